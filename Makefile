@@ -1,0 +1,56 @@
+# Each command sets up what it needs by itself: a virtual environment in .venv, every version pinned.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: help demo test test-slow test-gpu check format bench docs clean
+
+help:           ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
+
+demo: $(VENV)/.runtime   ## train NSE and two baselines on the built-in corpus, about two minutes
+	$(BIN)/nse demo
+
+test: check   ## lint, types, import contracts, then all tests that fit in a few minutes
+	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu" --cov --cov-report=term:skip-covered
+
+test-slow: $(VENV)/.test   ## the tests that train for minutes
+	$(BIN)/python -m pytest -m slow --timeout 1800
+
+test-gpu:       ## parity on a CUDA device, with the Python that has one (PYTHON=...)
+	PYTHONPATH=src $(PYTHON) -m pytest -m gpu -p no:cacheprovider
+
+check: $(VENV)/.test   ## ruff, mypy, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.test   ## let ruff put the source in order
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.runtime   ## time the backends side by side on this machine
+	$(BIN)/nse bench --out benchmarks/results/cpu.json
+
+docs: $(VENV)/.docs   ## build the documentation into site/
+	$(BIN)/zensical build --clean
+
+clean:          ## remove what the other commands made
+	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage .hypothesis
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) -e .
+	touch $@
+
+$(VENV)/.test: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) -e ".[test]"
+	touch $@ $(VENV)/.runtime
+
+$(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) -e ".[docs]"
+	touch $@ $(VENV)/.runtime

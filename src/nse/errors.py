@@ -1,0 +1,21 @@
+"""Typed errors for people: each message says what was wrong, where, and what to do."""
+
+
+class NSEError(Exception):
+    """Base of every error this package raises on purpose; the command line shows it as one line, exit 2."""
+
+
+class InputError(NSEError, ValueError):
+    """An argument of a function or module does not fit: its name, what came and what was expected."""
+
+
+class ConfigError(NSEError, ValueError):
+    """A recipe or a `--set` does not fit: every mistake with its dotted key."""
+
+
+class BackendError(NSEError, RuntimeError):
+    """A backend was asked for that does not exist or cannot run here."""
+
+
+class RunError(NSEError):
+    """A run cannot start or go on, for example because its folder already holds one."""

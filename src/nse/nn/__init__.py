@@ -1,0 +1,1 @@
+"""Modules that own weights: the encoder and the models built on it."""

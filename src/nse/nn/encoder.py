@@ -1,0 +1,274 @@
+"""`NSE`, the encoder: reads a sequence word by word while it rewrites a memory of the whole of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
+
+from nse.nn import checks
+from nse.ops.parts import LSTMLayer, LSTMState, Memory, Weights
+from nse.ops.recurrence import choose, recurrence
+
+
+class State(NamedTuple):
+    """Where an encoder stands, to carry on from.
+
+    Attributes:
+        read: Hidden and cell state of the read LSTM, each [layers, B, k].
+        write: Likewise of the write LSTM.
+        memory: The own memory. `NSE.step` goes on with it; a call of the encoder starts from its own
+            `memory` argument instead.
+        shared: The shared memories, likewise.
+    """
+
+    read: LSTMState
+    write: LSTMState
+    memory: Memory | None = None
+    shared: tuple[Memory, ...] = ()
+
+
+class Encoding(NamedTuple):
+    """What an encoder returns.
+
+    Attributes:
+        outputs: [B, T, k], h_t, zero past a sequence's end.
+        last: [B, k], h at each sequence's true last step; where there was no step at all, the h it
+            started with.
+        memory: The own memory after the last step.
+        state: The read and write LSTM states, to carry on, with the memories beside them.
+        shared: The shared memories as this encoder left them.
+        keys: z [B, T, L], which slots each step read and wrote; `None` without `trace`.
+        shared_keys: Likewise for each shared memory.
+    """
+
+    outputs: Tensor
+    last: Tensor
+    memory: Memory
+    state: State
+    shared: tuple[Memory, ...] = ()
+    keys: Tensor | None = None
+    shared_keys: tuple[Tensor, ...] = ()
+
+
+class NSE(nn.Module):
+    """Neural Semantic Encoder; with `shared` memories, MMA-NSE.
+
+    At each step it reads (an LSTM over the words gives o_t, which attends over the memory), composes (an
+    affine map of o_t and what was read) and writes (a second LSTM's output h_t replaces the slots in
+    proportion to how much they were read). A sequence's result does not depend on its batch, its padding
+    or the backend.
+
+        encoder = NSE(300)
+        out = encoder(x, lengths)  # x [B, T, 300]
+        out.outputs, out.last, out.memory
+
+    Args:
+        size: k, of words, slots and outputs.
+        shared: How many memories of other encoders are read and written as well.
+        layers: Layers of the read and of the write LSTM.
+        dropout: On x_t before the read LSTM and on c_t before the write LSTM, a fresh mask each step.
+            Never on the memory.
+        backend: "auto", "lean" or "reference". "auto" follows the environment variable NSE_BACKEND.
+        padding: "masked" respects lengths. "paper" is the original's behaviour: pads are words, which are
+            read, attended to and written, whatever `lengths` says; put them on the left.
+        init_range: Weights and biases start uniform in (-init_range, init_range).
+        check_finite: Refuse x, memories and states that hold NaN or infinities, at the cost of looking.
+        device: Where the parameters live.
+        dtype: Their type.
+
+    Attributes:
+        read: `nn.LSTM`, k to k.
+        compose: `nn.Linear` over [o ; m_own ; m_shared...].
+        write: `nn.LSTM`, (2 + shared) k to k.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        shared: int = 0,
+        layers: int = 1,
+        dropout: float = 0.0,
+        backend: str = "auto",
+        padding: Literal["masked", "paper"] = "masked",
+        init_range: float = 0.1,
+        check_finite: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ):
+        checks.settings(size, shared, layers, dropout, padding, init_range)
+        choose(backend)  # a name that does not exist is told here, not at the first batch
+        super().__init__()
+        self.size, self.shared, self.layers, self.dropout = size, shared, layers, dropout
+        self.backend, self.padding, self.init_range, self.check_finite = (
+            backend,
+            padding,
+            init_range,
+            check_finite,
+        )
+        composition = (2 + shared) * size
+        self.read = nn.LSTM(size, size, layers, batch_first=True, device=device, dtype=dtype)
+        self.compose = nn.Linear(composition, composition, device=device, dtype=dtype)
+        self.write = nn.LSTM(composition, size, layers, batch_first=True, device=device, dtype=dtype)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw every weight and bias anew, uniform in (-init_range, init_range)."""
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -self.init_range, self.init_range)
+
+    def forward(
+        self,
+        x: Tensor | PackedSequence,
+        lengths: Tensor | Sequence[int] | None = None,
+        *,
+        memory: Memory | Tensor | None = None,
+        shared: Sequence[Memory | Tensor] = (),
+        state: State | None = None,
+        trace: bool = False,
+    ) -> Encoding:
+        """Encode a batch of sequences.
+
+        Args:
+            x: [B, T, k], or a `PackedSequence` (its own lengths count; outputs come back padded, in the
+                order of the original batch).
+            lengths: [B], the true length of each sequence, 0 to T; `None` means T.
+            memory: Start from this memory, of any length, instead of from x.
+            shared: The memories of other encoders, as many as the encoder was built for.
+            state: Carry on from here; `None` means zeros. Only the LSTM states: pass `memory=` (and
+                `shared=`) too where the memory shall go on as well.
+            trace: Return the keys, what each step read and wrote.
+        """
+        if isinstance(x, PackedSequence):
+            if lengths is not None:
+                raise checks.refuse(
+                    "lengths", "None, since x is a PackedSequence with its own lengths", lengths
+                )
+            x, lengths = pad_packed_sequence(x, batch_first=True)
+        checks.floats("x", x, ("B", "T", self.size), self.compose.weight)
+        B, T, _ = x.shape
+        steps = checks.lengths("lengths", lengths, B, T, x.device)
+        if memory is None:
+            memory = Memory(x, steps)
+        if isinstance(shared, Memory | Tensor) or len(shared) != self.shared:
+            wanted = (
+                f"a list of {self.shared} memories, since the encoder was built with shared={self.shared}"
+            )
+            raise checks.refuse("shared", wanted, shared)
+        own = checks.memory("memory", memory, B, self.size, self.compose.weight)
+        others = [
+            checks.memory(f"shared[{j}]", given, B, self.size, self.compose.weight)
+            for j, given in enumerate(shared)
+        ]
+        if self.padding == "paper":
+            steps, own, others = None, Memory(own.slots), [Memory(other.slots) for other in others]
+        if self.check_finite:
+            checks.finite("x", x, steps)
+            for name, given in zip(
+                ["memory", *(f"shared[{j}]" for j in range(self.shared))], [own, *others], strict=True
+            ):
+                checks.finite(name, *given)
+        return self._run(x, steps, (own, *others), *self._start(state, x), trace)
+
+    def step(
+        self,
+        x_t: Tensor,
+        state: State | None = None,
+        *,
+        memory: Memory | Tensor | None = None,
+        shared: Sequence[Memory | Tensor] | None = None,
+        trace: bool = False,
+    ) -> Encoding:
+        """Take one step, for decoders: the same numbers as the whole sequence at once.
+
+            state = encoder.step(x_1, memory=source.memory).state
+            state = encoder.step(x_2, state).state
+
+        Args:
+            x_t: [B, k].
+            state: Where to go on, its memories included; `None` means zeros, and then `memory` is needed.
+            memory: Use this memory instead of the state's.
+            shared: Use these memories instead of the state's.
+            trace: Return the keys.
+
+        Returns:
+            As for a sequence of one step: `last` is h_t, `state` is for the next step.
+        """
+        checks.floats("x_t", x_t, ("B", self.size), self.compose.weight)
+        if state is not None and not isinstance(state, State):
+            raise checks.refuse("state", "an nse.State, such as the state of an earlier step", state)
+        if memory is None:
+            memory = state.memory if state is not None else None
+        if memory is None:
+            raise checks.refuse("memory", "a memory to start from, here or in the state", None)
+        if shared is None:
+            shared = state.shared if state is not None else ()
+        encoding: Encoding = self(x_t[:, None], memory=memory, shared=shared, state=state, trace=trace)
+        return encoding
+
+    def extra_repr(self) -> str:
+        """The settings, for printing."""
+        return (
+            f"{self.size}, shared={self.shared}, layers={self.layers}, dropout={self.dropout}, "
+            f"backend={self.backend!r}, padding={self.padding!r}"
+        )
+
+    def weights(self) -> Weights:
+        """The parameters as `nse.ops` takes them."""
+        read, write = (
+            tuple(LSTMLayer(*layer) for layer in lstm.all_weights) for lstm in (self.read, self.write)
+        )
+        return Weights(read, self.compose.weight, self.compose.bias, write)
+
+    def _start(self, state: State | None, x: Tensor) -> tuple[LSTMState, LSTMState]:
+        shape = (self.layers, len(x), self.size)
+        if state is None:
+            zeros = torch.zeros(shape, dtype=self.compose.weight.dtype, device=x.device)
+            return (zeros, zeros), (zeros, zeros)
+        if not isinstance(state, State):
+            raise checks.refuse("state", "an nse.State, such as the state of an earlier call", state)
+        read = checks.lstm_state("state.read", state.read, *shape, self.compose.weight)
+        return read, checks.lstm_state("state.write", state.write, *shape, self.compose.weight)
+
+    def _run(
+        self,
+        x: Tensor,
+        steps: Tensor | None,
+        memories: tuple[Memory, ...],
+        read: LSTMState,
+        write: LSTMState,
+        trace: bool,
+    ) -> Encoding:
+        exact = self.compose.weight.dtype  # under autocast, words may come in another type
+        x = x.to(exact)
+        memories = tuple(Memory(m.slots.to(exact), m.lengths) for m in memories)
+        read, write = ((h.to(exact), c.to(exact)) for h, c in (read, write))
+        c_mask = None
+        if self.training and self.dropout:
+            x = F.dropout(x, self.dropout)
+            c_mask = F.dropout(x.new_ones(*x.shape[:2], self.compose.in_features), self.dropout)
+        result = recurrence(x, steps, memories, read, write, self.weights(), c_mask, trace, self.backend)
+        own, *others = (
+            Memory(slots, full_lengths(slots) if before.lengths is None else before.lengths)
+            for slots, before in zip(result.memories, memories, strict=True)
+        )
+        return Encoding(
+            outputs=result.outputs,
+            last=result.write[0][-1],
+            memory=own,
+            state=State(result.read, result.write, own, tuple(others)),
+            shared=tuple(others),
+            keys=result.keys[0] if trace else None,
+            shared_keys=result.keys[1:],
+        )
+
+
+def full_lengths(slots: Tensor) -> Tensor:
+    """The lengths [B] of a memory whose slots are all real."""
+    B, L, _ = slots.shape
+    return torch.full((B,), L, dtype=torch.long, device=slots.device)

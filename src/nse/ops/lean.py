@@ -1,0 +1,144 @@
+"""The same function as `reference`, fast on any device in plain PyTorch.
+
+Four ideas, derived in ops/README.md:
+
+1. o_t does not depend on the memory, so the read LSTM is one call over all steps, and so is
+   everything that compose makes of o_t.
+2. Compose is affine. With no dropout behind it, it folds into the write LSTM's input matrix, exactly.
+3. Autograd would keep M_t for every t. `lean_loop` keeps z_t and h_t, and the memory every so many
+   steps; those between are replayed from z_t and h_t by the write rule alone.
+4. Sequences are packed (see `packing`), so no step computes padding.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from nse.ops.lean_loop import Inputs, Plan, Stack, run
+from nse.ops.packing import Packing
+from nse.ops.parts import LSTMLayer, LSTMState, Memory, Result, Weights, real
+
+
+def recurrence(
+    x: Tensor,
+    lengths: Tensor | None,
+    memories: tuple[Memory, ...],
+    read: LSTMState,
+    write: LSTMState,
+    weights: Weights,
+    c_mask: Tensor | None = None,
+    keys: bool = False,
+) -> Result:
+    """Encode x, step by step. The arguments are those of `nse.ops.parts.Backend`."""
+    pack = Packing(len(x), x.shape[1], lengths, x.device)
+    o, read = read_all(pack, pack.pack(x), read, weights.read)
+    product, exact = product_type(weights), state_type(x)
+    with torch.autocast(x.device.type, enabled=False):  # types are chosen by hand from here on
+        hoisted, onto_m, stack = compose_all(o, weights, c_mask is None, product, exact)
+        slots, blocked, empty = zip(*(start(memory, pack, exact) for memory in memories), strict=True)
+        mask = None if c_mask is None else pack.pack(c_mask).to(exact)
+        h, c = (pack.sort(s, 1).to(exact) for s in write)
+        left = run(
+            Plan(pack, blocked, empty, keys),
+            Inputs(hoisted, o.to(exact), mask, onto_m, h, c, list(slots), stack),
+        )
+        return Result(
+            outputs=pack.unpack(left.rows).to(x.dtype),
+            memories=tuple(pack.unsort(M_j).to(x.dtype) for M_j in left.slots),
+            read=read,
+            write=(pack.unsort(left.h, 1).to(x.dtype), pack.unsort(left.c, 1).to(x.dtype)),
+            keys=tuple(pack.unpack(z_j).to(x.dtype) for z_j in left.keys),
+        )
+
+
+def read_all(
+    pack: Packing, x: Tensor, state: LSTMState, layers: tuple[LSTMLayer, ...]
+) -> tuple[Tensor, LSTMState]:
+    """All o_t in one call of PyTorch's LSTM: x [rows, k] to o [rows, k], and the state at each true end."""
+    if not pack.total:
+        return x, state
+    weights = [weight for layer in layers for weight in layer]
+    settings = (
+        True,
+        len(layers),
+        0.0,
+        torch.is_grad_enabled(),
+        False,
+    )  # biases, layers, dropout, train, both
+    h, c = (pack.sort(s, 1) for s in state)
+    first = pack.counts[0]  # sequences with any step at all
+    now = (h[:, :first].contiguous(), c[:, :first].contiguous())
+    if pack.counts[-1] == first:
+        o, h_end, c_end = torch.lstm(x.view(-1, first, x.shape[-1]), now, weights, *settings, False)
+        o = o.flatten(0, 1)
+    else:
+        o, h_end, c_end = torch.lstm(x, torch.tensor(pack.counts), now, weights, *settings)
+    h = torch.cat([h_end.to(h.dtype), h[:, first:]], dim=1)
+    c = torch.cat([c_end.to(c.dtype), c[:, first:]], dim=1)
+    return o, (pack.unsort(h, 1), pack.unsort(c, 1))  # (eq. 1, 7)
+
+
+def compose_all(
+    o: Tensor, weights: Weights, affine: bool, product: torch.dtype, exact: torch.dtype
+) -> tuple[Tensor, Tensor, Stack]:
+    """Do what can be done of compose before the loop; say what is left for it.
+
+    Args:
+        o: [rows, k].
+        weights: The parameters.
+        affine: Whether nothing (no dropout) sits between compose and the write LSTM.
+        product: Type of matrix products.
+        exact: Type of sums and states.
+
+    Returns:
+        What o_t and the biases add at each row, the matrix that maps what was read from the memories
+        to the same space, and the write LSTM's layers. Folded, that space is the gates', and the first
+        layer's input matrix and bias are `None`: used up.
+    """
+    k = o.shape[-1]
+    first, *upper = weights.write
+    W, b = weights.compose, weights.compose_bias
+    stack: Stack = [
+        (layer.ih.to(product), layer.hh.to(product), layer.bias_ih + layer.bias_hh) for layer in upper
+    ]
+    bias = first.bias_ih + first.bias_hh
+    hh = first.hh.to(product)
+    # Folding costs one product of 4k rows, and saves one of as many rows as there are steps.
+    if affine and len(o) >= len(first.ih):
+        W, b = first.ih @ W, F.linear(b, first.ih, bias)
+        stack.insert(0, (None, hh, None))
+    else:
+        stack.insert(0, (first.ih.to(product), hh, bias))
+    hoisted = F.linear(o.to(product), W[:, :k].to(product)).to(exact) + b
+    return hoisted, W[:, k:].to(product).contiguous(), stack
+
+
+def start(memory: Memory, pack: Packing, exact: torch.dtype) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """A memory in packed order: its slots, which of them are padding, which memories have none at all."""
+    slots = pack.sort(memory.slots).to(exact)
+    L = slots.shape[1]
+    if memory.lengths is None:
+        return slots, None, None
+    lengths = pack.sort(memory.lengths)
+    blocked = ~real(lengths, L)
+    shortest = int(lengths.min()) if len(lengths) else L
+    if shortest == L:
+        return slots, None, None
+    return (
+        slots.masked_fill(blocked[..., None], 0),
+        blocked,
+        (lengths == 0)[:, None] if shortest == 0 else None,
+    )
+
+
+def product_type(weights: Weights) -> torch.dtype:
+    """The type of matrix products: the weights' own, or what autocast asks for."""
+    device = weights.compose.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weights.compose.dtype
+
+
+def state_type(x: Tensor) -> torch.dtype:
+    """The type of sums, states and memories: at least float32, whatever the products'."""
+    return torch.promote_types(x.dtype, torch.float32)

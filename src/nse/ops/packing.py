@@ -1,0 +1,81 @@
+"""Sequences of different lengths as one block of rows without padding, the layout of `lean`.
+
+Sequences are sorted by length, longest first, and laid out step by step: step t is one row for each
+sequence still running, and these are always the first rows of step t - 1. So no step computes a pad,
+no state needs a mask to stop changing, and every step's rows are contiguous.
+
+    lengths 3, 1, 2  ->  rows  a1 c1 b1 | a2 c2 | a3
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+class Packing:
+    """How a batch of padded sequences is packed.
+
+    Attributes:
+        counts: For each step, how many sequences are still running.
+        steps: For each step, the slice of its rows.
+    """
+
+    def __init__(self, batch: int, size: int, lengths: Tensor | None, device: torch.device):
+        self.batch, self.size, self.device = batch, size, device
+        self._order: Tensor | None = None
+        self._rows: Tensor | None = None
+        if lengths is None:
+            self.counts = [batch] * size if batch else []
+        else:
+            self._sort(lengths)
+        self.steps: list[slice] = []
+        start = 0
+        for count in self.counts:
+            self.steps.append(slice(start, start + count))
+            start += count
+        self.total = start
+
+    def _sort(self, lengths: Tensor) -> None:
+        ordered, self._order = lengths.sort(descending=True, stable=True)
+        running = torch.arange(self.size, device=self.device)[:, None] < ordered  # [T, B]
+        self.counts = [count for count in running.sum(dim=1).tolist() if count]
+        step, rank = running.nonzero(as_tuple=True)
+        self._rows = self._order[rank] * self.size + step
+        self._back = self._order.argsort()
+
+    def sort(self, per_sequence: Tensor, dim: int = 0) -> Tensor:
+        """Bring what belongs to each sequence into the packed order."""
+        return per_sequence if self._order is None else per_sequence.index_select(dim, self._order)
+
+    def unsort(self, per_sequence: Tensor, dim: int = 0) -> Tensor:
+        """Undo `sort`."""
+        return per_sequence if self._order is None else per_sequence.index_select(dim, self._back)
+
+    def pack(self, padded: Tensor) -> Tensor:
+        """[B, T, ...] to [rows, ...]."""
+        if self._rows is None:
+            return padded.transpose(0, 1).flatten(0, 1)
+        return padded.flatten(0, 1).index_select(0, self._rows)
+
+    def unpack(self, rows: Tensor) -> Tensor:
+        """[rows, ...] to [B, T, ...], zero where a sequence has ended."""
+        shape = (self.batch, self.size, *rows.shape[1:])
+        if self._rows is None:
+            return rows.view(self.size, self.batch, *rows.shape[1:]).transpose(0, 1).contiguous()
+        blank = rows.new_zeros(self.batch * self.size, *rows.shape[1:])
+        return blank.index_copy(0, self._rows, rows).view(shape)
+
+    def previous(self, rows: Tensor, start: Tensor) -> Tensor:
+        """For each row, its sequence's row one step earlier, or of `start` [B, ...] at the first step."""
+        earlier = zip(self.steps, self.counts[1:], strict=False)
+        return torch.cat([start[: self.counts[0]], *(rows[s.start : s.start + n] for s, n in earlier)])
+
+    def last(self, rows: Tensor, start: Tensor) -> Tensor:
+        """For each sequence, its last row; its row of `start` [B, ...] if it has no step at all."""
+        ends, done = [], 0
+        for step, count in zip(reversed(self.steps), reversed(self.counts), strict=True):
+            if count > done:
+                ends.append(rows[step.start + done : step.stop])
+                done = count
+        return torch.cat([*ends, start[done:]])

@@ -1,0 +1,103 @@
+"""What goes into and comes out of every backend: weights, memories, states, results.
+
+Letters are the paper's: B sequences, T steps, memories of L slots, size k, n shared memories,
+and d = (2 + n) k, the size of a composition.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+LSTMState = tuple[Tensor, Tensor]
+"""Hidden and cell state of an LSTM, each [layers, B, k]."""
+
+
+class LSTMLayer(NamedTuple):
+    """Weights of one LSTM layer, gates in PyTorch's order: input, forget, cell, output."""
+
+    ih: Tensor  # [4k, size of the input]
+    hh: Tensor  # [4k, k]
+    bias_ih: Tensor  # [4k]
+    bias_hh: Tensor  # [4k]
+
+
+class Weights(NamedTuple):
+    """Everything an NSE learns."""
+
+    read: tuple[LSTMLayer, ...]
+    compose: Tensor  # [d, d], over [o ; m_own ; m_shared...]
+    compose_bias: Tensor  # [d]
+    write: tuple[LSTMLayer, ...]
+
+
+class Memory(NamedTuple):
+    """A memory: one slot per word, and how many slots of each sequence are real.
+
+    Attributes:
+        slots: [B, L, k].
+        lengths: [B], slots beyond a sequence's length are padding: never read, never written.
+            `None` means that all L are real.
+    """
+
+    slots: Tensor
+    lengths: Tensor | None = None
+
+    def prepend(self, blank: Tensor) -> Memory:
+        """Put extra slots in front of every sequence's own, for example learned scratch space.
+
+        They go in front because a padded memory has no common end.
+
+        Args:
+            blank: [n, k], the same for each sequence, or [B, n, k].
+        """
+        B = len(self.slots)
+        blank = blank.expand(B, -1, -1)
+        lengths = None if self.lengths is None else self.lengths + blank.shape[1]
+        return Memory(torch.cat([blank, self.slots], dim=1), lengths)
+
+
+class Result(NamedTuple):
+    """What a backend returns."""
+
+    outputs: Tensor  # [B, T, k], h_t, zero past a sequence's end
+    memories: tuple[Tensor, ...]  # own first, then the shared ones, each [B, L, k], zero in padded slots
+    read: LSTMState
+    write: LSTMState
+    keys: tuple[Tensor, ...]  # z per memory, each [B, T, L]; empty unless asked for
+
+
+class Backend(Protocol):
+    """The signature that all backends share."""
+
+    def __call__(
+        self,
+        x: Tensor,
+        lengths: Tensor | None,
+        memories: tuple[Memory, ...],
+        read: LSTMState,
+        write: LSTMState,
+        weights: Weights,
+        c_mask: Tensor | None = None,
+        keys: bool = False,
+    ) -> Result:
+        """Run the recurrence of equations 1-6, or 7-15 where memories are shared.
+
+        Args:
+            x: [B, T, k], the words as the read LSTM sees them (dropout on x_t already applied).
+            lengths: [B], true number of steps; `None` means T. A finished sequence stops changing.
+            memories: Where to start: the own memory, then n shared ones.
+            read: State of the read LSTM before the first step.
+            write: State of the write LSTM before the first step.
+            weights: The parameters.
+            c_mask: [B, T, d], multiplies c_t before the write LSTM: dropout, already scaled.
+            keys: Whether to return z for every step.
+        """
+        ...
+
+
+def real(lengths: Tensor, size: int) -> Tensor:
+    """Which of `size` positions lie within each length: [B, size], true or false."""
+    return torch.arange(size, device=lengths.device) < lengths[:, None]

@@ -1,0 +1,46 @@
+"""Every test runs with uninitialised memory made visible, one thread a worker, and a seed of its own."""
+
+import os
+
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+import pytest
+import torch
+
+
+def poisoned(allocate):
+    """`allocate`, but floats come as NaN and integers as a number that no test expects."""
+
+    def allocate_and_poison(*args, **kwargs):
+        tensor = allocate(*args, **kwargs)
+        with torch.no_grad():
+            if tensor.is_floating_point() or tensor.is_complex():
+                tensor.fill_(float("nan"))
+            elif tensor.dtype != torch.bool:
+                tensor.fill_(101)
+        return tensor
+
+    return allocate_and_poison
+
+
+for owner, name in [
+    (torch, "empty"),
+    (torch, "empty_like"),
+    (torch, "empty_strided"),
+    (torch.Tensor, "new_empty"),
+    (torch.Tensor, "new_empty_strided"),
+]:
+    setattr(owner, name, poisoned(getattr(owner, name)))
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _seed(request):
+    torch.manual_seed(len(request.node.name))
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request):
+    """The CPU, and with `-m gpu` a CUDA device."""
+    return request.param

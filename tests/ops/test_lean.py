@@ -1,0 +1,140 @@
+"""Lean computes the reference's function: outputs and gradients, at odd shapes, and keeps little for it."""
+
+import pytest
+import torch
+from oracle.problems import assert_close, problem, tensors
+
+from nse.ops import lean, reference
+
+SHAPES = [  # B, T, k: with more rows than 4k compose is folded, with fewer it is not
+    (1, 1, 1),
+    (1, 7, 33),
+    (7, 1, 5),
+    (33, 7, 1),
+    (2, 63, 3),
+    (5, 10, 63),
+    (16, 12, 7),
+    (3, 0, 4),
+    (0, 3, 4),
+]
+EXTRAS = {
+    "nse": {},
+    "no lengths": {"lengths": None},
+    "1 shared": {"shared": (7,)},
+    "2 shared": {"shared": (1, 33)},
+    "3 shared, 2 layers": {"shared": (2, 1, 5), "layers": 2},
+    "2 layers": {"layers": 2},
+    "dropout": {"dropout": 0.3},
+    "dropout, 2 layers, shared, no lengths": {"dropout": 0.5, "layers": 2, "shared": (3,), "lengths": None},
+    "own start": {"slots": 11},
+    "empty start": {"slots": 0, "lengths": None},
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("extra", EXTRAS.values(), ids=EXTRAS.keys())
+def test_equals_reference(shape, extra, device):
+    B, T, k = shape
+    p = problem(B, T, k, **extra).to(device)
+    assert_close(p.run(lean.recurrence), p.run(reference.recurrence), 1e-10)
+    assert_close(p.gradients(lean.recurrence), p.gradients(reference.recurrence), 1e-9)
+
+
+@pytest.mark.parametrize("extra", EXTRAS.values(), ids=EXTRAS.keys())
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_equals_reference_in_lower_precision(dtype, extra, device):
+    p = problem(4, 9, 6, **extra, dtype=dtype).to(device)
+    exact = p.to(dtype=torch.float64)
+    result = p.run(lean.recurrence)
+    tolerance = 2e-5 if dtype == torch.float32 else 0.05
+    assert {t.dtype for t in tensors(result)} == {dtype}
+    assert_close(result, exact.run(reference.recurrence), tolerance)
+    pairs = zip(p.gradients(lean.recurrence), exact.gradients(reference.recurrence), strict=True)
+    for got, wanted in pairs:
+        assert got.dtype == dtype
+        scale = max(1.0, wanted.abs().max().item()) if wanted.numel() else 1.0
+        assert_close(got / scale, wanted / scale, tolerance)
+
+
+@pytest.mark.parametrize("extra", [{}, {"shared": (2,), "layers": 2}, {"dropout": 0.4}, {"T": 9, "k": 1}])
+def test_gradcheck(extra):
+    p = problem(**{"B": 2, "T": 3, "k": 2, **extra})
+    assert torch.autograd.gradcheck(lambda *_: tuple(tensors(p.run(lean.recurrence))), p.leaves())
+
+
+def test_without_gradients_the_same_numbers():
+    p = problem(4, 9, 5, shared=(3,))
+    with_gradients = p.run(lean.recurrence)
+    with torch.no_grad():
+        assert_close(p.run(lean.recurrence), with_gradients, 1e-12)
+        assert p.run(lean.recurrence, keys=False).keys == ()
+
+
+def test_gradients_without_asking_for_keys():
+    p = problem(4, 9, 5, shared=(3,))
+    for seed, leaf in enumerate(p.leaves()):
+        gradients = [
+            torch.autograd.grad(p.run(backend, keys=False).outputs.sum(), leaf, allow_unused=True)[0]
+            for backend in (lean.recurrence, reference.recurrence)
+        ]
+        if gradients[1] is None or gradients[0] is None:
+            assert all(g is None or not g.any() for g in gradients), seed
+        else:
+            assert_close(*gradients, 1e-10)
+
+
+def test_twice_the_same_to_the_bit(device):
+    p = problem(6, 20, 8, shared=(5,), dropout=0.2).to(device)
+    assert_close(p.run(lean.recurrence), p.run(lean.recurrence), 0)
+    assert_close(p.gradients(lean.recurrence), p.gradients(lean.recurrence), 0)
+
+
+def test_backward_twice_through_one_graph():
+    p = problem(3, 9, 4)
+    outputs = p.run(lean.recurrence).outputs.sum()
+    first = torch.autograd.grad(outputs, p.leaves(), retain_graph=True, allow_unused=True)
+    again = torch.autograd.grad(outputs, p.leaves(), allow_unused=True)
+    assert_close([g for g in first if g is not None], [g for g in again if g is not None], 0)
+
+
+def test_arguments_are_left_as_they_were():
+    p = problem(3, 9, 4, shared=(2,), dropout=0.5)
+    before = [leaf.clone() for leaf in p.leaves()]
+    p.gradients(lean.recurrence)
+    assert_close(p.leaves(), before, 0)
+
+
+def test_what_stands_in_the_padding_does_not_matter():
+    p = problem(3, 5, 4, lengths=[2, 5, 0], shared=(4,))
+    clean, gradients = p.run(lean.recurrence), p.gradients(lean.recurrence)
+    with torch.no_grad():
+        p.x[0, 2:], p.x[2] = float("nan"), float("inf")
+        for memory in p.memories:
+            for b, size in enumerate(memory.lengths.tolist()):
+                memory.slots[b, size:] = float("nan")
+    assert_close(p.run(lean.recurrence), clean, 0)
+    assert_close(p.gradients(lean.recurrence), gradients, 0)
+
+
+def kept_numbers(p, backend):
+    """How many numbers autograd holds on to between forward and backward."""
+    kept = {}
+
+    def note(tensor):
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes() // tensor.element_size()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        result = p.run(backend)
+    assert result.outputs.requires_grad
+    return sum(kept.values())
+
+
+def test_keeps_no_memory_per_step():
+    k = 16
+    for T in (64, 256):
+        p = problem(1, T, k, lengths=None)
+        memory = T * k
+        # Kept: z, o, m, h, c, gates and the like for each step, and one memory every sqrt(T) steps.
+        assert kept_numbers(p, lean.recurrence) < T * (2 * T + 30 * k) + 2 * T**0.5 * memory
+        assert kept_numbers(p, reference.recurrence) > T * memory

@@ -1,0 +1,1 @@
+"""What tests compare with, written independently of the package."""

@@ -1,0 +1,195 @@
+"""Random problems for the recurrence, and its answers side by side."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from oracle import equations
+
+from nse.ops.parts import LSTMLayer, Memory, Result, Weights
+
+
+@dataclass
+class Problem:
+    """Arguments of a backend."""
+
+    x: torch.Tensor
+    lengths: torch.Tensor | None
+    memories: tuple
+    read: tuple
+    write: tuple
+    weights: Weights
+    c_mask: torch.Tensor | None = None
+
+    def run(self, backend, keys=True) -> Result:
+        return backend(
+            self.x, self.lengths, self.memories, self.read, self.write, self.weights, self.c_mask, keys
+        )
+
+    def leaves(self):
+        return [t for t in tensors([getattr(self, f) for f in self.__dataclass_fields__]) if t.requires_grad]
+
+    def gradients(self, backend, seed=0):
+        """Of a random weighting of everything that comes out, for every input and weight."""
+        outputs = tensors(self.run(backend))
+        generator = torch.Generator().manual_seed(seed)
+        loss = sum(
+            (out.double() * torch.randn(out.shape, generator=generator, dtype=torch.float64).to(out.device)).sum()
+            for out in outputs
+        )
+        leaves = self.leaves()
+        gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
+        return [torch.zeros_like(x) if g is None else g for g, x in zip(gradients, leaves, strict=True)]
+
+    def to(self, device=None, dtype=None):
+        """The same problem elsewhere or in another type."""
+        return Problem(**{f: moved(getattr(self, f), device, dtype) for f in self.__dataclass_fields__})
+
+    def rows(self, *rows):
+        """The same problem for these sequences of the batch alone."""
+        index = torch.tensor(rows)
+        return replace(
+            self,
+            x=self.x[index],
+            lengths=None if self.lengths is None else self.lengths[index],
+            memories=tuple(
+                Memory(m.slots[index], None if m.lengths is None else m.lengths[index]) for m in self.memories
+            ),
+            read=tuple(s[:, index] for s in self.read),
+            write=tuple(s[:, index] for s in self.write),
+            c_mask=None if self.c_mask is None else self.c_mask[index],
+        )
+
+
+def tensors(tree):
+    if isinstance(tree, torch.Tensor):
+        return [tree]
+    return [t for part in tree for t in tensors(part)] if isinstance(tree, tuple | list) else []
+
+
+def moved(tree, device, dtype):
+    if isinstance(tree, torch.Tensor):
+        if not tree.is_floating_point():
+            return tree.to(device)
+        return tree.detach().to(device=device, dtype=dtype or tree.dtype).requires_grad_(tree.requires_grad)
+    if isinstance(tree, tuple):
+        parts = [moved(part, device, dtype) for part in tree]
+        return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
+    return tree
+
+
+def problem(
+    B=3, T=5, k=4, shared=(), layers=1, slots=None, lengths="random", dropout=0.0, seed=0, dtype=torch.float64
+):
+    """A random problem.
+
+    Args:
+        B: Sequences.
+        T: Steps.
+        k: Size.
+        shared: Number of slots of each shared memory.
+        layers: Of both LSTMs.
+        slots: Of the own memory; `None` for the words themselves.
+        lengths: "random" from 0 to the most, or `None`, or given ones for the steps.
+        dropout: On c.
+        seed: Of everything random.
+        dtype: Of every tensor.
+    """
+    generator = torch.Generator().manual_seed(seed)
+
+    def uniform(*shape, scale=0.5):
+        drawn = torch.rand(*shape, generator=generator, dtype=torch.float64)
+        return ((2 * drawn - 1) * scale).to(dtype).requires_grad_()
+
+    def some_lengths(most):
+        if lengths is None:
+            return None
+        drawn = torch.randint(0, most + 1, (B,), generator=generator)
+        if B:
+            drawn[torch.randint(0, B, (1,), generator=generator)] = most
+        return drawn
+
+    def stack(size):
+        return tuple(
+            LSTMLayer(uniform(4 * k, k if layer else size), uniform(4 * k, k), uniform(4 * k), uniform(4 * k))
+            for layer in range(layers)
+        )
+
+    d = (2 + len(shared)) * k
+    x = uniform(B, T, k, scale=2.0)
+    steps = some_lengths(T) if lengths in ("random", None) else torch.tensor(lengths)
+    own = Memory(x, steps) if slots is None else Memory(uniform(B, slots, k, scale=2.0), some_lengths(slots))
+    others = tuple(Memory(uniform(B, L, k, scale=2.0), some_lengths(L)) for L in shared)
+    mask = None
+    if dropout:
+        keep = torch.rand(B, T, d, generator=generator, dtype=torch.float64) >= dropout
+        mask = keep.to(dtype) / (1 - dropout)
+    states = [uniform(layers, B, k) for _ in range(4)]
+    weights = Weights(stack(k), uniform(d, d), uniform(d), stack(d))
+    return Problem(x, steps, (own, *others), tuple(states[:2]), tuple(states[2:]), weights, mask)
+
+
+def answer(p: Problem) -> Result:
+    """The answer by `equations`, one sequence after the other, put into padded tensors."""
+
+    def array(tensor):
+        return tensor.detach().cpu().double().numpy()
+
+    def layers_of(stack):
+        return [[array(w) for w in layer] for layer in stack]
+
+    B, T, _k = p.x.shape
+    result = Result(*zeros(p))
+    for b in range(B):
+        steps = T if p.lengths is None else int(p.lengths[b])
+        sizes = [m.slots.shape[1] if m.lengths is None else int(m.lengths[b]) for m in p.memories]
+        memories = [list(array(m.slots)[b][:size]) for m, size in zip(p.memories, sizes, strict=True)]
+        states = [
+            [(array(h)[b], array(c)[b]) for h, c in zip(*pair, strict=True)] for pair in (p.read, p.write)
+        ]
+        outputs, memories, read, write, keys = equations.encode(
+            list(array(p.x)[b][:steps]),
+            memories,
+            *states,
+            layers_of(p.weights.read),
+            array(p.weights.compose),
+            array(p.weights.compose_bias),
+            layers_of(p.weights.write),
+            None if p.c_mask is None else array(p.c_mask)[b],
+        )
+        for t in range(steps):
+            result.outputs[b, t] = torch.from_numpy(outputs[t])
+            for j, size in enumerate(sizes):
+                result.keys[j][b, t, :size] = torch.from_numpy(keys[t][j])
+        for j, size in enumerate(sizes):
+            if size:
+                result.memories[j][b, :size] = torch.from_numpy(np.stack(memories[j]))
+        for name, state in (("read", read), ("write", write)):
+            for layer, (h, c) in enumerate(state):
+                getattr(result, name)[0][layer, b] = torch.from_numpy(h)
+                getattr(result, name)[1][layer, b] = torch.from_numpy(c)
+    return result
+
+
+def zeros(p: Problem):
+    B, T, k = p.x.shape
+    like = dict(dtype=torch.float64)
+    yield torch.zeros(B, T, k, **like)
+    yield tuple(torch.zeros(m.slots.shape, **like) for m in p.memories)
+    yield tuple(torch.zeros(s.shape, **like) for s in p.read)
+    yield tuple(torch.zeros(s.shape, **like) for s in p.write)
+    yield tuple(torch.zeros(B, T, m.slots.shape[1], **like) for m in p.memories)
+
+
+def assert_close(got, wanted, tolerance):
+    """All tensors of two results, with the place of the largest difference in the message."""
+    got, wanted = tensors(got), tensors(wanted)
+    assert len(got) == len(wanted)
+    for index, (a, b) in enumerate(zip(got, wanted, strict=True)):
+        torch.testing.assert_close(
+            a.detach().cpu().double(),
+            b.detach().cpu().double(),
+            rtol=tolerance,
+            atol=tolerance,
+            msg=lambda m, index=index: f"tensor {index}: {m}",
+        )

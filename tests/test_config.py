@@ -1,0 +1,597 @@
+"""Configuration: what fits is built exactly, what does not is refused with every mistake in one message."""
+
+import copy
+import datetime
+import math
+import sys
+import tomllib
+import zipfile
+from dataclasses import dataclass, field, make_dataclass
+from pathlib import Path
+from typing import Any, Literal, Optional
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nse.config import Entry, build, describe, load, override, to_toml
+from nse.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Model:
+    size: int
+    """Width of every layer."""
+    encoder: Literal["nse", "lstm"] = "nse"
+    """Which encoder.
+
+    Two lines.
+    """
+    dropout: float = 0.3
+    tied: bool = False
+    """Whether the embeddings are shared."""
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ConfigError("size must be at least 1")
+        if self.dropout >= 1:
+            raise ValueError("dropout must be below 1\n\ntry 0.3")
+
+
+@dataclass(frozen=True)
+class Train:
+    rate: float = 1e-3
+    """Learning rate."""
+    steps: int = 100
+    """Number of updates."""
+    clip: float | None = None
+    """Largest gradient norm."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A configuration with one section required and one not."""
+
+    model: Model
+    """The network."""
+    name: str = "run"
+    """Name of the run."""
+    betas: tuple[float, ...] = (0.9, 0.999)
+    """Adam's."""
+    tags: list[str] = field(default_factory=list)
+    train: Train = field(default_factory=lambda: Train(steps=7))
+    """The loop."""
+    seed: int | None = None
+    """Random seed."""
+
+
+def one(hint: Any) -> Any:
+    """A dataclass with the one required field x."""
+    return make_dataclass("One", [("x", hint)])
+
+
+def mistakes(data: dict[str, Any], cls: Any = Recipe) -> list[str]:
+    """The lines of the refusal, without the heading."""
+    with pytest.raises(ConfigError) as caught:
+        build(cls, data)
+    first, *rest = str(caught.value).splitlines()
+    assert first.startswith("config: ")
+    if not rest:
+        return [first.removeprefix("config: ")]
+    assert first == f"config: {len(rest)} mistakes"
+    return [line.removeprefix("  ") for line in rest]
+
+
+def mistake(data: dict[str, Any], cls: Any = Recipe) -> str:
+    (line,) = mistakes(data, cls)
+    return line
+
+
+MINIMAL: dict[str, Any] = {"model": {"size": 8}}
+
+
+# Building --------------------------------------------------------------------------------------------------
+
+
+def test_build_fills_defaults_and_sections() -> None:
+    built = build(Recipe, {"model": {"size": 8, "encoder": "lstm"}, "betas": [1, 0.5], "tags": ["a"]})
+    assert built == Recipe(Model(8, "lstm"), betas=(1.0, 0.5), tags=["a"])
+    assert isinstance(built.betas, tuple)
+
+
+def test_section_in_part_keeps_the_rest_of_its_default() -> None:
+    assert build(Recipe, {**MINIMAL, "train": {"rate": 1}}).train == Train(rate=1.0, steps=7)
+
+
+def test_section_without_default_is_built_when_nothing_in_it_is_required() -> None:
+    assert build(one(Train), {}).x == Train()
+
+
+def test_built_lists_are_not_shared_with_the_data() -> None:
+    data = {**MINIMAL, "tags": ["a"]}
+    build(Recipe, data).tags.append("b")
+    assert data["tags"] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("hint", "given_value", "expected"),
+    [
+        (bool, True, True),
+        (int, -3, -3),
+        (float, 0.5, 0.5),
+        (float, 1, 1.0),
+        (str, "5", "5"),
+        (Literal["a", 2, True], 2, 2),
+        (Literal["a", 2, True], True, True),
+        (int | None, 4, 4),
+        (int | None, None, None),
+        (Optional[str], None, None),  # noqa: UP045
+        (tuple[int, ...], [1, 2], (1, 2)),
+        (tuple[int, ...], (1, 2), (1, 2)),
+        (list[float], [1, 2.5], [1.0, 2.5]),
+        (list[list[str]], [["a"], []], [["a"], []]),
+        (list[bool], [], []),
+        (Train, {"steps": 2}, Train(steps=2)),
+        (Train | None, {}, Train()),
+        (tuple[Train, ...], [{}, {"steps": 2}], (Train(), Train(steps=2))),
+    ],
+)
+def test_accepts(hint: Any, given_value: Any, expected: Any) -> None:
+    value = build(one(hint), {"x": given_value}).x
+    assert value == expected
+    assert type(value) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("hint", "given_value", "message"),
+    [
+        (bool, 1, "x: expected true or false, got integer 1"),
+        (bool, "true", 'x: expected true or false, got string "true"'),
+        (int, True, "x: expected integer, got true"),
+        (int, 1.0, "x: expected integer, got number 1.0"),
+        (int, "1", 'x: expected integer, got string "1"'),
+        (int, None, "x: expected integer, got none"),
+        (int, {"y": 1}, "x: expected integer, got section"),
+        (float, False, "x: expected number, got false"),
+        (float, "nan", 'x: expected number, got string "nan"'),
+        (float, math.nan, "x: expected finite number, got number nan"),
+        (float, math.inf, "x: expected finite number, got number inf"),
+        (float, -math.inf, "x: expected finite number, got number -inf"),
+        (list[float], [1, math.nan], "x[1]: expected finite number, got number nan"),
+        (str, 5, 'x: expected string, got integer 5; quote it: "5"'),
+        (str, True, 'x: expected string, got true; quote it: "true"'),
+        (
+            str,
+            datetime.date(2024, 1, 2),
+            'x: expected string, got date "2024-01-02"; quote it: "2024-01-02"',
+        ),
+        (str, ["a"], 'x: expected string, got list ["a"]'),
+        (str | None, {}, "x: expected string, got section"),
+        (Literal["a", 2], "b", 'x: expected "a" or 2, got string "b"'),
+        (
+            Literal["nse", "lstm"],
+            "lst",
+            'x: expected "nse" or "lstm", got string "lst"; did you mean "lstm"?',
+        ),
+        (Literal[1], True, "x: expected 1, got true"),
+        (Literal[True], 1, "x: expected true, got integer 1"),
+        (int | None, "a", 'x: expected integer, got string "a"'),
+        (tuple[int, ...], 3, "x: expected list[integer], got integer 3"),
+        (list[str], "abc", 'x: expected list[string], got string "abc"'),
+        (list[list[int]], [[1], 2], "x[1]: expected list[integer], got integer 2"),
+        (tuple[int, ...], [1, 2.0], "x[1]: expected integer, got number 2.0"),
+        (int, (1, 2), "x: expected integer, got list [1, 2]"),
+        (Train, 3, "x: expected section, got integer 3"),
+        (list[Train], [{"stops": 1}], "x[0].stops: no such key; did you mean x[0].steps?"),
+    ],
+)
+def test_refuses(hint: Any, given_value: Any, message: str) -> None:
+    assert mistake({"x": given_value}, one(hint)) == message
+
+
+def test_refuses_an_integer_beyond_the_largest_float_and_shows_it_short() -> None:
+    line = mistake({"x": 10**400}, one(float))
+    assert line.startswith("x: expected finite number, got integer 1000")
+    assert line.endswith("...")
+    assert len(line) < 110
+    assert build(one(float), {"x": int(sys.float_info.max)}).x == sys.float_info.max
+
+
+def test_missing_keys_are_named_inside_their_section() -> None:
+    assert mistake({}) == "model.size: missing; expected integer"
+    assert mistake({}, one(list[int])) == "x: missing; expected list[integer]"
+    assert build(one(int | None), {}).x is None
+
+
+def test_every_mistake_is_told_at_once() -> None:
+    data = {
+        "model": {"sise": 8, "encoder": 3},
+        "name": 5,
+        "betas": [0.9, "b"],
+        "train": {"rate": math.nan},
+        "seed": 1.5,
+    }
+    assert mistakes(data) == [
+        "model.sise: no such key; did you mean model.size?",
+        "model.size: missing; expected integer",
+        'model.encoder: expected "nse" or "lstm", got integer 3',
+        'name: expected string, got integer 5; quote it: "5"',
+        'betas[1]: expected number, got string "b"',
+        "train.rate: expected finite number, got number nan",
+        "seed: expected integer, got number 1.5",
+    ]
+
+
+def test_source_starts_the_message() -> None:
+    with pytest.raises(ConfigError, match=r"^the recipe: model\.size: missing"):
+        build(Recipe, {}, source="the recipe")
+
+
+def test_own_validation_is_collected_with_its_section() -> None:
+    data = {"model": {"size": 8, "dropout": 1.5}, "seed": "x"}
+    assert mistakes(data) == [
+        "model: dropout must be below 1",
+        "model: try 0.3",
+        'seed: expected integer, got string "x"',
+    ]
+    assert mistake({"size": 0}, Model) == "size must be at least 1"
+
+
+def test_own_validation_does_not_see_refused_values() -> None:
+    assert mistake({"model": {"size": "0"}}) == 'model.size: expected integer, got string "0"'
+
+
+def test_own_validation_without_a_reason_still_refuses() -> None:
+    @dataclass
+    class Silent:
+        x: int = 0
+
+        def __post_init__(self) -> None:
+            raise ValueError
+
+    assert mistake({}, one(Silent)) == "x: refused without a reason"
+
+
+def test_a_bug_in_own_validation_is_not_hidden() -> None:
+    @dataclass
+    class Broken:
+        x: int = 0
+
+        def __post_init__(self) -> None:
+            raise KeyError("bug")
+
+    with pytest.raises(KeyError, match="bug"):
+        build(Broken, {})
+
+
+@pytest.mark.parametrize(
+    ("key", "nearest"),
+    [
+        ("model.sise", "model.size"),
+        ("model.SIZE", "model.size"),
+        ("train.encoder", "model.encoder"),
+        ("size", "model.size"),
+        ("model.seed", "seed"),
+        ("model_size", "model.size"),
+        ("train.stepz", "train.steps"),
+        ("trian", "train"),
+        ("tag", "tags"),
+    ],
+)
+def test_unknown_key_names_the_nearest(key: str, nearest: str) -> None:
+    data = override(MINIMAL, [f"{key}=1"])
+    assert mistake(data) == f"{key}: no such key; did you mean {nearest}?"
+
+
+def test_same_name_elsewhere_goes_before_a_like_name_beside() -> None:
+    @dataclass
+    class Place:
+        site: int = 0
+
+    layout = make_dataclass("Layout", [("place", Place), ("model", Model)])
+    assert mistake({"place": {"size": 1}, **MINIMAL}, layout).endswith("did you mean model.size?")
+    assert mistake({"place": {"sitee": 1}, **MINIMAL}, layout).endswith("did you mean place.site?")
+
+
+def test_unknown_key_like_no_other_lists_the_section() -> None:
+    assert mistake({**MINIMAL, "train": {"zzz": 1}}) == (
+        "train.zzz: no such key (known: train.rate, train.steps, train.clip)"
+    )
+    assert mistake({"zzz": 1}, make_dataclass("Empty", [])) == "zzz: no such key"
+
+
+def test_unknown_section_is_one_mistake_and_odd_keys_are_quoted() -> None:
+    assert mistake({**MINIMAL, "trayn": {"rate": 1, "steps": 2}}) == (
+        "trayn: no such key; did you mean train?"
+    )
+    assert mistake({**MINIMAL, "a.b\n": 1}).startswith('"a.b\\n": no such key')
+
+
+def test_field_that_is_not_an_argument_is_no_key() -> None:
+    @dataclass
+    class Derived:
+        x: int
+        double: int = field(init=False)
+
+        def __post_init__(self) -> None:
+            self.double = 2 * self.x
+
+    assert build(Derived, {"x": 2}).double == 4
+    assert mistake({"x": 2, "double": 4}, Derived).startswith("double: no such key")
+    assert to_toml(Derived(2)) == "x = 2\n"
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [dict, Path, int | str, int | str | None, list, tuple[int, int], list[int | None], Literal["a", None]],
+)
+def test_unsupported_type_is_the_programmers_mistake(hint: Any) -> None:
+    with pytest.raises(TypeError, match=r"^One\.x: a configuration cannot hold the type"):
+        build(one(hint), {"x": 1})
+
+
+# Assignments -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("assignment", "expected"),
+    [
+        ("x=lstm", "lstm"),
+        ("x=3e-4", 3e-4),
+        ("x=20_000", 20_000),
+        ("x=[1, 2]", [1, 2]),
+        ('x="5"', "5"),
+        ("x=true", True),
+        ("x=True", "True"),
+        ("x=", ""),
+        ("x=a=b", "a=b"),
+        ("x=two words", "two words"),
+        (" x = 3 ", 3),
+        ("x=1\ny=2", "1\ny=2"),
+        ("x={a = 1}", {"a": 1}),
+    ],
+)
+def test_override_reads_toml_or_a_plain_string(assignment: str, expected: object) -> None:
+    changed = override({}, [assignment])
+    assert changed == {"x": expected}
+    assert type(changed["x"]) is type(expected)
+
+
+def test_override_goes_into_sections_in_order_and_leaves_its_input_alone() -> None:
+    data = {"a": {"b": 1, "c": [1]}, "d": 2}
+    before = copy.deepcopy(data)
+    changed: Any = override(data, ["a.b=2", "a.b=3", "e.f.g=4", "d=5"])
+    assert changed == {"a": {"b": 3, "c": [1]}, "d": 5, "e": {"f": {"g": 4}}}
+    changed["a"]["c"].append(2)
+    assert data == before
+
+
+def test_override_collects_malformed_assignments() -> None:
+    with pytest.raises(ConfigError) as caught:
+        override({"a": {"b": 1}}, ["a.b", "=3", "a..b=1", "a.b.c=1", "a.b=2", ".a=1"])
+    assert str(caught.value).splitlines() == [
+        "overrides: 5 mistakes",
+        "  --set 'a.b': expected key=value, such as model.size=300",
+        "  --set '=3': expected key=value, such as model.size=300",
+        "  --set 'a..b=1': expected key=value, such as model.size=300",
+        "  --set 'a.b.c=1': a.b is integer 1, not a section",
+        "  --set '.a=1': expected key=value, such as model.size=300",
+    ]
+
+
+# Loading ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    path = tmp_path / "recipe.toml"
+    path.write_text('name = "é"\n[model]\nsize = 8\n', encoding="utf-8")
+    return path
+
+
+def refused(path: Path, *overrides: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load(Recipe, path, overrides)
+    message = str(caught.value)
+    assert message.startswith(f"{path}: ")
+    return [line.strip() for line in message.removeprefix(f"{path}: ").splitlines()]
+
+
+def test_load_reads_and_overrides(recipe: Path) -> None:
+    assert load(Recipe, recipe) == Recipe(Model(8), name="é")
+    changed = load(Recipe, recipe, ["model.encoder=lstm", "train.rate=3e-4", "train.clip=5", 'name="5"'])
+    assert changed == Recipe(Model(8, "lstm"), name="5", train=Train(rate=3e-4, steps=7, clip=5.0))
+
+
+def test_load_reads_from_inside_an_archive(recipe: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "package.zip", "w") as archive:
+        archive.write(recipe, "recipe.toml")
+    with zipfile.ZipFile(tmp_path / "package.zip") as archive:
+        assert load(Recipe, zipfile.Path(archive, "recipe.toml")).model == Model(8)
+
+
+def test_load_tells_mistakes_of_file_and_assignments_together(recipe: Path) -> None:
+    recipe.write_text("seed = 'x'\n[model]\nsize = 8\n[modell]\nsize = 3\n", encoding="utf-8")
+    assert refused(
+        recipe,
+        "oops",
+        "seed.x=1",
+        "model.sise=3",
+        "modell.encoder=a",
+        "x.steps=3",
+        "train.rate=nan",
+        "name=5",
+    ) == [
+        "9 mistakes",
+        "--set 'oops': expected key=value, such as model.size=300",
+        "--set 'seed.x=1': seed is string \"x\", not a section",
+        "modell: no such key; did you mean model?",
+        "--set modell.encoder: no such key; did you mean model.encoder?",
+        "--set x.steps: no such key; did you mean train.steps?",
+        "--set model.sise: no such key; did you mean model.size?",
+        "--set name: expected string, got integer 5; quote it: --set 'name=\"5\"'",
+        "--set train.rate: expected finite number, got number nan",
+        'seed: expected integer, got string "x"',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ("name=2024-01-02", 'got date "2024-01-02"; quote it: --set \'name="2024-01-02"\''),
+        ("name=1.0", "got number 1.0; quote it: --set 'name=\"1.0\"'"),
+        ("train={rate = 'a'}", '--set train.rate: expected number, got string "a"'),
+        ("train=fast", '--set train: expected section, got string "fast"'),
+        ("tags=[a, b]", 'got string "[a, b]"; strings in a list need quotes: ["a", "b"]'),
+        ("tags=a", '--set tags: expected list[string], got string "a"'),
+        ("tags=['a', 1]", '--set tags[1]: expected string, got integer 1; quote it: "1"'),
+        ("seed.x=1", "seed: expected integer, got section (with --set seed.x)"),
+        ("model.size=0", "model: size must be at least 1 (with --set model.size)"),
+    ],
+)
+def test_mistakes_of_an_assignment_are_told_as_such(recipe: Path, assignment: str, message: str) -> None:
+    (line,) = refused(recipe, assignment)
+    assert line.endswith(message)
+
+
+def test_wrong_toml_names_the_line_and_the_assignments_too(recipe: Path) -> None:
+    recipe.write_text("a = 1\nb = = 2\n", encoding="utf-8")
+    assert refused(recipe) == ["not valid TOML: Invalid value (at line 2, column 5)"]
+    assert refused(recipe, "oops")[2] == "--set 'oops': expected key=value, such as model.size=300"
+    recipe.write_text("a = 1\nb = [1,\n", encoding="utf-8")
+    assert refused(recipe) == ["not valid TOML: Invalid value (at end of document, line 2)"]
+    recipe.write_bytes(b"a = '\xff'\n")
+    assert "can't decode byte 0xff" in refused(recipe)[0]
+
+
+def test_unreadable_file_is_named(tmp_path: Path) -> None:
+    assert refused(tmp_path / "absent.toml", "oops") == [
+        "2 mistakes",
+        "cannot be read: No such file or directory",
+        "--set 'oops': expected key=value, such as model.size=300",
+    ]
+    assert refused(tmp_path)[0].startswith("cannot be read: ")
+
+
+# Writing ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Leaf:
+    text: str
+    number: float
+    count: int | None = None
+
+
+@dataclass
+class Everything:
+    flag: bool
+    count: int
+    number: float
+    text: str
+    choice: Literal["a", 'b"\n', 3, True]
+    maybe: str | None
+    numbers: tuple[float, ...]
+    names: list[str]
+    nested: list[list[int]]
+    leaf: Leaf
+    leaves: tuple[Leaf, ...]
+    perhaps: Leaf | None = None
+    é: int = 0
+
+
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+leaves = st.builds(Leaf, st.text(), numbers, st.none() | st.integers())
+everything = st.builds(
+    Everything,
+    flag=st.booleans(),
+    count=st.integers(),
+    number=numbers,
+    text=st.text() | st.text(alphabet="\"\\'\n\r\t\b\x00\x1f\x7f\x85\u2028#="),
+    choice=st.sampled_from(["a", 'b"\n', 3, True]),
+    maybe=st.none() | st.text(),
+    numbers=st.lists(numbers).map(tuple),
+    names=st.lists(st.text()),
+    nested=st.lists(st.lists(st.integers())),
+    leaf=leaves,
+    leaves=st.lists(leaves).map(tuple),
+    perhaps=st.none() | leaves,
+    é=st.integers(),
+)
+
+
+@given(everything, st.booleans())
+def test_written_configuration_is_read_back_equal(config: Everything, comments: bool) -> None:
+    text = to_toml(config, comments=comments)
+    assert build(Everything, tomllib.loads(text)) == config
+
+
+def test_written_form_is_stable() -> None:
+    config = Recipe(Model(8), tags=["a", 'q"'], train=Train(rate=1e-7, steps=7))
+    assert to_toml(config) == (
+        'name = "run"\nbetas = [0.9, 0.999]\ntags = ["a", "q\\""]\n'
+        '\n[model]\nsize = 8\nencoder = "nse"\ndropout = 0.3\ntied = false\n'
+        "\n[train]\nrate = 1e-07\nsteps = 7\n"
+    )
+    assert to_toml(make_dataclass("OnlySection", [("train", Train)])(Train())).startswith("[train]\n")
+
+
+def test_docstrings_are_written_as_comments() -> None:
+    assert to_toml(Recipe(Model(8)), comments=True) == (
+        '# Name of the run.\nname = "run"\n# Adam\'s.\nbetas = [0.9, 0.999]\ntags = []\n'
+        "\n# The network.\n[model]\n# Width of every layer.\nsize = 8\n"
+        '# Which encoder.\n#\n# Two lines.\nencoder = "nse"\n'
+        "dropout = 0.3\n# Whether the embeddings are shared.\ntied = false\n"
+        "\n# The loop.\n[train]\n# Learning rate.\nrate = 0.001\n# Number of updates.\nsteps = 7\n"
+    )
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_what_could_not_be_read_back_is_not_written(number: float) -> None:
+    with pytest.raises(ConfigError, match=r"^train\.rate: expected finite number"):
+        to_toml(Recipe(Model(8), train=Train(rate=number)))
+
+
+def test_none_is_not_written_where_leaving_out_means_something_else() -> None:
+    holder = make_dataclass("Holder", [("train", Train, field(default_factory=lambda: Train(clip=5.0)))])
+    with pytest.raises(ConfigError, match=r"^train\.clip: TOML cannot say none"):
+        to_toml(holder(Train(clip=None)))
+    with pytest.raises(ConfigError, match=r"^holders\[0\]\.train\.clip: TOML cannot say none"):
+        to_toml(make_dataclass("Many", [("holders", list[holder])])([holder(Train(clip=None))]))  # type: ignore[valid-type]
+
+
+# Describing ------------------------------------------------------------------------------------------------
+
+
+def test_describe_lists_every_key() -> None:
+    assert describe(Recipe) == [
+        Entry("model", "section", "", "The network."),
+        Entry("model.size", "integer", "required", "Width of every layer."),
+        Entry("model.encoder", '"nse" or "lstm"', '"nse"', "Which encoder.\n\nTwo lines."),
+        Entry("model.dropout", "number", "0.3", ""),
+        Entry("model.tied", "true or false", "false", "Whether the embeddings are shared."),
+        Entry("name", "string", '"run"', "Name of the run."),
+        Entry("betas", "list[number]", "[0.9, 0.999]", "Adam's."),
+        Entry("tags", "list[string]", "[]", ""),
+        Entry("train", "section", "", "The loop."),
+        Entry("train.rate", "number", "0.001", "Learning rate."),
+        Entry("train.steps", "integer", "7", "Number of updates."),
+        Entry("train.clip", "number", "none", "Largest gradient norm."),
+        Entry("seed", "integer", "none", "Random seed."),
+    ]
+
+
+def test_describe_goes_into_lists_of_sections_and_bases_and_bears_no_source() -> None:
+    @dataclass(frozen=True)
+    class Longer(Train):
+        warmup: int = 0
+        """Updates before the full rate."""
+
+    described = {entry.key: entry.doc for entry in describe(one(list[Longer]))}
+    assert described == {
+        "x": "",
+        "x[].rate": "Learning rate.",
+        "x[].steps": "Number of updates.",
+        "x[].clip": "Largest gradient norm.",
+        "x[].warmup": "Updates before the full rate.",
+    }
