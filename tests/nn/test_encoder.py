@@ -5,11 +5,11 @@ import io
 
 import pytest
 import torch
-from oracle.problems import assert_close
 from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence
 
 import nse
 from nse.ops.recurrence import BACKENDS
+from oracle.problems import assert_close
 
 LENGTHS = [5, 0, 3, 1]
 

@@ -67,7 +67,10 @@ def test_backend_is_told_when_the_encoder_is_made():
         (lambda e: e(X[:1], state=STATE), "state.read.h: expected a tensor [1, 1, 4]"),
         (lambda e: e(X, state=STATE._replace(write=X)), "state.write: expected a pair of tensors [1, 2, 4]"),
         (lambda e: e.step(X, STATE), "x_t: expected a tensor [B, 4]"),
-        (lambda e: e.step(X[:, 0]), "memory: expected a memory to start from, here or in the state, got None"),
+        (
+            lambda e: e.step(X[:, 0]),
+            "memory: expected a memory to start from, here or in the state, got None",
+        ),
         (lambda e: e.step(X[:, 0], STATE._replace(memory=None)), "memory: expected a memory to start from"),
         (lambda e: e.step(X[:, 0], STATE.read), "state: expected an nse.State"),
     ],

@@ -3,9 +3,9 @@
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle.problems import assert_close, tensors
 
 import nse
+from oracle.problems import assert_close, tensors
 
 CASES = st.fixed_dictionaries(
     {
@@ -66,7 +66,9 @@ def test_alone_or_in_any_batch_with_any_padding_on_any_backend(case):
         (random(T, k), random(case["own"] or 0, k), [random(max(1, L - b % 2), k) for L in case["shared"]])
         for b, T in enumerate(case["lengths"])
     ]
-    encoder = nse.NSE(k, shared=len(case["shared"]), layers=case["layers"], dtype=torch.float64, init_range=0.5)
+    encoder = nse.NSE(
+        k, shared=len(case["shared"]), layers=case["layers"], dtype=torch.float64, init_range=0.5
+    )
     for backend in ("reference", "lean"):
         encoder.backend = backend
         together = encode(encoder, rows, case, case["padding"])

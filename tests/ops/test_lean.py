@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from oracle.problems import assert_close, problem, tensors
 
 from nse.ops import lean, reference
+from oracle.problems import assert_close, problem, tensors
 
 SHAPES = [  # B, T, k: with more rows than 4k compose is folded, with fewer it is not
     (1, 1, 1),

@@ -1,10 +1,10 @@
 """Which backend runs."""
 
 import pytest
-from oracle.problems import assert_close, problem
 
 from nse import BackendError
 from nse.ops.recurrence import BACKENDS, choose, recurrence
+from oracle.problems import assert_close, problem
 
 
 def test_auto_is_the_fast_one(monkeypatch):

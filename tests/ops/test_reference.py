@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from oracle.problems import answer, assert_close, problem, tensors
 
 from nse.ops import reference
 from nse.ops.parts import Memory
+from oracle.problems import answer, assert_close, problem, tensors
 
 CASES = {
     "nse": {},
@@ -29,7 +29,9 @@ def test_equals_the_equations(case):
     assert_close(p.run(reference.recurrence), answer(p), 1e-12)
 
 
-@pytest.mark.parametrize("case", [{}, {"shared": (2,), "layers": 2, "dropout": 0.3}, {"slots": 0, "lengths": None}])
+@pytest.mark.parametrize(
+    "case", [{}, {"shared": (2,), "layers": 2, "dropout": 0.3}, {"slots": 0, "lengths": None}]
+)
 def test_gradcheck(case):
     p = problem(B=2, T=3, k=2, **case)
     leaves = p.leaves()

@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from oracle import equations
 
 from nse.ops.parts import LSTMLayer, Memory, Result, Weights
+from oracle import equations
 
 
 @dataclass
@@ -34,7 +34,9 @@ class Problem:
         outputs = tensors(self.run(backend))
         generator = torch.Generator().manual_seed(seed)
         loss = sum(
-            (out.double() * torch.randn(out.shape, generator=generator, dtype=torch.float64).to(out.device)).sum()
+            (
+                out.double() * torch.randn(out.shape, generator=generator, dtype=torch.float64).to(out.device)
+            ).sum()
             for out in outputs
         )
         leaves = self.leaves()

@@ -224,6 +224,7 @@ def backward(plan: Plan, inputs: Inputs, record: Record, wanted: Wanted) -> Inpu
     do = torch.zeros_like(o)
     da = [torch.empty_like(gates) for gates in record.gates]
     dx = da[0] if into_first is None else torch.empty_like(inputs.hoisted)
+    spare = [torch.empty_like(dM_j) for dM_j in dM]  # large temporaries are slow to allocate at every step
     slopes = [local_slopes(plan, inputs, record, layer) for layer in layers]
 
     for t, M in replay(plan, record):
@@ -234,9 +235,10 @@ def backward(plan: Plan, inputs: Inputs, record: Record, wanted: Wanted) -> Inpu
         if wanted.rows is not None:
             dh_now[-1] += wanted.rows[step]
         dz = []
-        for G_j, M_j, z_j in zip(G, M, z, strict=True):  # back through (eq. 6, 14, 15)
+        for G_j, M_j, z_j, scratch in zip(G, M, z, spare, strict=True):  # back through (eq. 6, 14, 15)
             dh_now[-1] += torch.bmm(z_j[:, None], G_j)[:, 0]
-            dz.append(torch.bmm(h[:, None], G_j.transpose(1, 2))[:, 0] - torch.linalg.vecdot(G_j, M_j))
+            overlap = torch.mul(G_j, M_j, out=scratch[:n]).sum(dim=-1)
+            dz.append(torch.bmm(h[:, None], G_j.transpose(1, 2))[:, 0] - overlap)
             G_j.mul_(1 - z_j[..., None])
 
         for layer in reversed(layers):  # back through (eq. 5, 13)
@@ -244,7 +246,7 @@ def backward(plan: Plan, inputs: Inputs, record: Record, wanted: Wanted) -> Inpu
             h_to_c, c_to_gates, h_to_gate, forget = (slope[step] for slope in slopes[layer])
             dc_now[layer].addcmul_(dh_now[layer], h_to_c)
             da_now = da[layer][step]
-            da_now[:, : 3 * k].unflatten(1, (3, k)).copy_(c_to_gates * dc_now[layer][:, None])
+            torch.mul(c_to_gates, dc_now[layer][:, None], out=da_now[:, : 3 * k].unflatten(1, (3, k)))
             torch.mul(h_to_gate, dh_now[layer], out=da_now[:, 3 * k :])
             dc_now[layer] *= forget
             dh_now[layer].copy_(product(da_now, hh))
@@ -276,18 +278,15 @@ def replay(plan: Plan, record: Record) -> Iterator[tuple[int, list[Tensor]]]:
     """
     steps, counts = plan.pack.steps, plan.pack.counts
     memories, pieces = len(record.keys), len(record.kept) // len(record.keys)
+    rooms = [[torch.empty_like(M) for M in record.kept[::pieces]] for _ in range(plan.interval - 1)]
     for piece in reversed(range(pieces)):
         first, end = piece * plan.interval, min(len(steps), (piece + 1) * plan.interval)
         before = [record.kept[piece::pieces]]
-        for t in range(first, end - 1):
-            rows = slice(steps[t].start, steps[t].start + counts[t + 1])  # those that run on after t
-            h = record.hidden[-1][rows]
-            before.append(
-                [
-                    torch.lerp(before[-1][j][: len(h)], h[:, None], record.keys[j][rows][..., None])
-                    for j in range(memories)
-                ]
-            )
+        for t, room in zip(range(first, end - 1), rooms, strict=False):
+            n = counts[t + 1]  # those that run on after t
+            rows = slice(steps[t].start, steps[t].start + n)
+            h, z = record.hidden[-1][rows, None], [keys[rows, :, None] for keys in record.keys]
+            before.append([torch.lerp(before[-1][j][:n], h, z[j], out=room[j][:n]) for j in range(memories)])
         for t in reversed(range(first, end)):
             yield t, before.pop()
 

@@ -1,0 +1,1 @@
+"""One TOML file per experiment; its header is the command that runs it."""

@@ -1,0 +1,34 @@
+"""The tasks: one file = one subsection of the paper, and the built-in corpus `logic`."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from nse import config
+from nse.errors import ConfigError
+from nse.tasks import logic
+from nse.tasks.recipe import recipe_file
+from nse.tasks.task import Task
+
+TASKS: dict[str, Task] = {"logic": logic.TASK}
+
+
+def load_recipe(name: str, overrides: Sequence[str] = ()) -> Any:
+    """A recipe by name (logic/nse) or by the path of a TOML file, with `--set` assignments applied."""
+    file: Traversable = Path(name) if name.endswith(".toml") else recipe_file(name)
+    return config.load(task_of(file).recipe, file, overrides)
+
+
+def task_of(file: Traversable) -> Task:
+    """The task that a recipe file names."""
+    try:
+        name = tomllib.loads(file.read_text("utf-8")).get("task")
+    except (OSError, ValueError):
+        return TASKS["logic"]  # loading it in full tells what is wrong with the file
+    if name not in TASKS:
+        raise ConfigError(f"{file}: task: expected one of {', '.join(TASKS)}, got {name!r}")
+    return TASKS[name]

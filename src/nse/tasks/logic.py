@@ -1,0 +1,323 @@
+"""The built-in inference corpus: seeded sentence pairs whose labels are exact.
+
+What the sentences mean, and how a pair is decided by looking at every model, is in `logic_grammar`. Here
+pairs are drawn: a random premise, a hypothesis that is a few edits away, and quantifiers that give the
+wanted label.
+
+Counting words cannot solve the corpus, because most pairs come from words that can also be ordered into a
+pair with another label: `all dogs that bark do not dance` contradicts `some dogs that dance bark`, but
+`all dogs that do not bark dance` does not.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import permutations, product
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from nse.errors import InputError
+from nse.nn.models import PairClassifier, PairConfig
+from nse.tasks.logic_grammar import (
+    ADJECTIVES,
+    CONTRADICTION,
+    ENTAILMENT,
+    LABELS,
+    NEUTRAL,
+    NOUNS,
+    QUANTIFIERS,
+    VERBS,
+    Property,
+    Sentence,
+    joint_cells,
+    label,
+    parse,
+    verdict,
+)
+from nse.tasks.recipe import Training
+from nse.tasks.task import Examples, Task
+from nse.text.batching import Pairs, Texts
+from nse.text.vocabulary import Vocabulary
+
+__all__ = [
+    "LABELS",
+    "TASK",
+    "LogicData",
+    "LogicRecipe",
+    "Pair",
+    "Property",
+    "Sentence",
+    "corpus",
+    "held_out",
+    "label",
+    "parse",
+]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two sentences and how the second relates to the first."""
+
+    premise: str
+    """What is taken to be true, in lower-case words separated by single spaces."""
+    hypothesis: str
+    """What is asked, written alike."""
+    label: int
+    """The position in `LABELS`."""
+
+    @classmethod
+    def of(cls, premise: Sentence, hypothesis: Sentence, label: int) -> Pair:
+        """Writes the sentences out."""
+        return cls(str(premise), str(hypothesis), label)
+
+
+@dataclass
+class LogicData:
+    """How many pairs to generate, and from which seed."""
+
+    train: int = 30_000
+    """Pairs to train on. Far above the default the reorderings run out, and counting words pays more."""
+    dev: int = 1_000
+    """Pairs to choose a model by."""
+    test: int = 3_000
+    """Pairs like the training pairs, none of which occurs among them."""
+    unseen: int = 2_000
+    """Pairs in which words stand together that never do so in the other splits."""
+    seed: int = 0
+    """Every seed and every set of sizes has its own corpus, the same on every machine."""
+
+
+PLAIN = 0.1
+"""The share of draws that need no reordering with another label, so that short sentences occur too."""
+
+PATIENCE = 10_000
+"""After so many draws in a row that bring nothing new, the generator says that there is no more."""
+
+OPEN = "all"  # stands in until a quantifier is chosen
+
+Draft = tuple[Sentence, Sentence]
+Fits = Callable[[Draft], bool]
+
+
+def _worth_saying(s: Sentence) -> bool:
+    """Whether a sentence repeats no word and being its subject does not already decide its predicate."""
+    content, (pos, neg, _) = s.content(), s.roles()
+    return len(set(content)) == len(content) and bool(pos) and bool(neg)
+
+
+_PROPERTIES = [Property(word, negated) for word in [*VERBS, *ADJECTIVES] for negated in (False, True)]
+
+
+@cache
+def _sentences(adjective: bool, clause: bool) -> list[Sentence]:
+    """Every sentence worth saying with or without an adjective and a clause, its quantifier still open."""
+    adjectives = list(ADJECTIVES) if adjective else [None]
+    clauses = _PROPERTIES if clause else [None]
+    every = product([OPEN], NOUNS, _PROPERTIES, adjectives, clauses)
+    return [sentence for parts in every if _worth_saying(sentence := Sentence(*parts))]
+
+
+def _near(word: str) -> list[str]:
+    """The words directly above, below and beside a word."""
+    family = next(family for family in (NOUNS, VERBS, ADJECTIVES) if word in family)
+    above = family[word]
+    return [w for w in family if w != word and (w == above or family[w] in (word, above))]
+
+
+@cache
+def _edits(s: Sentence) -> list[list[Sentence]]:
+    """What one edit makes of a sentence: a list for each kind of edit that applies."""
+    kinds = [
+        [replace(s, noun=noun) for noun in _near(s.noun)],
+        [replace(s, predicate=replace(s.predicate, word=word)) for word in _near(s.predicate.word)],
+        [replace(s, predicate=s.predicate.negation())],
+        [replace(s, adjective=adjective) for adjective in ([None] if s.adjective else ADJECTIVES)],
+        [replace(s, clause=clause) for clause in ([None] if s.clause else _PROPERTIES)],
+    ]
+    if s.clause:
+        kinds += [
+            [replace(s, clause=replace(s.clause, word=word)) for word in _near(s.clause.word)],
+            [replace(s, clause=s.clause.negation())],
+            [replace(s, clause=s.predicate, predicate=s.clause)],
+        ]
+    elif s.adjective:
+        kinds.append([replace(s, adjective=None, clause=Property(s.adjective))])
+    worthy = [[edited for edited in kind if _worth_saying(edited)] for kind in kinds]
+    return [kind for kind in worthy if kind]
+
+
+@cache
+def _reorderings(s: Sentence) -> list[Sentence]:
+    """Every sentence worth saying that has the same words as this one, itself among them."""
+    *words, noun = s.content()
+    bag = sorted(str(s).split())
+    found = []
+    for predicate, *others in permutations(words):
+        clause = others.pop(0) if s.clause else None
+        adjective = others.pop() if others else None
+        for deny_predicate, deny_clause in product((False, True), repeat=2):
+            inner = Property(clause, deny_clause) if clause else None
+            candidate = Sentence(s.quantifier, noun, Property(predicate, deny_predicate), adjective, inner)
+            if sorted(str(candidate).split()) == bag and _worth_saying(candidate):
+                found.append(candidate)
+    return list(dict.fromkeys(found))
+
+
+def _draft(rng: random.Random, fits: Fits, wanted: int, clause: bool) -> Draft:
+    """A random pair with the wanted label whose hypothesis has each quantifier equally often."""
+    there = rng.choice(list(QUANTIFIERS))
+    while True:
+        premise = hypothesis = rng.choice(_sentences(rng.random() < 0.35, clause))
+        for _ in range(rng.choice((0, 1, 1, 2))):
+            hypothesis = rng.choice(rng.choice(_edits(hypothesis)))
+        if not fits((premise, hypothesis)):
+            continue
+        cells = joint_cells(premise, hypothesis)
+        heres = [here for here in QUANTIFIERS if verdict(cells, here, there) == wanted]
+        if premise == hypothesis and there in heres:
+            heres.remove(there)
+        if heres:
+            return replace(premise, quantifier=rng.choice(heres)), replace(hypothesis, quantifier=there)
+
+
+def _family(rng: random.Random, fits: Fits) -> list[Pair]:
+    """One pair, or two that have the same words and different labels.
+
+    The other label is neutral: hardly any words can be ordered into both an entailment and a contradiction.
+    The neutral pair goes along half the time, which makes the three labels equally frequent.
+    """
+    if rng.random() < PLAIN:
+        wanted = rng.randrange(3)
+        return [Pair.of(*_draft(rng, fits, wanted, clause=rng.random() < 0.5), wanted)]
+    while True:
+        wanted = rng.choice((ENTAILMENT, CONTRADICTION))
+        premise, hypothesis = _draft(rng, fits, wanted, clause=True)
+        candidates = list(product(_reorderings(premise), _reorderings(hypothesis)))
+        rng.shuffle(candidates)
+        if neutral := next((c for c in candidates if label(*c) == NEUTRAL), None):
+            pair = Pair.of(premise, hypothesis, wanted)
+            return [pair, Pair.of(*neutral, NEUTRAL)] if rng.random() < 0.5 else [pair]
+
+
+def held_out(rng: random.Random, combinations: int = 8) -> list[frozenset[str]]:
+    """Chooses pairs of words of different kinds that only the split `unseen` puts together."""
+    kinds = ((NOUNS, VERBS), (NOUNS, ADJECTIVES), (VERBS, ADJECTIVES))
+    pairs = [frozenset((one, other)) for ones, others in kinds for one in ones for other in others]
+    return rng.sample(pairs, combinations)
+
+
+def _share(size: int, label: int) -> int:
+    return size // len(LABELS) + (label < size % len(LABELS))
+
+
+def _balanced(rng: random.Random, sizes: list[int], fits: Fits) -> list[list[Pair]]:
+    """Splits of the given sizes that share no pair and hold each label equally often, give or take one."""
+    quotas = [sum(_share(size, label) for size in sizes) for label in range(len(LABELS))]
+    pools: list[dict[Pair, None]] = [{} for _ in LABELS]  # dictionaries: sets that keep their order
+    in_vain = 0
+    while any(len(pool) < quota for pool, quota in zip(pools, quotas, strict=True)):
+        before = sum(map(len, pools))
+        for pair in _family(rng, fits):
+            if len(pools[pair.label]) < quotas[pair.label]:
+                pools[pair.label][pair] = None
+        in_vain = in_vain + 1 if sum(map(len, pools)) == before else 0
+        if in_vain > PATIENCE:
+            raise InputError(
+                f"sizes: {sum(sizes)} pairs asked for, {before} different ones found; ask for fewer"
+            )
+    stacks = [rng.sample(list(pool), len(pool)) for pool in pools]
+    splits = [[stacks[x].pop() for x in range(len(LABELS)) for _ in range(_share(size, x))] for size in sizes]
+    for split in splits:
+        rng.shuffle(split)
+    return splits
+
+
+def corpus(config: LogicData) -> dict[str, list[Pair]]:
+    """Generates the corpus: `train`, `dev` and `test` of one distribution, and `unseen`.
+
+    Args:
+        config: the sizes of the splits and the seed.
+
+    Returns:
+        The pairs of each split in random order; each label makes up a third of each split, and no pair
+        occurs twice. A few combinations of two words (a noun and a verb, say) occur in `unseen` only: each
+        of its pairs has a sentence with such a combination, and no other pair holds both words at all.
+
+    Raises:
+        InputError: a size is negative, or more pairs are asked for than the generator finds.
+    """
+    sizes = {name: getattr(config, name) for name in ("train", "dev", "test", "unseen")}
+    for name, size in sizes.items():
+        if size < 0:
+            raise InputError(f"{name}: a number of pairs cannot be negative, got {size}")
+    rng = random.Random(config.seed)
+    combinations = held_out(rng)
+
+    def familiar(draft: Draft) -> bool:
+        words = {word for sentence in draft for word in sentence.content()}
+        return not any(combination <= words for combination in combinations)
+
+    def unfamiliar(draft: Draft) -> bool:
+        return any(combination.issubset(s.content()) for s in draft for combination in combinations)
+
+    *known, unseen = [sizes[name] for name in sizes]
+    splits = _balanced(rng, known, familiar) + _balanced(rng, [unseen], unfamiliar)
+    return dict(zip(sizes, splits, strict=True))
+
+
+@dataclass
+class LogicRecipe:
+    """A run on this corpus."""
+
+    task: Literal["logic"] = "logic"
+    """The task this recipe is for."""
+    seed: int = 1
+    """Of initialisation, dropout and the order of examples."""
+    data: LogicData = field(default_factory=LogicData)
+    """The corpus."""
+    model: PairConfig = field(default_factory=PairConfig)
+    """The model."""
+    train: Training = field(default_factory=Training)
+    """How it is trained."""
+
+    def __post_init__(self) -> None:
+        """Refuse a corpus without anything to learn from or to choose by."""
+        if self.data.train < 1 or self.data.dev < 1:
+            raise ValueError(
+                f"data.train and data.dev must be at least 1, got {self.data.train}, {self.data.dev}"
+            )
+
+
+def examples(recipe: LogicRecipe) -> Examples:
+    """The corpus as tensors."""
+    pairs = corpus(recipe.data)
+    vocabulary = Vocabulary.of(text for pair in pairs["train"] for text in (pair.premise, pair.hypothesis))
+    return Examples({name: tensors(split, vocabulary) for name, split in pairs.items()}, vocabulary)
+
+
+def tensors(pairs: list[Pair], vocabulary: Vocabulary) -> Pairs:
+    """Pairs as ids and labels."""
+    return Pairs(
+        Texts.of([pair.premise for pair in pairs], vocabulary),
+        Texts.of([pair.hypothesis for pair in pairs], vocabulary),
+        torch.tensor([pair.label for pair in pairs]),
+    )
+
+
+def model(recipe: LogicRecipe, examples: Examples) -> nn.Module:
+    """The paper's pair model, or a baseline with the same head."""
+    return PairClassifier(recipe.model, len(examples.vocabulary), len(LABELS))
+
+
+def scores(model: nn.Module, batch: Pairs) -> Tensor:
+    """The scores of the labels."""
+    result: Tensor = model(*batch.premise, *batch.hypothesis)
+    return result
+
+
+TASK = Task(LogicRecipe, examples, model, scores)

@@ -1,0 +1,1 @@
+"""Strings to ids: vocabulary and batches."""

@@ -1,0 +1,1 @@
+"""Training: the loop, in sight."""

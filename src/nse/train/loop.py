@@ -1,0 +1,120 @@
+"""The training loop, in sight: Adam, clipping, the best epoch on dev, and every other split read once."""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from lightning.fabric import Fabric
+from torch import nn
+from torch.nn import functional as F
+
+from nse.errors import RunError
+from nse.tasks.task import Examples, Task
+from nse.text.batching import Pairs, batches
+from nse.train.progress import Progress
+
+EVALUATION_BATCH = 512
+
+
+@dataclass
+class Outcome:
+    """What a training run gives.
+
+    Attributes:
+        model: The trained model, with the weights of the best epoch.
+        accuracy: Of each split but train, at that epoch.
+        epoch: The best one on dev, counted from 1.
+        seconds: Of training, evaluation on dev included.
+    """
+
+    model: nn.Module
+    accuracy: dict[str, float]
+    epoch: int
+    seconds: float
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers the model learned."""
+        return sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+
+
+def fit(
+    task: Task,
+    recipe: Any,
+    examples: Examples,
+    progress: Progress,
+    on_epoch: Callable[[dict[str, float]], None] = lambda metrics: None,
+) -> Outcome:
+    """Train a model by its recipe.
+
+    Args:
+        task: The task.
+        recipe: Of the task's own type.
+        examples: The data.
+        progress: Where to show how far it is.
+        on_epoch: Called after each epoch with its metrics.
+    """
+    training = recipe.train
+    fabric = Fabric(accelerator="auto", devices=1)
+    torch.manual_seed(recipe.seed)
+    order = torch.Generator().manual_seed(recipe.seed)
+    model = task.model(recipe, examples)
+    optimizer = torch.optim.Adam(model.parameters(), lr=training.rate, weight_decay=training.l2)
+    model, optimizer = fabric.setup(model, optimizer)
+    splits = {name: split.to(fabric.device) for name, split in examples.splits.items()}
+    steps_per_epoch = math.ceil(len(splits["train"].labels) / training.batch)
+    total = training.epochs * steps_per_epoch
+    started, best, best_epoch, step = time.perf_counter(), -1.0, 0, 0
+    best_weights: dict[str, Any] = {}
+
+    progress.begin(total)
+    for epoch in range(1, training.epochs + 1):
+        model.train()
+        for index in batches(len(splits["train"].labels), training.batch, order):
+            for group in optimizer.param_groups:
+                group["lr"] = rate_at(training.rate, training.schedule, step / total)
+            batch = splits["train"].select(index.to(fabric.device))
+            loss = F.cross_entropy(task.scores(model, batch), batch.labels)
+            fabric.backward(loss)
+            fabric.clip_gradients(model, optimizer, max_norm=training.clip, error_if_nonfinite=False)
+            optimizer.step()
+            optimizer.zero_grad()
+            step += 1
+            progress.step(epoch, step, loss)
+        if not loss.isfinite():
+            raise RunError(
+                f"the loss is {loss.item()} at step {step}, epoch {epoch}: try a smaller train.rate"
+            )
+        dev = accuracy(task, model, splits["dev"])
+        on_epoch({"epoch": epoch, "step": step, "loss": loss.item(), "dev": dev})
+        progress.epoch(epoch, dev)
+        if dev > best:
+            best, best_epoch, best_weights = dev, epoch, copy.deepcopy(model.state_dict())
+    seconds = time.perf_counter() - started
+    progress.end()
+
+    model.load_state_dict(best_weights)
+    reported = {name: accuracy(task, model, split) for name, split in splits.items() if name != "train"}
+    return Outcome(model.module, reported, best_epoch, seconds)
+
+
+def rate_at(rate: float, schedule: str, done: float) -> float:
+    """The learning rate when this part of the run is done."""
+    return rate * (1 - done) if schedule == "linear" else rate
+
+
+@torch.no_grad()
+def accuracy(task: Task, model: nn.Module, split: Pairs) -> float:
+    """The part of a split's labels that the model gets right."""
+    model.eval()
+    right = 0
+    for index in batches(len(split.labels), EVALUATION_BATCH):
+        batch = split.select(index.to(split.labels.device))
+        right += int((task.scores(model, batch).argmax(dim=-1) == batch.labels).sum())
+    return right / max(len(split.labels), 1)

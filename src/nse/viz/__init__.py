@@ -1,0 +1,1 @@
+"""Pictures of what the memory did, from numpy arrays alone."""
