@@ -1,14 +1,14 @@
 """The benchmark: backends side by side in one run, and no speed without a green parity check.
 
-Times are medians of repeated calls, the backends taking turns. Peak memory is measured for each row in
-a process of its own: how far the call raised the process's high-water mark of resident memory.
+Times are medians of repeated calls after a warm-up, the backends taking turns. The first call and peak memory
+are measured for each row in a process of its own: how long one call takes before the allocator has the
+memory it needs, and how far it raises the process's resident memory (read from /proc, so on Linux only).
 """
 
 from __future__ import annotations
 
 import json
 import platform
-import resource
 import statistics
 import subprocess
 import sys
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor
+from torch import Tensor, nn
 
 from nse.errors import BackendError
 from nse.nn.encoder import NSE, Encoding
@@ -45,6 +45,7 @@ SHAPES = [
 ]
 QUICK = [Shape(2, 5, 8, "forward", 2), Shape(2, 5, 8, "train", 2)]
 SIDES = ("reference", "lean")
+PEER = "lstm"  # PyTorch's own LSTM of two layers, as many as an NSE has: what a recurrence can cost
 TOLERANCE = 1e-4
 
 
@@ -55,10 +56,10 @@ def run(quick: bool, threads: int, log: Console) -> dict[str, Any]:
     for shape in QUICK if quick else SHAPES:
         check_parity(shape)
         times = measure(shape)
-        for backend in SIDES:
+        for backend in (*SIDES, PEER):
             rows.append(
                 {
-                    "name": f"nse-{backend}",
+                    "name": "nn.LSTM, two layers" if backend == PEER else "NSE",
                     "backend": backend,
                     "B": shape.B,
                     "T": shape.T,
@@ -67,7 +68,7 @@ def run(quick: bool, threads: int, log: Console) -> dict[str, Any]:
                     "mode": shape.mode,
                     "ms": round(statistics.median(times[backend]), 3),
                     "ms_all": [round(ms, 3) for ms in times[backend]],
-                    "peak_mb": peak_mb(backend, shape, threads),
+                    **first_call(backend, shape, threads),
                 }
             )
             log.print(f"{backend} B={shape.B} T={shape.T} {shape.mode}: {rows[-1]['ms']} ms", highlight=False)
@@ -91,35 +92,36 @@ def machine(threads: int) -> dict[str, Any]:
     }
 
 
-def encoder_and_words(backend: str, shape: Shape) -> tuple[NSE, Tensor]:
-    """The same weights and words for every backend."""
+def subject(backend: str, shape: Shape) -> tuple[nn.Module, Tensor]:
+    """What is measured, with the same weights and words for every backend."""
     torch.manual_seed(0)
-    encoder = NSE(shape.k, backend=backend)
-    return encoder, torch.randn(shape.B, shape.T, shape.k, requires_grad=shape.mode == "train")
+    x = torch.randn(shape.B, shape.T, shape.k, requires_grad=shape.mode == "train")
+    if backend == PEER:
+        return nn.LSTM(shape.k, shape.k, num_layers=2, batch_first=True), x
+    return NSE(shape.k, backend=backend), x
 
 
-def once(encoder: NSE, x: Tensor, mode: str) -> Encoding:
+def once(model: nn.Module, x: Tensor, mode: str) -> list[Tensor]:
     """What is timed: a forward pass, or forward and backward for words and weights alike."""
     if mode == "forward":
         with torch.no_grad():
-            out: Encoding = encoder(x)
-        return out
-    encoder.zero_grad()
+            return results(model(x))
+    model.zero_grad()
     x.grad = None
-    out = encoder(x)
-    out.outputs.sum().backward()
-    return out
+    found = results(model(x))
+    found[0].sum().backward()
+    return [*found, *(p.grad for p in (x, *model.parameters()) if p.grad is not None)]
+
+
+def results(output: Any) -> list[Tensor]:
+    """The outputs of an NSE and its memory, or those of an LSTM."""
+    return [output.outputs, output.memory.slots] if isinstance(output, Encoding) else [output[0]]
 
 
 def check_parity(shape: Shape) -> None:
     """Refuse to measure backends that do not agree."""
-    results = []
-    for backend in SIDES:
-        encoder, x = encoder_and_words(backend, shape)
-        out = once(encoder, x, shape.mode)
-        gradients = [p.grad for p in (x, *encoder.parameters()) if p.grad is not None]
-        results.append([out.outputs.detach(), out.memory.slots.detach(), *gradients])
-    for a, b in zip(*results, strict=True):
+    wanted, got = (once(*subject(backend, shape), shape.mode) for backend in SIDES)
+    for a, b in zip(got, wanted, strict=True):
         error = ((a - b).abs().max() / b.abs().max().clamp(min=1)).item()
         if not error < TOLERANCE:
             raise BackendError(
@@ -129,50 +131,91 @@ def check_parity(shape: Shape) -> None:
 
 def measure(shape: Shape) -> dict[str, list[float]]:
     """Milliseconds of each call, the backends taking turns after a warm-up."""
-    sides = {backend: encoder_and_words(backend, shape) for backend in SIDES}
-    times: dict[str, list[float]] = {backend: [] for backend in SIDES}
+    sides = {backend: subject(backend, shape) for backend in (*SIDES, PEER)}
+    times: dict[str, list[float]] = {backend: [] for backend in sides}
     for repeat in range(shape.repeats + 1):
-        for backend, (encoder, x) in sides.items():
+        for backend, (model, x) in sides.items():
             started = time.perf_counter()
-            once(encoder, x, shape.mode)
+            once(model, x, shape.mode)
             if repeat:
                 times[backend].append(1e3 * (time.perf_counter() - started))
     return times
 
 
-def peak_mb(backend: str, shape: Shape, threads: int) -> float:
-    """Peak memory of one call, in a process of its own."""
+def first_call(backend: str, shape: Shape, threads: int) -> dict[str, float]:
+    """Time and peak memory of one call, in a process of its own."""
     command = [sys.executable, "-m", "nse.bench", backend, json.dumps(shape), str(threads)]
-    answer = subprocess.run(command, check=True, capture_output=True, text=True)
-    return float(answer.stdout)
+    answer: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    return answer
 
 
-def peak_of_one_call(backend: str, shape: Shape) -> float:
-    """How far one call raises the high-water mark of resident memory, in MiB."""
+def measure_first_call(backend: str, shape: Shape) -> dict[str, float]:
+    """Milliseconds of one call, and MiB by which it raises the high-water mark of resident memory."""
     small = Shape(1, 2, shape.k, shape.mode, 1)
-    once(*encoder_and_words(backend, small), small.mode)  # libraries load and threads start
-    encoder, x = encoder_and_words(backend, shape)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    once(encoder, x, shape.mode)
-    return round((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024, 1)
+    once(*subject(backend, small), small.mode)  # libraries load and threads start
+    model, x = subject(backend, shape)
+    before, started = resident("VmRSS"), time.perf_counter()
+    once(model, x, shape.mode)
+    ms = 1e3 * (time.perf_counter() - started)
+    return {"first_ms": round(ms, 3), "peak_mb": round(max(0.0, resident("VmHWM") - before), 1)}
 
 
-def table(report: dict[str, Any]) -> Table:
-    """The rows as a table, with how lean compares with the reference."""
-    shown = Table(title=f"{report['machine']['cpu']}, {report['machine']['threads']} threads")
-    for column in ("B", "T", "k", "mode", "backend", "ms", "peak MiB", "speed-up", "memory"):
-        shown.add_column(column, justify="left" if column in ("mode", "backend") else "right")
+def resident(field: str) -> float:
+    """Resident memory of this process in MiB: now (VmRSS) or at most so far (VmHWM)."""
+    # Not getrusage: its maximum survives exec, so a child of a large process would start with that.
+    with open("/proc/self/status", encoding="utf-8") as status:
+        return next(float(line.split()[1]) / 1024 for line in status if line.startswith(field))
+
+
+COLUMNS = (
+    "B",
+    "T",
+    "k",
+    "mode",
+    "backend",
+    "ms",
+    "first call ms",
+    "peak MiB",
+    "times faster",
+    "part of the memory",
+)
+
+
+def compared(report: dict[str, Any]) -> list[list[str]]:
+    """The rows as text, each with how it compares with the reference at the same shape."""
+    lines = []
     for row in report["rows"]:
         if row["backend"] == SIDES[0]:
             base = row
-        sizes = [str(row[name]) for name in ("B", "T", "k", "mode", "backend")]
+        sizes = [str(row[name]) for name in COLUMNS[:5]]
+        figures = [f"{row['ms']:.2f}", f"{row['first_ms']:.2f}", f"{row['peak_mb']:.1f}"]
         share = f"{row['peak_mb'] / base['peak_mb']:.3f}" if base["peak_mb"] else ""
-        shown.add_row(
-            *sizes, f"{row['ms']:.2f}", f"{row['peak_mb']:.1f}", f"{base['ms'] / row['ms']:.2f}", share
-        )
+        lines.append([*sizes, *figures, f"{base['ms'] / row['ms']:.2f}", share])
+    return lines
+
+
+def table(report: dict[str, Any]) -> Table:
+    """The rows for a terminal."""
+    shown = Table(title=title(report))
+    for column in COLUMNS:
+        shown.add_column(column, justify="left" if column in ("mode", "backend") else "right")
+    for line in compared(report):
+        shown.add_row(*line)
     return shown
+
+
+def markdown(report: dict[str, Any]) -> str:
+    """The rows for a document."""
+    lines = [COLUMNS, ["---"] * len(COLUMNS), *compared(report)]
+    return f"{title(report)}:\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def title(report: dict[str, Any]) -> str:
+    """Where the figures were measured, in a line."""
+    where = report["machine"]
+    return f"{where['cpu']}, {where['threads']} threads, torch {where['torch']}, float32"
 
 
 if __name__ == "__main__":
     torch.set_num_threads(int(sys.argv[3]))
-    print(peak_of_one_call(sys.argv[1], Shape(*json.loads(sys.argv[2]))))
+    print(json.dumps(measure_first_call(sys.argv[1], Shape(*json.loads(sys.argv[2])))))

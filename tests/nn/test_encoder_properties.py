@@ -38,7 +38,7 @@ def encode(encoder, rows, case, padding):
 
 def real_part(out, b, row):
     """Everything that came out for one sequence, padding cut off."""
-    words, own, shared = row
+    words, _, shared = row
     T, L = len(words), out.memory.lengths[b]
     assert not out.outputs[b, T:].any()
     assert not out.keys[b, :, L:].any()

@@ -24,7 +24,7 @@ def test_a_backend_that_cannot_run_here_is_told(monkeypatch):
     with pytest.raises(BackendError, match="backend='laen' cannot run here: did you mean 'lean'"):
         choose("laen")
     monkeypatch.setenv("NSE_BACKEND", "cuda-magic")
-    with pytest.raises(BackendError, match="NSE_BACKEND='cuda-magic' cannot run here: .*lean, auto"):
+    with pytest.raises(BackendError, match=r"NSE_BACKEND='cuda-magic' cannot run here: .*lean, auto"):
         choose()
 
 

@@ -175,7 +175,7 @@ def answer(p: Problem) -> Result:
 
 def zeros(p: Problem):
     B, T, k = p.x.shape
-    like = dict(dtype=torch.float64)
+    like = {"dtype": torch.float64}
     yield torch.zeros(B, T, k, **like)
     yield tuple(torch.zeros(m.slots.shape, **like) for m in p.memories)
     yield tuple(torch.zeros(s.shape, **like) for s in p.read)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import torch
@@ -143,25 +144,28 @@ def forward(plan: Plan, inputs: Inputs, keep: bool) -> tuple[Outputs, Record]:
     h, c = list(h0), list(c0)
     sizes = (len(M), len(stack), len(stack), len(stack), 1, 1, len(M))
     record = Record._make([[] for _ in range(size)] for size in sizes)
-
-    for t, (step, n) in enumerate(zip(plan.pack.steps, plan.pack.counts, strict=True)):
-        now = [M_j[:n] for M_j in M]
+    transposed = [(None if ih is None else ih.t(), hh.t(), bias) for ih, hh, bias in stack]
+    counts, W_T = plan.pack.counts, W.t()
+    steps = zip(counts, o[:, None].split(counts), hoisted.split(counts), strict=True)
+    masks = repeat(None) if mask is None else mask.split(counts)
+    for t, ((n, o_t, hoisted_t), mask_t) in enumerate(zip(steps, masks, strict=False)):
+        now = [first(M_j, n) for M_j in M]
         if keep and t % plan.interval == 0:
             append(record.kept, [M_j.clone() for M_j in now])
-        z = [attend(plan, j, o[step], M_j) for j, M_j in enumerate(now)]
-        m = [torch.bmm(z_j[:, None], M_j)[:, 0] for z_j, M_j in zip(z, now, strict=True)]  # (eq. 3, 9, 11)
+        z = [attend(plan, j, o_t, M_j) for j, M_j in enumerate(now)]
+        m = [torch.bmm(z_j, M_j)[:, 0] for z_j, M_j in zip(z, now, strict=True)]  # (eq. 3, 9, 11)
         m_all = m[0] if len(m) == 1 else torch.cat(m, dim=1)
-        x = add_product(hoisted[step], m_all, W)  # (eq. 4, 12)
-        if mask is not None:
-            x *= mask[step]
-        h, c, gates = write_lstm(x, h, c, stack)  # (eq. 5, 13)
+        x = add_product(hoisted_t, m_all, W_T)  # (eq. 4, 12)
+        if mask_t is not None:
+            x *= mask_t
+        h, c, gates = write_lstm(x, h, c, transposed)  # (eq. 5, 13)
         for z_j, M_j in zip(z, now, strict=True):
-            M_j.lerp_(h[-1][:, None], z_j[..., None])  # (eq. 6, 14, 15)
+            M_j.lerp_(h[-1][:, None], z_j.transpose(1, 2))  # (eq. 6, 14, 15)
 
         append(record.hidden, h)
         append(record.cells, c)
         if keep or plan.keys:
-            append(record.keys, z)
+            append(record.keys, [z_j[:, 0] for z_j in z])
         if keep:
             append(record.gates, gates)
             append(record.read, [m_all])
@@ -183,33 +187,39 @@ def append(part: list[Any], step: list[Tensor]) -> None:
 
 
 def attend(plan: Plan, j: int, o: Tensor, M: Tensor) -> Tensor:
-    """The key z of memory j for o [n, k] over M [n, L, k]; exactly 0 for padded slots."""
+    """The key z [n, 1, L] of memory j, for o [n, 1, k] over M [n, L, k]; exactly 0 for padded slots."""
     n, blocked, empty = len(o), plan.blocked[j], plan.empty[j]
-    scores = torch.bmm(o[:, None], M.transpose(1, 2))[
-        :, 0
-    ]  # a row times M: 10 times faster than M times a column
+    scores = torch.bmm(
+        o, M.transpose(1, 2)
+    )  # a row times M: on the CPU ten times faster than M times a column
     if blocked is not None:
-        scores.masked_fill_(blocked[:n], torch.finfo(scores.dtype).min)
+        scores.masked_fill_(blocked[:n, None], torch.finfo(scores.dtype).min)
     z = torch.softmax(scores, dim=-1)  # (eq. 2, 8, 10)
-    return z if empty is None else z.masked_fill_(empty[:n], 0)
+    return z if empty is None else z.masked_fill_(empty[:n, None], 0)
 
 
 def write_lstm(
     x: Tensor, h: list[Tensor], c: list[Tensor], stack: Stack
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    """One step of all layers: new h, new c, activated gates. The last h is h_t."""
+    """One step of all layers, matrices transposed: new h, new c, activated gates. The last h is h_t."""
     n, k = len(x), c[0].shape[-1]
     hs, cs, gates = [], [], []
     for h_old, c_old, (ih, hh, bias) in zip(h, c, stack, strict=True):
         a = x if ih is None or bias is None else add_product(bias, x, ih)
-        a = add_product(a, h_old[:n], hh)
-        i_f, g, o = a[:, : 2 * k].sigmoid_(), a[:, 2 * k : 3 * k].tanh_(), a[:, 3 * k :].sigmoid_()
-        c_new = torch.addcmul(i_f[:, k:] * c_old[:n], i_f[:, :k], g)
-        x = o * c_new.tanh()
+        a = add_product(a, first(h_old, n), hh)
+        i_f, g, o = a.split([2 * k, k, k], dim=1)
+        i, f = i_f.sigmoid_().chunk(2, dim=1)
+        c_new = torch.addcmul(f * first(c_old, n), i, g.tanh_())
+        x = o.sigmoid_() * c_new.tanh()
         hs.append(x)
         cs.append(c_new)
         gates.append(a)
     return hs, cs, gates
+
+
+def first(tensor: Tensor, n: int) -> Tensor:
+    """The first n rows."""
+    return tensor if len(tensor) == n else tensor[:n]
 
 
 def backward(plan: Plan, inputs: Inputs, record: Record, wanted: Wanted) -> Inputs:
@@ -239,7 +249,6 @@ def backward(plan: Plan, inputs: Inputs, record: Record, wanted: Wanted) -> Inpu
             dh_now[-1] += torch.bmm(z_j[:, None], G_j)[:, 0]
             overlap = torch.mul(G_j, M_j, out=scratch[:n]).sum(dim=-1)
             dz.append(torch.bmm(h[:, None], G_j.transpose(1, 2))[:, 0] - overlap)
-            G_j.mul_(1 - z_j[..., None])
 
         for layer in reversed(layers):  # back through (eq. 5, 13)
             ih, hh, _ = stack[layer]
@@ -264,7 +273,8 @@ def backward(plan: Plan, inputs: Inputs, record: Record, wanted: Wanted) -> Inpu
                 dz_j += from_keys[step]
             ds = z_j * (dz_j - torch.linalg.vecdot(z_j, dz_j)[:, None])  # back through (eq. 2, 8, 10)
             do[step] += torch.bmm(ds[:, None], M_j)[:, 0]
-            G_j.baddbmm_(torch.stack([z_j, ds], dim=2), torch.stack([dm[j], o[step]], dim=1))
+            G_j.lerp_(dm[j][:, None], z_j[..., None])  # (1 - z) G of the write, z dm of the read
+            G_j.addcmul_(ds[..., None], o[step][:, None])
 
     return Inputs(
         dx, do, None, outer(dx, record.read[0], W), dh, dc, dM, stack_gradients(plan, inputs, record, da)
@@ -277,17 +287,18 @@ def replay(plan: Plan, record: Record) -> Iterator[tuple[int, list[Tensor]]]:
     Between two kept memories, the write rule rebuilds them from z and h, with no matrix product.
     """
     steps, counts = plan.pack.steps, plan.pack.counts
-    memories, pieces = len(record.keys), len(record.kept) // len(record.keys)
-    rooms = [[torch.empty_like(M) for M in record.kept[::pieces]] for _ in range(plan.interval - 1)]
+    pieces = len(record.kept) // len(record.keys)
+    rooms = [[torch.empty_like(M_j) for M_j in record.kept[::pieces]] for _ in range(plan.interval - 1)]
     for piece in reversed(range(pieces)):
-        first, end = piece * plan.interval, min(len(steps), (piece + 1) * plan.interval)
+        start, end = piece * plan.interval, min(len(steps), (piece + 1) * plan.interval)
         before = [record.kept[piece::pieces]]
-        for t, room in zip(range(first, end - 1), rooms, strict=False):
+        for t, room in zip(range(start, end - 1), rooms, strict=False):
             n = counts[t + 1]  # those that run on after t
             rows = slice(steps[t].start, steps[t].start + n)
-            h, z = record.hidden[-1][rows, None], [keys[rows, :, None] for keys in record.keys]
-            before.append([torch.lerp(before[-1][j][:n], h, z[j], out=room[j][:n]) for j in range(memories)])
-        for t in reversed(range(first, end)):
+            h = record.hidden[-1][rows, None]
+            parts = zip(before[-1], record.keys, room, strict=True)
+            before.append([torch.lerp(M_j[:n], h, z[rows, :, None], out=into[:n]) for M_j, z, into in parts])
+        for t in reversed(range(start, end)):
             yield t, before.pop()
 
 
@@ -323,10 +334,8 @@ def gradient(came: Tensor | None, like: Tensor) -> Tensor:
 
 
 def add_product(total: Tensor, v: Tensor, W: Tensor) -> Tensor:
-    """Total + v W^T, the product in W's type, the sum in the total's."""
-    if v.dtype == W.dtype:
-        return torch.addmm(total, v, W.t())
-    return total + v.to(W.dtype) @ W.t()
+    """Total + v W, the product in W's type, the sum in the total's."""
+    return torch.addmm(total, v, W) if v.dtype == W.dtype else total + v.to(W.dtype) @ W
 
 
 def product(v: Tensor, W: Tensor) -> Tensor:

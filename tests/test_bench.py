@@ -1,0 +1,44 @@
+"""The benchmark refuses to print a speed for a wrong answer, and measures memory that is really used."""
+
+import pytest
+
+from nse import BackendError, bench
+from nse.ops.recurrence import BACKENDS
+
+
+def test_backends_that_differ_have_no_speed(monkeypatch):
+    honest = BACKENDS["lean"]
+    monkeypatch.setitem(BACKENDS, "lean", lambda *a: honest(*a)._replace(outputs=honest(*a).outputs * 1.01))
+    with pytest.raises(BackendError, match="reference and lean differ by"):
+        bench.check_parity(bench.QUICK[0])
+
+
+@pytest.mark.parametrize("shape", bench.QUICK)
+def test_backends_that_agree_may_be_measured(shape):
+    bench.check_parity(shape)
+    times = bench.measure(shape)
+    assert set(times) == {"reference", "lean", "lstm"}
+    assert all(len(each) == shape.repeats and min(each) > 0 for each in times.values())
+
+
+def test_nan_is_not_agreement(monkeypatch):
+    honest = BACKENDS["lean"]
+    monkeypatch.setitem(
+        BACKENDS, "lean", lambda *a: honest(*a)._replace(outputs=honest(*a).outputs * float("nan"))
+    )
+    with pytest.raises(BackendError, match="differ by nan"):
+        bench.check_parity(bench.QUICK[0])
+
+
+def test_peak_memory_sees_that_the_reference_keeps_a_memory_per_step():
+    shape = bench.Shape(4, 200, 64, "train", 1)
+    one_memory = 4 * 200 * 64 * 4 / 2**20
+    reference, lean = (bench.first_call(backend, shape, threads=1)["peak_mb"] for backend in bench.SIDES)
+    assert reference > 200 * one_memory
+    assert lean < reference / 4
+
+
+def test_first_call_in_this_process():
+    figures = bench.measure_first_call("lean", bench.QUICK[1])
+    assert figures["first_ms"] > 0
+    assert figures["peak_mb"] >= 0

@@ -1,0 +1,138 @@
+"""The command line as a person meets it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+import nse
+from nse import cli
+
+TINY = ["data.train=60", "data.dev=30", "data.test=30", "data.unseen=30", "model.size=8", "train.epochs=1"]
+SETS = [word for assignment in TINY for word in ("--set", assignment)]
+
+
+def call(*words):
+    return CliRunner().invoke(cli.app, words)
+
+
+def shell(*words, cwd):
+    return subprocess.run(
+        [sys.executable, "-m", "nse", *words], cwd=cwd, capture_output=True, text=True, check=False
+    )
+
+
+def test_help_names_every_command():
+    answer = call("--help")
+    assert answer.exit_code == 0
+    assert all(name in answer.stdout for name in ("demo", "recipes", "train", "bench"))
+    for name in ("demo", "recipes", "train", "bench"):
+        assert call(name, "--help").exit_code == 0
+    assert call("--version").stdout.strip() == f"nse {nse.__version__}"
+
+
+def test_recipes():
+    assert "logic/nse" in call("recipes").stdout
+    rows = json.loads(call("recipes", "--json").stdout)
+    assert [row["recipe"] for row in rows] == ["logic/bow", "logic/lstm", "logic/nse"]
+    assert all(row["about"] for row in rows)
+
+
+def test_train_prints_the_figures_and_makes_the_folder(tmp_path):
+    answer = call("train", "logic/bow", "--out", str(tmp_path / "run"), *SETS)
+    assert answer.exit_code == 0, answer.output
+    assert "test " in answer.stdout
+    assert str(tmp_path / "run") in answer.stdout.replace("\n", "")
+    answer = call("train", "logic/lstm", "--out", str(tmp_path / "other"), "--json", *SETS)
+    assert json.loads(answer.stdout) == json.loads((tmp_path / "other" / "result.json").read_text())
+
+
+def test_train_without_out_goes_to_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert call("train", "logic/bow", *SETS).exit_code == 0
+    assert (tmp_path / "runs" / "logic-bow" / "result.json").exists()
+
+
+def test_demo_shows_a_table_and_a_trace():
+    answer = call("demo", "--quick", "--seed", "3")
+    assert answer.exit_code == 0, answer.output
+    for word in ("NSE", "LSTM", "bag of words", "unseen", "slot read most", "dance"):
+        assert word in answer.stdout
+    rows = json.loads(CliRunner().invoke(cli.app, ["demo", "--quick", "--json"]).stdout)
+    assert [row["model"] for row in rows] == ["nse", "lstm", "bow"]
+    for row in rows:
+        assert {"model", "accuracy", "accuracy_unseen", "parameters", "seconds"} <= set(row)
+        assert 0 <= row["accuracy"] <= 1
+
+
+def test_bench_writes_what_it_prints(tmp_path):
+    file = tmp_path / "new" / "bench.json"
+    answer = call("bench", "--quick", "--threads", "1", "--out", str(file), "--json")
+    assert answer.exit_code == 0, answer.output
+    report = json.loads(file.read_text())
+    assert json.loads(answer.stdout) == report
+    for row in report["rows"]:
+        assert {"name", "backend", "B", "T", "k", "dtype", "mode", "ms", "peak_mb"} <= set(row)
+    assert {row["backend"] for row in report["rows"]} == {"reference", "lean", "lstm"}
+    assert "lean" in call("bench", "--quick", "--threads", "1").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train", "logic/nes"], "logic/nes: no such recipe; did you mean logic/nse?"),
+        (["train", "zzz"], "zzz: no such recipe; there are logic/bow, logic/lstm, logic/nse"),
+        (["train", "missing.toml"], "missing.toml: cannot be read: No such file"),
+        (["train", "broken.toml"], "broken.toml: not valid TOML"),
+        (["train", "other.toml"], "task: expected one of logic, got 'chess'"),
+        (
+            ["train", "logic/nse", "--set", "model.sise=3"],
+            "model.sise: no such key; did you mean model.size?",
+        ),
+        (["train", "logic/nse", "--set", "train.rate=nan"], "train.rate"),
+        (["train", "logic/nse", "--set", "train.epochs=0"], "epochs and batch must be at least 1"),
+        (["train", "logic/nse", "--set", "train.rate=-1.0"], "rate and clip must be above 0"),
+        (["train", "logic/nse", "--set", "data.train=0"], "data.train and data.dev must be at least 1"),
+        (["train", "logic/nse", "--out", "."], "exists already"),
+    ],
+)
+def test_mistakes_are_told_in_a_line_and_exit_2(words, message, tmp_path, monkeypatch, capsys):
+    (tmp_path / "broken.toml").write_text("a = = 3")
+    (tmp_path / "other.toml").write_text('task = "chess"')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["nse", *words])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+    assert not (tmp_path / "runs").exists()
+
+
+def test_all_mistakes_at_once(tmp_path):
+    answer = shell("train", "logic/nse", "--set", "model.sise=3", "--set", "train.rate=fast", cwd=tmp_path)
+    assert answer.returncode == 2
+    assert "model.sise" in answer.stderr
+    assert "train.rate" in answer.stderr
+
+
+def test_a_backend_that_cannot_run_here_is_told(tmp_path, monkeypatch):
+    monkeypatch.setenv("NSE_BACKEND", "warp")
+    answer = shell("demo", "--quick", cwd=tmp_path)
+    assert answer.returncode == 2
+    assert "NSE_BACKEND='warp' cannot run here" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_interrupting_is_no_bug(monkeypatch, capsys):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "app", interrupted)
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 130
+    assert "interrupted" in capsys.readouterr().err

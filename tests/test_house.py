@@ -1,0 +1,176 @@
+"""The house keeps its own rules: equations, recipes, figures, documents and commands that are true."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+
+import nse
+from nse import bench, config
+from nse.tasks import TASKS, load_recipe
+from nse.tasks.recipe import headline, recipes
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "nse"
+FILES = sorted(SOURCE.rglob("*.py"))
+MARKER = re.compile(r"# \(eq\. ([\d, ]+)\)")
+
+
+def markers():
+    """Every (equation, file, function) that the source marks."""
+    found = set()
+    for file in FILES:
+        text = file.read_text("utf-8")
+        functions = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef)]
+        for number, line in enumerate(text.split("\n"), start=1):
+            if match := MARKER.search(line):
+                around = [f for f in functions if f.lineno <= number <= (f.end_lineno or 0)]
+                name = max(around, key=lambda f: f.lineno).name
+                where = file.relative_to(ROOT).as_posix()
+                found |= {(int(n), where, name) for n in match[1].split(",")}
+    return found
+
+
+def table_rows(document):
+    rows = [line.strip("|").split("|") for line in document.split("\n") if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in rows]
+
+
+def test_paper_to_code_table_is_what_the_source_marks():
+    told = set()
+    for numbers, _, places in table_rows((ROOT / "docs" / "paper-to-code.md").read_text("utf-8"))[2:]:
+        for where, name in re.findall(r"`([\w/.]+)` `(\w+)`", places):
+            told |= {(int(n), where, name) for n in numbers.split(",")}
+    assert told == markers()
+
+
+@pytest.mark.parametrize("file", ["src/nse/ops/reference.py"])
+def test_the_reference_has_all_fifteen_equations(file):
+    assert {n for n, where, _ in markers() if where == file} == set(range(1, 16))
+
+
+def test_every_public_name_is_documented():
+    assert all(getattr(nse, name).__doc__ for name in nse.__all__ if name != "__version__")
+
+
+def config_classes(cls):
+    yield cls
+    for hint in get_type_hints(cls).values():
+        if is_dataclass(hint):
+            yield from config_classes(hint)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_key_of_a_recipe_is_documented(task):
+    undocumented = [entry.key for entry in config.describe(TASKS[task].recipe) if not entry.doc]
+    assert undocumented == []
+    assert all(fields(cls) for cls in config_classes(TASKS[task].recipe))
+
+
+def test_recipe_keys_in_the_documents():
+    written = (ROOT / "docs" / "recipes.md").read_text("utf-8")
+    rows = {row[0].strip("`"): row[1:] for row in table_rows(written)}
+    for key, kind, default, doc in config.describe(TASKS["logic"].recipe):
+        if kind != "section":
+            assert rows[key] == [kind, f"`{default}`", doc]
+
+
+@pytest.mark.parametrize("name", recipes())
+def test_every_recipe_loads_and_tells_its_command(name):
+    recipe = load_recipe(name)
+    assert recipe.task == name.split("/")[0]
+    text = recipes()[name].read_text("utf-8")
+    assert headline(recipes()[name])
+    assert f"#     nse train {name} --out " in text
+
+
+def test_files_stay_small_and_named_for_what_they_hold():
+    for file in FILES:
+        assert len(file.read_text("utf-8").split("\n")) <= 450, file
+        assert file.stem not in ("utils", "helpers", "common", "misc"), file
+
+
+def test_versions_are_pinned():
+    pins = (ROOT / "constraints.txt").read_text("utf-8").split("\n")
+    names = {
+        line.split("==")[0].lower().replace("_", "-"): line.split("==")[1] for line in pins if "==" in line
+    }
+    assert names["torch"] == "2.13.0"
+    assert names["lightning"] == names["pytorch-lightning"]
+    assert names["lightning"] not in ("2.6.2", "2.6.3")
+    assert all(line.startswith("#") or "==" in line for line in pins if line)
+    wanted = re.findall(r'^  "([a-z-]+)[>=\[]', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE)
+    missing = {name for name in wanted if name not in names and name != "neural-semantic-encoders"}
+    assert missing == set()
+
+
+def test_version_is_told_alike():
+    assert f"version: {nse.__version__}" in (ROOT / "CITATION.cff").read_text("utf-8")
+
+
+def test_benchmark_tables_are_made_from_the_measured_file():
+    report = json.loads((ROOT / "benchmarks" / "results" / "cpu.json").read_text("utf-8"))
+    assert bench.markdown(report) in (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
+
+
+def test_demo_figures_are_those_of_the_measured_file():
+    rows = json.loads((ROOT / "docs" / "results" / "demo.json").read_text("utf-8"))
+    readme = (ROOT / "README.md").read_text("utf-8")
+    for row in rows:
+        line = f"{100 * row['accuracy']:.1f}% | {100 * row['accuracy_unseen']:.1f}%"
+        assert line in readme, f"README should say {line} for {row['model']}"
+
+
+def test_import_is_light():
+    """`import nse` takes neither lightning nor typer nor rich."""
+    check = "import sys, nse; print([m for m in ('lightning', 'typer', 'rich') if m in sys.modules])"
+    answer = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"
+
+
+def fenced(language, document):
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / document).read_text("utf-8"), re.DOTALL)
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/encoder.md", "docs/index.md", "docs/logic.md"])
+def test_python_in_the_documents_runs(document):
+    scope: dict[str, object] = {}
+    for block in fenced("python", document):
+        exec(compile(block, document, "exec"), scope)
+
+
+def commands():
+    """Every `nse` command that a document shows."""
+    for document in ["README.md", *sorted(f"docs/{f.name}" for f in (ROOT / "docs").glob("*.md"))]:
+        for block in fenced("bash", document):
+            for line in block.split("\n"):
+                if line.startswith("nse "):
+                    yield document, line.split("#")[0].strip()
+
+
+@pytest.mark.parametrize(("document", "command"), sorted(set(commands())))
+def test_commands_in_the_documents_run(document, command, tmp_path):
+    """Run as written, but with tiny sizes where they would train or measure for minutes."""
+    words = command.split()
+    if words[1] in ("demo", "bench"):
+        words.append("--quick")
+    if words[1] == "train":
+        words += ["--set", "data.train=60", "--set", "data.test=30", "--set", "data.unseen=30"]
+        words += ["--set", "data.dev=30", "--set", "train.epochs=1", "--set", "model.size=8"]
+    run = [sys.executable, "-m", "nse", *words[1:]]
+    answer = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_make_targets_that_documents_name_exist():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    for document in ["README.md", "CONTRIBUTING.md", "docs/index.md"]:
+        for name in re.findall(r"(?:`|\n)make ([a-z-]+)", (ROOT / document).read_text("utf-8")):
+            assert name in targets, f"{document} says make {name}"
