@@ -167,18 +167,7 @@ def resident(field: str) -> float:
         return next(float(line.split()[1]) / 1024 for line in status if line.startswith(field))
 
 
-COLUMNS = (
-    "B",
-    "T",
-    "k",
-    "mode",
-    "backend",
-    "ms",
-    "first call ms",
-    "peak MiB",
-    "times faster",
-    "part of the memory",
-)
+COLUMNS = ("B", "T", "k", "mode", "backend", "ms", "first ms", "peak MiB", "times faster", "memory")
 
 
 def compared(report: dict[str, Any]) -> list[list[str]]:

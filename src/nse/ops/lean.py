@@ -112,7 +112,7 @@ def compose_all(
     else:
         stack.insert(0, (first.ih.to(product), hh, bias))
     hoisted = F.linear(o.to(product), W[:, :k].to(product)).to(exact) + b
-    return hoisted, W[:, k:].to(product), stack
+    return hoisted, W[:, k:].to(product).contiguous(), stack
 
 
 def start(memory: Memory, pack: Packing, exact: torch.dtype) -> tuple[Tensor, Tensor | None, Tensor | None]:
