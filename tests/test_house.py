@@ -1,8 +1,8 @@
 """The house keeps its own rules: equations, recipes, figures, documents and commands that are true."""
 
 import ast
-import json
 import re
+import runpy
 import subprocess
 import sys
 from dataclasses import fields, is_dataclass
@@ -12,7 +12,7 @@ from typing import get_type_hints
 import pytest
 
 import nse
-from nse import bench, config
+from nse import config
 from nse.tasks import TASKS, load_recipe
 from nse.tasks.recipe import headline, recipes
 
@@ -114,17 +114,11 @@ def test_version_is_told_alike():
     assert f"version: {nse.__version__}" in (ROOT / "CITATION.cff").read_text("utf-8")
 
 
-def test_benchmark_tables_are_made_from_the_measured_file():
-    report = json.loads((ROOT / "benchmarks" / "results" / "cpu.json").read_text("utf-8"))
-    assert bench.markdown(report) in (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
-
-
-def test_demo_figures_are_those_of_the_measured_file():
-    rows = json.loads((ROOT / "docs" / "results" / "demo.json").read_text("utf-8"))
-    readme = (ROOT / "README.md").read_text("utf-8")
-    for row in rows:
-        line = f"{100 * row['accuracy']:.1f}% | {100 * row['accuracy_unseen']:.1f}%"
-        assert line in readme, f"README should say {line} for {row['model']}"
+@pytest.mark.parametrize("document", ["README.md", "docs/benchmarks.md"])
+def test_tables_are_made_from_the_measured_figures(document):
+    tables = runpy.run_path(str(ROOT / "benchmarks" / "tables.py"))
+    assert document in tables["TABLES"]
+    assert tables["written"](document) == (ROOT / document).read_text("utf-8"), "run `make tables`"
 
 
 def test_import_is_light():
@@ -174,3 +168,19 @@ def test_make_targets_that_documents_name_exist():
     for document in ["README.md", "CONTRIBUTING.md", "docs/index.md"]:
         for name in re.findall(r"(?:`|\n)make ([a-z-]+)", (ROOT / document).read_text("utf-8")):
             assert name in targets, f"{document} says make {name}"
+
+
+def test_documents_are_all_in_the_navigation_and_their_links_lead_somewhere():
+    navigation = re.findall(r": ([\w-]+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
+    assert sorted(navigation) == sorted(f.name for f in (ROOT / "docs").glob("*.md"))
+    for document in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#]+)\)", document.read_text("utf-8")):
+            if "://" not in target:
+                assert (document.parent / target).exists(), f"{document.name} links to {target}"
+
+
+def test_every_room_of_the_house_is_described():
+    described = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    for entry in SOURCE.iterdir():
+        if entry.name not in ("__init__.py", "__main__.py", "__pycache__", "py.typed"):
+            assert f"`src/nse/{entry.name}" in described or f"`{entry.name}`" in described, entry.name

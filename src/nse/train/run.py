@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_model
+from safetensors.torch import save_file
 
 from nse import config
 from nse.errors import RunError
@@ -44,7 +44,9 @@ def train(name: str, recipe: Any, folder: Path, progress: Progress) -> dict[str,
         progress.name = name
         outcome = fit(task, recipe, examples, progress, on_epoch=note)
     weights = folder / "weights.safetensors"
-    save_model(outcome.model, str(partial(weights)))
+    # On a GPU an LSTM's weights are views of one block, which safetensors refuses: each gets its own.
+    own = {key: tensor.detach().cpu().clone() for key, tensor in outcome.model.state_dict().items()}
+    save_file(own, partial(weights))
     partial(weights).replace(weights)
     result = {"recipe": name, "seed": recipe.seed, "epoch": outcome.epoch, **row(recipe, outcome)}
     write(folder / "result.json", json.dumps(result, indent=2, allow_nan=False) + "\n")
