@@ -95,7 +95,7 @@ def test_bench_writes_what_it_prints(tmp_path):
         (["train", "logic/nse", "--set", "train.epochs=0"], "epochs and batch must be at least 1"),
         (["train", "logic/nse", "--set", "train.rate=-1.0"], "rate and clip must be above 0"),
         (["train", "logic/nse", "--set", "data.train=0"], "data.train and data.dev must be at least 1"),
-        (["train", "logic/nse", "--out", "."], "exists already"),
+        (["train", "logic/nse", "--out", "."], "is not empty: choose another --out"),
     ],
 )
 def test_mistakes_are_told_in_a_line_and_exit_2(words, message, tmp_path, monkeypatch, capsys):

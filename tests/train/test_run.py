@@ -30,6 +30,7 @@ def train(folder, recipe=None):
 
 def test_a_run_holds_what_was_run_and_what_came_out(tmp_path):
     folder = tmp_path / "runs" / "first"
+    folder.mkdir(parents=True)  # empty: nothing to lose
     result = train(folder)
     assert sorted(f.name for f in folder.iterdir()) == [
         "metrics.jsonl",
@@ -61,14 +62,14 @@ def test_the_recipe_of_a_run_runs_again_and_its_weights_score_the_same(tmp_path)
     }
 
 
-def test_an_existing_folder_is_left_alone(tmp_path):
+def test_a_folder_that_holds_anything_is_left_alone(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "result.json").write_text("precious")
-    with pytest.raises(RunError, match="mine exists already: choose another --out"):
+    with pytest.raises(RunError, match="mine is not empty: choose another --out"):
         train(tmp_path / "mine")
     assert (tmp_path / "mine" / "result.json").read_text() == "precious"
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match="file exists already"):
+    with pytest.raises(RunError, match="file cannot be made: File exists"):
         train(tmp_path / "file")
     with pytest.raises(RunError, match="cannot be made: Not a directory"):
         train(tmp_path / "file" / "below")

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from nse import InputError
 from nse.viz.terminal import associations, shade
 
 KEYS = np.array([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6], [0.0, 1.0, 0.0]])
@@ -28,7 +29,7 @@ def test_slots_of_another_memory_have_their_own_words():
 
 
 def test_shape_is_checked():
-    with pytest.raises(ValueError, match=r"keys: expected shape \(2, 2\), got \(3, 3\)"):
+    with pytest.raises(InputError, match=r"keys: expected shape \(2, 2\), got \(3, 3\)"):
         associations(["a", "b"], KEYS)
 
 

@@ -24,13 +24,13 @@ from nse.train.progress import Progress
 
 
 def train(name: str, recipe: Any, folder: Path, progress: Progress) -> dict[str, Any]:
-    """Train by a recipe into a new folder; returns what result.json holds."""
+    """Train by a recipe into a new or empty folder; returns what result.json holds."""
     try:
-        folder.mkdir(parents=True)
-    except FileExistsError:
-        raise RunError(f"{folder} exists already: choose another --out, or remove it") from None
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{folder} cannot be made: {error.strerror}") from None
+    if any(folder.iterdir()):
+        raise RunError(f"{folder} is not empty: choose another --out, or remove it")
     write(folder / "recipe.toml", config.to_toml(recipe, comments=True))
     task = TASKS[recipe.task]
     examples = task.examples(recipe)

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nse.errors import InputError
+
 SHADES = " ░▒▓█"
 
 
@@ -33,7 +35,7 @@ def associations(
     own = slots is None
     slots = words if slots is None else slots
     if keys.shape != (len(words), len(slots)):
-        raise ValueError(f"keys: expected shape {(len(words), len(slots))}, got {keys.shape}")
+        raise InputError(f"keys: expected shape {(len(words), len(slots))}, got {keys.shape}")
     found = []
     for t, (word, z) in enumerate(zip(words, keys, strict=True)):
         others = np.array(z, dtype=float)

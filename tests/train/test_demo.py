@@ -1,0 +1,21 @@
+"""The demo at full size keeps its promise: composition is needed, and an NSE learns it."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from nse.train.demo import demo
+from nse.train.progress import Progress
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_an_nse_passes_where_counting_words_fails(seed):
+    console = Console(file=io.StringIO())
+    with Progress(console) as progress:
+        rows = {row["model"]: row for row in demo(console, progress, seed=seed)}
+    assert rows["nse"]["accuracy"] > 0.95
+    assert rows["nse"]["accuracy_unseen"] > 0.93
+    assert rows["bow"]["accuracy"] < 0.70
