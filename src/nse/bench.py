@@ -133,11 +133,12 @@ def measure(shape: Shape) -> dict[str, list[float]]:
     """Milliseconds of each call, the backends taking turns after a warm-up."""
     sides = {backend: subject(backend, shape) for backend in (*SIDES, PEER)}
     times: dict[str, list[float]] = {backend: [] for backend in sides}
-    for repeat in range(shape.repeats + 1):
+    warm_up = 1 + shape.repeats // 2  # short calls need many: libraries go on preparing for a while
+    for repeat in range(warm_up + shape.repeats):
         for backend, (model, x) in sides.items():
             started = time.perf_counter()
             once(model, x, shape.mode)
-            if repeat:
+            if repeat >= warm_up:
                 times[backend].append(1e3 * (time.perf_counter() - started))
     return times
 

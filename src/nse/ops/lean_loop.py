@@ -188,10 +188,8 @@ def append(part: list[Any], step: list[Tensor]) -> None:
 
 def attend(plan: Plan, j: int, o: Tensor, M: Tensor) -> Tensor:
     """The key z [n, 1, L] of memory j, for o [n, 1, k] over M [n, L, k]; exactly 0 for padded slots."""
-    n, blocked, empty = len(o), plan.blocked[j], plan.empty[j]
-    scores = torch.bmm(
-        o, M.transpose(1, 2)
-    )  # a row times M: on the CPU ten times faster than M times a column
+    n, blocked, empty = M.shape[0], plan.blocked[j], plan.empty[j]
+    scores = torch.bmm(o, M.transpose(1, 2))  # on the CPU ten times faster than M times o as a column
     if blocked is not None:
         scores.masked_fill_(blocked[:n, None], torch.finfo(scores.dtype).min)
     z = torch.softmax(scores, dim=-1)  # (eq. 2, 8, 10)
@@ -202,12 +200,12 @@ def write_lstm(
     x: Tensor, h: list[Tensor], c: list[Tensor], stack: Stack
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
     """One step of all layers, matrices transposed: new h, new c, activated gates. The last h is h_t."""
-    n, k = len(x), c[0].shape[-1]
+    n, k = x.shape[0], c[0].shape[-1]
     hs, cs, gates = [], [], []
     for h_old, c_old, (ih, hh, bias) in zip(h, c, stack, strict=True):
         a = x if ih is None or bias is None else add_product(bias, x, ih)
         a = add_product(a, first(h_old, n), hh)
-        i_f, g, o = a.split([2 * k, k, k], dim=1)
+        i_f, g, o = torch.split_with_sizes(a, (2 * k, k, k), dim=1)
         i, f = i_f.sigmoid_().chunk(2, dim=1)
         c_new = torch.addcmul(f * first(c_old, n), i, g.tanh_())
         x = o.sigmoid_() * c_new.tanh()
@@ -219,7 +217,7 @@ def write_lstm(
 
 def first(tensor: Tensor, n: int) -> Tensor:
     """The first n rows."""
-    return tensor if len(tensor) == n else tensor[:n]
+    return tensor if tensor.shape[0] == n else tensor[:n]
 
 
 def backward(plan: Plan, inputs: Inputs, record: Record, wanted: Wanted) -> Inputs:
