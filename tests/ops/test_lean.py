@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from nse.ops import lean, reference
 from oracle.problems import assert_close, problem, tensors
@@ -41,6 +43,26 @@ def test_equals_reference(shape, extra, device):
     p = problem(B, T, k, **extra).to(device)
     assert_close(p.run(lean.recurrence), p.run(reference.recurrence), 1e-10)
     assert_close(p.gradients(lean.recurrence), p.gradients(reference.recurrence), 1e-9)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    B=st.integers(1, 5),
+    T=st.integers(0, 12),
+    k=st.integers(1, 6),
+    shared=st.lists(st.integers(0, 7), max_size=3),
+    layers=st.integers(1, 2),
+    slots=st.none() | st.integers(0, 9),
+    lengths=st.sampled_from(["random", None]),
+    dropout=st.sampled_from([0.0, 0.4]),
+    seed=st.integers(0, 2**20),
+)
+def test_equals_reference_whatever_the_problem(**sizes):
+    p = problem(**sizes)
+    assert_close(p.run(lean.recurrence), p.run(reference.recurrence), 1e-10)
+    gradients = p.gradients(lean.recurrence)
+    assert all(g.isfinite().all() for g in gradients)
+    assert_close(gradients, p.gradients(reference.recurrence), 1e-9)
 
 
 @pytest.mark.parametrize("extra", EXTRAS.values(), ids=EXTRAS.keys())

@@ -21,7 +21,7 @@ def describe(value: object) -> str:
     """A value in few words."""
     if isinstance(value, Tensor):
         kind = str(value.dtype).removeprefix("torch.")
-        return f"a {kind} tensor of shape {list(value.shape)} on {value.device}"
+        return f"a tensor of shape {list(value.shape)} ({kind}, {value.device})"
     if isinstance(value, int | float | str | bool | None):
         return repr(value)
     return f"{type(value).__name__} {str(value)[:60]}"

@@ -77,7 +77,7 @@ class NSE(nn.Module):
         padding: "masked" respects lengths. "paper" is the original's behaviour: pads are words, which are
             read, attended to and written, whatever `lengths` says; put them on the left.
         init_range: Weights and biases start uniform in (-init_range, init_range).
-        check_finite: Refuse x, memories and states that hold NaN or infinities, at the cost of looking.
+        check_finite: Refuse x and memories that hold NaN or infinities, at the cost of looking.
         device: Where the parameters live.
         dtype: Their type.
 
@@ -105,12 +105,8 @@ class NSE(nn.Module):
         choose(backend)  # a name that does not exist is told here, not at the first batch
         super().__init__()
         self.size, self.shared, self.layers, self.dropout = size, shared, layers, dropout
-        self.backend, self.padding, self.init_range, self.check_finite = (
-            backend,
-            padding,
-            init_range,
-            check_finite,
-        )
+        self.backend, self.padding = backend, padding
+        self.init_range, self.check_finite = init_range, check_finite
         composition = (2 + shared) * size
         self.read = nn.LSTM(size, size, layers, batch_first=True, device=device, dtype=dtype)
         self.compose = nn.Linear(composition, composition, device=device, dtype=dtype)
@@ -146,34 +142,25 @@ class NSE(nn.Module):
         """
         if isinstance(x, PackedSequence):
             if lengths is not None:
-                raise checks.refuse(
-                    "lengths", "None, since x is a PackedSequence with its own lengths", lengths
-                )
+                raise checks.refuse("lengths", "None, since a PackedSequence has its own", lengths)
             x, lengths = pad_packed_sequence(x, batch_first=True)
         checks.floats("x", x, ("B", "T", self.size), self.compose.weight)
         B, T, _ = x.shape
         steps = checks.lengths("lengths", lengths, B, T, x.device)
-        if memory is None:
-            memory = Memory(x, steps)
         if isinstance(shared, Memory | Tensor) or len(shared) != self.shared:
-            wanted = (
-                f"a list of {self.shared} memories, since the encoder was built with shared={self.shared}"
-            )
+            wanted = f"a list of {self.shared} memories, as the encoder was built with shared={self.shared}"
             raise checks.refuse("shared", wanted, shared)
-        own = checks.memory("memory", memory, B, self.size, self.compose.weight)
-        others = [
-            checks.memory(f"shared[{j}]", given, B, self.size, self.compose.weight)
-            for j, given in enumerate(shared)
-        ]
+        given = {"memory": Memory(x, steps) if memory is None else memory}
+        given |= {f"shared[{j}]": each for j, each in enumerate(shared)}
+        memories = {
+            name: checks.memory(name, each, B, self.size, self.compose.weight) for name, each in given.items()
+        }
         if self.padding == "paper":
-            steps, own, others = None, Memory(own.slots), [Memory(other.slots) for other in others]
+            steps, memories = None, {name: Memory(each.slots) for name, each in memories.items()}
         if self.check_finite:
-            checks.finite("x", x, steps)
-            for name, given in zip(
-                ["memory", *(f"shared[{j}]" for j in range(self.shared))], [own, *others], strict=True
-            ):
-                checks.finite(name, *given)
-        return self._run(x, steps, (own, *others), *self._start(state, x), trace)
+            for name, each in {"x": Memory(x, steps), **memories}.items():
+                checks.finite(name, *each)
+        return self._run(x, steps, tuple(memories.values()), *self._start(state, x), trace)
 
     def step(
         self,

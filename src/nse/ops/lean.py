@@ -60,13 +60,8 @@ def read_all(
     if not pack.total:
         return x, state
     weights = [weight for layer in layers for weight in layer]
-    settings = (
-        True,
-        len(layers),
-        0.0,
-        torch.is_grad_enabled(),
-        False,
-    )  # biases, layers, dropout, train, both
+    # With biases, so many layers, no dropout, for training or not, one direction.
+    settings = (True, len(layers), 0.0, torch.is_grad_enabled(), False)
     h, c = (pack.sort(s, 1) for s in state)
     first = pack.counts[0]  # sequences with any step at all
     now = (h[:, :first].contiguous(), c[:, :first].contiguous())
@@ -100,17 +95,14 @@ def compose_all(
     k = o.shape[-1]
     first, *upper = weights.write
     W, b = weights.compose, weights.compose_bias
-    stack: Stack = [
-        (layer.ih.to(product), layer.hh.to(product), layer.bias_ih + layer.bias_hh) for layer in upper
-    ]
-    bias = first.bias_ih + first.bias_hh
-    hh = first.hh.to(product)
-    # Folding costs one product of 4k rows, and saves one of as many rows as there are steps.
-    if affine and len(o) >= len(first.ih):
-        W, b = first.ih @ W, F.linear(b, first.ih, bias)
-        stack.insert(0, (None, hh, None))
+    ih, hh, bias = first.ih, first.hh.to(product), first.bias_ih + first.bias_hh
+    # Folding costs one product of 4k rows, and saves one of as many rows as there are.
+    if affine and len(o) >= len(ih):
+        W, b = ih @ W, F.linear(b, ih, bias)
+        stack: Stack = [(None, hh, None)]
     else:
-        stack.insert(0, (first.ih.to(product), hh, bias))
+        stack = [(ih.to(product), hh, bias)]
+    stack += [(u.ih.to(product), u.hh.to(product), u.bias_ih + u.bias_hh) for u in upper]
     hoisted = F.linear(o.to(product), W[:, :k].to(product)).to(exact) + b
     return hoisted, W[:, k:].to(product).contiguous(), stack
 
@@ -126,11 +118,8 @@ def start(memory: Memory, pack: Packing, exact: torch.dtype) -> tuple[Tensor, Te
     shortest = int(lengths.min()) if len(lengths) else L
     if shortest == L:
         return slots, None, None
-    return (
-        slots.masked_fill(blocked[..., None], 0),
-        blocked,
-        (lengths == 0)[:, None] if shortest == 0 else None,
-    )
+    empty = (lengths == 0)[:, None] if shortest == 0 else None
+    return slots.masked_fill(blocked[..., None], 0), blocked, empty
 
 
 def product_type(weights: Weights) -> torch.dtype:

@@ -225,10 +225,7 @@ def backward(plan: Plan, inputs: Inputs, record: Record, wanted: Wanted) -> Inpu
     o, mask, W, stack, layers = inputs.o, inputs.mask, inputs.W, inputs.stack, range(len(inputs.stack))
     k, into_first = o.shape[1], stack[0][0]
     dM = [gradient(g, s) for g, s in zip(wanted.slots, inputs.slots, strict=True)]
-    dh, dc = (
-        gradient(wanted.h, inputs.h),
-        gradient(wanted.c, inputs.c),
-    )  # [layers, B, k], rolled back in place
+    dh, dc = gradient(wanted.h, inputs.h), gradient(wanted.c, inputs.c)  # rolled back in place
     do = torch.zeros_like(o)
     da = [torch.empty_like(gates) for gates in record.gates]
     dx = da[0] if into_first is None else torch.empty_like(inputs.hoisted)
