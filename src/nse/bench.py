@@ -67,7 +67,9 @@ def run(quick: bool, threads: int, log: Console) -> dict[str, Any]:
                     "dtype": "float32",
                     "mode": shape.mode,
                     "ms": round(statistics.median(times[backend]), 3),
-                    "ms_all": [round(ms, 3) for ms in times[backend]],
+                    "ms_least": round(min(times[backend]), 3),
+                    "ms_most": round(max(times[backend]), 3),
+                    "calls": shape.repeats,
                     **first_call(backend, shape, threads),
                 }
             )
