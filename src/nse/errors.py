@@ -2,7 +2,7 @@
 
 
 class NSEError(Exception):
-    """Base of every error this package raises on purpose; the command line shows it as one line, exit 2."""
+    """Base of every error raised on purpose; the command line shows its message alone and exits with 2."""
 
 
 class InputError(NSEError, ValueError):
