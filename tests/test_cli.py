@@ -96,6 +96,8 @@ def test_bench_writes_what_it_prints(tmp_path):
         (["train", "logic/nse", "--set", "train.rate=-1.0"], "rate and clip must be above 0"),
         (["train", "logic/nse", "--set", "data.train=0"], "data.train and data.dev must be at least 1"),
         (["train", "logic/nse", "--out", "."], "is not empty: choose another --out"),
+        (["bench", "--quick", "--out", "."], ". cannot be written"),
+        (["bench", "--quick", "--out", "broken.toml/x.json"], "broken.toml/x.json cannot be written: "),
     ],
 )
 def test_mistakes_are_told_in_a_line_and_exit_2(words, message, tmp_path, monkeypatch, capsys):

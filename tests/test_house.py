@@ -5,9 +5,7 @@ import re
 import runpy
 import subprocess
 import sys
-from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import get_type_hints
 
 import pytest
 
@@ -50,27 +48,18 @@ def test_paper_to_code_table_is_what_the_source_marks():
     assert told == markers()
 
 
-@pytest.mark.parametrize("file", ["src/nse/ops/reference.py"])
-def test_the_reference_has_all_fifteen_equations(file):
-    assert {n for n, where, _ in markers() if where == file} == set(range(1, 16))
+def test_the_reference_has_all_fifteen_equations():
+    assert {n for n, where, _ in markers() if where == "src/nse/ops/reference.py"} == set(range(1, 16))
 
 
 def test_every_public_name_is_documented():
     assert all(getattr(nse, name).__doc__ for name in nse.__all__ if name != "__version__")
 
 
-def config_classes(cls):
-    yield cls
-    for hint in get_type_hints(cls).values():
-        if is_dataclass(hint):
-            yield from config_classes(hint)
-
-
 @pytest.mark.parametrize("task", TASKS)
 def test_every_key_of_a_recipe_is_documented(task):
     undocumented = [entry.key for entry in config.describe(TASKS[task].recipe) if not entry.doc]
     assert undocumented == []
-    assert all(fields(cls) for cls in config_classes(TASKS[task].recipe))
 
 
 def test_recipe_keys_in_the_documents():

@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 import nse
-from nse.errors import NSEError
+from nse.errors import NSEError, RunError
+from nse.files import make_sure, write
 
 app = typer.Typer(
     name="nse",
@@ -124,10 +125,14 @@ def bench(
     """Time the backends side by side, after checking that they agree."""
     from nse import bench as benchmark
 
+    if out:  # minutes of measuring are not lost to a place that cannot be written
+        try:
+            make_sure(out)
+        except OSError as error:
+            raise RunError(f"{out} cannot be written: {error.strerror}") from None
     report = benchmark.run(quick=quick, threads=threads, log=Console(stderr=True))
     if out:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(report, indent=1, allow_nan=False) + "\n", "utf-8")
+        write(out, json.dumps(report, indent=1, allow_nan=False) + "\n")
     if as_json:
         print_json(report)
     else:

@@ -68,7 +68,7 @@ def test_test_splits_are_read_once(monkeypatch):
     )
     fit("train.epochs=3", "data.test=33", "data.unseen=36")
     assert reads.count(33) == reads.count(36) == 1
-    assert reads.count(60) == 4  # dev: once an epoch, and for the report
+    assert reads.count(60) == 3  # dev: once an epoch
 
 
 def test_a_loss_that_is_no_number_stops_the_run():

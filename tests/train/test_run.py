@@ -84,11 +84,3 @@ def test_a_run_that_breaks_off_has_no_result(tmp_path, monkeypatch):
         train(tmp_path / "broken")
     assert not (tmp_path / "broken" / "result.json").exists()
     assert not (tmp_path / "broken" / "weights.safetensors").exists()
-
-
-def test_files_are_written_whole_or_not_at_all(tmp_path):
-    file = tmp_path / "figures.json"
-    run.write(file, "old")
-    with pytest.raises(UnicodeEncodeError):
-        run.write(file, "new \ud800")
-    assert file.read_text() == "old"

@@ -100,8 +100,9 @@ def fit(
     progress.end()
 
     model.load_state_dict(best_weights)
-    reported = {name: accuracy(task, model, split) for name, split in splits.items() if name != "train"}
-    return Outcome(model.module, reported, best_epoch, seconds)
+    others = {name: split for name, split in splits.items() if name not in ("train", "dev")}
+    reported = {name: accuracy(task, model, split) for name, split in others.items()}
+    return Outcome(model.module, {"dev": best, **reported}, best_epoch, seconds)
 
 
 def rate_at(rate: float, schedule: str, done: float) -> float:

@@ -10,7 +10,6 @@ result.json           the figures, written last: a folder without it is a run th
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from safetensors.torch import save_file
 
 from nse import config
 from nse.errors import RunError
+from nse.files import partial, write
 from nse.tasks import TASKS
 from nse.train.loop import Outcome, fit
 from nse.train.progress import Progress
@@ -63,17 +63,3 @@ def row(recipe: Any, outcome: Outcome) -> dict[str, Any]:
         "parameters": outcome.parameters,
         "seconds": round(outcome.seconds, 2),
     }
-
-
-def write(file: Path, text: str) -> None:
-    """Write a file so that it is there whole or not at all."""
-    with partial(file).open("w", encoding="utf-8") as handle:
-        handle.write(text)
-        handle.flush()
-        os.fsync(handle.fileno())
-    partial(file).replace(file)
-
-
-def partial(file: Path) -> Path:
-    """Where a file is written before it takes its name."""
-    return file.with_name(f".{file.name}.part")
