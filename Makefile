@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test test-slow test-gpu check format bench tables docs clean
+.PHONY: help demo test test-slow test-gpu check format bench bench-gpu tables docs clean
 
 help:           ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
@@ -32,9 +32,12 @@ format: $(VENV)/.test   ## let ruff put the source in order
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.runtime   ## time the backends side by side on this machine
-	$(BIN)/nse bench --out benchmarks/results/cpu.json
+	$(BIN)/nse bench --device cpu --out benchmarks/results/cpu.json
 
-tables: $(VENV)/.runtime   ## write the documents' tables from the measured figures
+bench-gpu:      ## time them on a CUDA device, with the Python that has one (PYTHON=...)
+	PYTHONPATH=src $(PYTHON) -m nse bench --device cuda --out benchmarks/results/h200.json
+
+tables: $(VENV)/.test   ## write the documents' tables and pictures from the measured figures
 	$(BIN)/python benchmarks/tables.py
 
 docs: $(VENV)/.docs   ## build the documentation into site/

@@ -1,4 +1,4 @@
-"""Write the tables of the documents from the figures that the program measured: `make tables`.
+"""Write the tables and pictures of the documents from the figures that the program measured: `make tables`.
 
 A table stands between `<!-- NAME -->` and `<!-- end -->`; everything between is replaced.
 """
@@ -6,12 +6,16 @@ A table stands between `<!-- NAME -->` and `<!-- end -->`; everything between is
 import json
 import re
 import sys
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from nse import bench
 from nse.train.demo import MODELS
+from nse.viz.sweeps import sweeps
 
 ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
 
 
 def demo() -> str:
@@ -30,12 +34,26 @@ def demo() -> str:
 
 def cpu() -> str:
     """The table of `nse bench --out benchmarks/results/cpu.json`."""
-    return bench.markdown(
-        json.loads((ROOT / "benchmarks" / "results" / "cpu.json").read_text("utf-8"))
-    ).strip()
+    return bench.markdown(report("cpu")).strip()
+
+
+def h200(sheet: str) -> str:
+    """A table of `nse bench --device cuda --out benchmarks/results/h200.json`."""
+    return bench.markdown(report("h200"), sheet).strip()
+
+
+def report(name: str) -> dict[str, Any]:
+    """A report that `nse bench` wrote."""
+    return json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
 
 
 TABLES = {"README.md": {"demo": demo}, "docs/benchmarks.md": {"cpu": cpu}}
+PICTURES = {}
+if (RESULTS / "h200.json").exists():  # measured by those who have one
+    sheets = {"h200": "main", "figures": "figures", "steps": "steps", "fits": "fits"}
+    TABLES["docs/benchmarks.md"] |= {name: partial(h200, sheet) for name, sheet in sheets.items()}
+    TABLES["README.md"] |= {"figures": partial(h200, "figures")}
+    PICTURES["docs/images/sweeps.svg"] = "h200"
 
 
 def written(document: str) -> str:
@@ -56,3 +74,5 @@ def written(document: str) -> str:
 if __name__ == "__main__":
     for document in TABLES:
         (ROOT / document).write_text(written(document), "utf-8")
+    for picture, name in PICTURES.items():
+        sweeps(report(name)["rows"], ROOT / picture)

@@ -1,6 +1,7 @@
 """Every test runs with uninitialised memory made visible, one thread a worker, and a seed of its own."""
 
 import os
+from importlib.util import find_spec
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
@@ -33,6 +34,13 @@ for owner, name in [
     setattr(owner, name, poisoned(getattr(owner, name)))
 
 torch.set_num_threads(1)
+
+# Without a CUDA device, Triton kernels are tested in its interpreter. It must be asked for before triton is
+# imported, which lightning does too; from then on only tests/ops/test_triton.py asks for it.
+if find_spec("triton") and not torch.cuda.is_available():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_INTERPRET", "1")
+        import triton.language  # noqa: F401
 
 
 @pytest.fixture(autouse=True)

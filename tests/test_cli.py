@@ -69,14 +69,14 @@ def test_demo_shows_a_table_and_a_trace():
 
 def test_bench_writes_what_it_prints(tmp_path):
     file = tmp_path / "new" / "bench.json"
-    answer = call("bench", "--quick", "--threads", "1", "--out", str(file), "--json")
+    answer = call("bench", "--device", "cpu", "--quick", "--threads", "1", "--out", str(file), "--json")
     assert answer.exit_code == 0, answer.output
     report = json.loads(file.read_text())
     assert json.loads(answer.stdout) == report
     for row in report["rows"]:
         assert {"name", "backend", "B", "T", "k", "dtype", "mode", "ms", "peak_mb"} <= set(row)
     assert {row["backend"] for row in report["rows"]} == {"reference", "lean", "lstm"}
-    assert "lean" in call("bench", "--quick", "--threads", "1").stdout
+    assert "lean" in call("bench", "--device", "cpu", "--quick", "--threads", "1").stdout
 
 
 @pytest.mark.parametrize(
@@ -138,3 +138,31 @@ def test_interrupting_is_no_bug(monkeypatch, capsys):
         cli.main()
     assert stopped.value.code == 130
     assert "interrupted" in capsys.readouterr().err
+
+
+def test_bench_on_a_cuda_device_that_is_not_there(monkeypatch, capsys):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr(sys, "argv", ["nse", "bench", "--device", "cuda", "--quick"])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert "no CUDA device here; type `nse bench --device cpu`" in error
+    assert "Traceback" not in error
+
+
+def test_a_bench_that_is_interrupted_leaves_what_it_measured(tmp_path, monkeypatch):
+    def interrupted(save, **_):
+        save({"rows": [1]})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("nse.bench.run", interrupted)
+    file = tmp_path / "bench.json"
+    assert call("bench", "--out", str(file)).exit_code != 0
+    assert not file.exists()
+    assert json.loads((tmp_path / "bench.unfinished.json").read_text()) == {"rows": [1]}
+    monkeypatch.setattr("nse.bench.run", lambda save, **_: save({"rows": [1]}) or {"rows": [1, 2]})
+    monkeypatch.setattr("nse.bench.table", lambda report: "")
+    assert call("bench", "--out", str(file)).exit_code == 0
+    assert json.loads(file.read_text()) == {"rows": [1, 2]}
+    assert not (tmp_path / "bench.unfinished.json").exists()

@@ -13,6 +13,7 @@ import nse
 from nse import config
 from nse.tasks import TASKS, load_recipe
 from nse.tasks.recipe import headline, recipes
+from nse.viz.sweeps import fingerprint
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "nse"
@@ -108,6 +109,9 @@ def test_tables_are_made_from_the_measured_figures(document):
     tables = runpy.run_path(str(ROOT / "benchmarks" / "tables.py"))
     assert document in tables["TABLES"]
     assert tables["written"](document) == (ROOT / document).read_text("utf-8"), "run `make tables`"
+    for picture, report in tables["PICTURES"].items():  # what, not how: that depends on matplotlib
+        rows = tables["report"](report)["rows"]
+        assert fingerprint(rows) in (ROOT / picture).read_text("utf-8"), "run `make tables`"
 
 
 def test_import_is_light():

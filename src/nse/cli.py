@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,6 +33,14 @@ Set = Annotated[
         help="Change a value of the recipe, such as train.rate=1e-3. Repeatable.",
     ),
 ]
+
+
+class Device(StrEnum):
+    """Where `nse bench` measures."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
 
 
 def show_version(wanted: bool) -> None:
@@ -117,9 +126,12 @@ def train(
 
 @app.command()
 def bench(
+    device: Annotated[
+        Device, typer.Option(help="Where to measure; auto is a CUDA device where there is one.")
+    ] = Device.auto,
     out: Annotated[Path | None, typer.Option(help="Write the rows to this JSON file as well.")] = None,
     quick: Annotated[bool, typer.Option(help="Tiny sizes, to see that everything works.")] = False,
-    threads: Annotated[int, typer.Option(help="CPU threads.", min=1)] = 2,
+    threads: Annotated[int, typer.Option(help="CPU threads, on the CPU.", min=1)] = 2,
     as_json: Json = False,
 ) -> None:
     """Time the backends side by side, after checking that they agree."""
@@ -130,9 +142,22 @@ def bench(
             make_sure(out)
         except OSError as error:
             raise RunError(f"{out} cannot be written: {error.strerror}") from None
-    report = benchmark.run(quick=quick, threads=threads, log=Console(stderr=True))
-    if out:
-        write(out, json.dumps(report, indent=1, allow_nan=False) + "\n")
+
+    def save(report: dict[str, Any], file: Path | None) -> None:
+        if file:
+            write(file, json.dumps(report, indent=1, allow_nan=False) + "\n")
+
+    unfinished = out.with_suffix(".unfinished.json") if out else None  # stays where a run is interrupted
+    report = benchmark.run(
+        quick=quick,
+        threads=threads,
+        log=Console(stderr=True),
+        device=device.value,
+        save=lambda so_far: save(so_far, unfinished),
+    )
+    save(report, out)
+    if unfinished:
+        unfinished.unlink(missing_ok=True)
     if as_json:
         print_json(report)
     else:

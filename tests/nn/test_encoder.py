@@ -11,20 +11,39 @@ import nse
 from nse.ops.recurrence import BACKENDS
 from oracle.problems import assert_close
 
+# On CUDA, nn.LSTM keeps float32 and float64 weights in one block, not bfloat16 ones or copies, and says so.
+pytestmark = pytest.mark.filterwarnings("ignore:RNN module weights are not part of single contiguous chunk")
+
 LENGTHS = [5, 0, 3, 1]
+KIND = {"dtype": torch.float64}  # of new tensors
+ANYWHERE = [name for name in BACKENDS if name != "triton"]
 
 
-@pytest.fixture(params=BACKENDS)
-def backend(request):
-    return request.param
+@pytest.fixture(params=[*ANYWHERE, pytest.param("triton", marks=pytest.mark.gpu)])
+def backend(request, monkeypatch):
+    """Every backend; with triton, new tensors are float32 on a CUDA device, and products have all bits."""
+    if request.param != "triton":
+        yield request.param
+        return
+    if "device" in request.fixturenames and request.getfixturevalue("device") != "cuda":
+        pytest.skip("triton needs a CUDA device")
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    monkeypatch.setitem(KIND, "dtype", torch.float32)
+    monkeypatch.setitem(KIND, "device", "cuda")
+    yield request.param
 
 
-def words(B=4, T=5, k=6, dtype=torch.float64, **kwargs):
-    return torch.randn(B, T, k, dtype=dtype, **kwargs)
+def words(B=4, T=5, k=6, **kwargs):
+    return torch.randn(B, T, k, **{**KIND, **kwargs})
 
 
 def encoder(k=6, **kwargs):
-    return nse.NSE(k, **{"dtype": torch.float64, **kwargs})
+    return nse.NSE(k, **{**KIND, **kwargs})
+
+
+def assert_same(got, wanted):
+    """But for rounding."""
+    assert_close(got, wanted, 1e-12 if KIND["dtype"] == torch.float64 else 1e-5)
 
 
 def test_shapes_of_everything(backend):
@@ -82,15 +101,16 @@ def test_initialisation_is_uniform_within_a_tenth():
 def test_packed_sequences(backend, sorted_):
     model, x = encoder(backend=backend), words()
     lengths = [5, 4, 2, 1] if sorted_ else [2, 5, 1, 4]
-    packed = pack_padded_sequence(x, torch.tensor(lengths), batch_first=True, enforce_sorted=sorted_)
-    assert_close(model(packed, trace=True), model(x, lengths, trace=True), 1e-12)
-    ragged = pack_sequence([row[:n] for row, n in zip(x, lengths, strict=True)], enforce_sorted=sorted_)
-    assert_close(model(ragged), model(x, lengths), 1e-12)
+    with torch.device("cpu"):  # where PyTorch wants the lengths
+        packed = pack_padded_sequence(x, torch.tensor(lengths), batch_first=True, enforce_sorted=sorted_)
+        ragged = pack_sequence([row[:n] for row, n in zip(x, lengths, strict=True)], enforce_sorted=sorted_)
+    assert_same(model(packed, trace=True), model(x, lengths, trace=True))
+    assert_same(model(ragged), model(x, lengths))
 
 
 def test_no_lengths_means_all_of_them(backend):
     model, x = encoder(backend=backend), words()
-    assert_close(model(x, trace=True), model(x, [5] * 4, trace=True), 1e-12)
+    assert_same(model(x, trace=True), model(x, [5] * 4, trace=True))
 
 
 def test_starting_memory_of_any_length(backend):
@@ -101,7 +121,7 @@ def test_starting_memory_of_any_length(backend):
     assert out.memory.slots.shape == (4, 9, 6)
     assert out.memory.lengths.tolist() == [9] * 4
     assert out.keys.shape == (4, 5, 9)
-    blank = torch.zeros(2, 6, dtype=torch.float64, requires_grad=True)
+    blank = torch.zeros(2, 6, **KIND, requires_grad=True)
     scratch = model(x, LENGTHS, memory=nse.Memory(x, torch.tensor(LENGTHS)).prepend(blank), trace=True)
     assert scratch.keys.shape == (4, 5, 7)
     scratch.last.sum().backward()
@@ -115,8 +135,8 @@ def test_carrying_on_equals_not_stopping(backend, layers):
     whole = model(x, memory=memory, shared=[other])
     first = model(x[:, :3], memory=memory, shared=[other])
     rest = model(x[:, 3:], memory=first.memory, shared=first.shared, state=first.state)
-    assert_close(torch.cat([first.outputs, rest.outputs], dim=1), whole.outputs, 1e-12)
-    assert_close(rest[1:], whole[1:], 1e-12)
+    assert_same(torch.cat([first.outputs, rest.outputs], dim=1), whole.outputs)
+    assert_same(rest[1:], whole[1:])
 
 
 @pytest.mark.parametrize("layers", [1, 2])
@@ -129,10 +149,10 @@ def test_step_by_step_equals_the_sequence(backend, layers):
     for t in range(1, 6):
         out = model.step(x[:, t], out.state, trace=True)
         steps.append(out)
-    assert_close(torch.stack([s.last for s in steps], dim=1), whole.outputs, 1e-12)
-    assert_close(torch.cat([s.keys for s in steps], dim=1), whole.keys, 1e-12)
-    assert_close(torch.cat([s.shared_keys[0] for s in steps], dim=1), whole.shared_keys[0], 1e-12)
-    assert_close(out.state, whole.state, 1e-12)
+    assert_same(torch.stack([s.last for s in steps], dim=1), whole.outputs)
+    assert_same(torch.cat([s.keys for s in steps], dim=1), whole.keys)
+    assert_same(torch.cat([s.shared_keys[0] for s in steps], dim=1), whole.shared_keys[0])
+    assert_same(out.state, whole.state)
 
 
 def test_gradients_flow_through_a_shared_memory(backend):
@@ -152,7 +172,7 @@ def test_backends_agree_on_the_default_type():
 
 def test_dropout_draws_the_same_masks_for_every_backend():
     x, results = words(), []
-    for backend in BACKENDS:
+    for backend in ANYWHERE:
         torch.manual_seed(1)
         model = encoder(dropout=0.5, backend=backend)
         results.append(model(x, LENGTHS))
@@ -216,8 +236,6 @@ def test_copies_and_saved_weights_give_the_same(backend):
     assert_close(fresh(x, **arguments), out, 0)
 
 
-# On CUDA, nn.LSTM keeps float32 and float64 weights in one block, but not bfloat16 ones, and says so.
-@pytest.mark.filterwarnings("ignore:RNN module weights are not part of single contiguous chunk")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_types(backend, dtype, device):
     model = nse.NSE(8, dtype=dtype, backend=backend, device=device)
@@ -243,7 +261,7 @@ def test_autocast_multiplies_in_bfloat16_and_keeps_state_in_float32(backend, dev
 
 def test_learns(backend):
     model, x = encoder(backend=backend), words()
-    target = torch.randn(4, 6, dtype=torch.float64) * 0.3
+    target = torch.randn(4, 6, **KIND) * 0.3
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     losses = []
     for _ in range(60):

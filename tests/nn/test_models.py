@@ -40,6 +40,17 @@ def test_only_a_bag_of_words_ignores_order():
         assert same == (encoder == "bow"), encoder
 
 
+def test_an_lstm_over_padding_is_the_lstm_over_the_words():
+    encoder = ENCODERS["lstm"](8, 0.0)
+    x, lengths = torch.randn(4, 6, 8, requires_grad=True), torch.tensor([6, 1, 3, 5])
+    wanted = encoder.packed(x, lengths)
+    found = encoder.padded(x, lengths)
+    assert_close(found, wanted, 1e-6)
+    inputs = [x, *encoder.parameters()]
+    gradients = [torch.autograd.grad(h.square().sum(), inputs) for h in (found, wanted)]
+    assert_close(*gradients, 1e-5)
+
+
 def test_features_are_both_their_signed_difference_and_their_product():
     model = classifier()
     seen = {}

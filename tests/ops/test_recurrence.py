@@ -1,15 +1,69 @@
-"""Which backend runs."""
+"""Which backend runs, and what runs where the one that was chosen cannot."""
+
+import logging
 
 import pytest
+import torch
 
+import nse.ops.recurrence as module
 from nse import BackendError
-from nse.ops.recurrence import BACKENDS, choose, recurrence
+from nse.ops import lean, reference
+from nse.ops.recurrence import BACKENDS, choose, recurrence, tell_once
 from oracle.problems import assert_close, problem
 
 
-def test_auto_is_the_fast_one(monkeypatch):
-    monkeypatch.delenv("NSE_BACKEND", raising=False)
-    assert choose() == choose("auto") == "lean"
+@pytest.fixture
+def machine(monkeypatch):
+    """Make this a machine with such a device, or none, and with such packages."""
+
+    def pretend(capability=(9, 0), hip=None, interpreter="", packages=("triton",)):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: capability is not None)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: capability)
+        monkeypatch.setattr(torch.version, "hip", hip)
+        monkeypatch.setenv("TRITON_INTERPRET", interpreter)
+        monkeypatch.setattr(module, "find_spec", lambda name: name if name in packages else None)
+        monkeypatch.delenv("NSE_BACKEND", raising=False)
+
+    return pretend
+
+
+def test_auto_is_the_fast_one(machine):
+    machine()
+    assert choose("auto", "cuda") == choose("auto", torch.device("cuda:0")) == "triton"
+    assert choose() == choose("auto") == choose("auto", "cpu") == "lean"
+    for less in ({"capability": None}, {"capability": (7, 5)}, {"hip": "6"}, {"packages": ()}):
+        machine(**less)
+        assert choose("auto", "cuda") == choose("auto", "cpu") == "lean"
+    machine(capability=None, interpreter="1")
+    assert choose("auto", "cpu") == "lean"
+
+
+def test_triton_where_it_can_run(machine):
+    machine()
+    assert choose("triton") == choose("triton", "cuda") == "triton"
+    machine(capability=None, interpreter="1")
+    assert choose("triton") == choose("triton", "cpu") == "triton"
+
+
+@pytest.mark.parametrize(
+    ("less", "device", "why"),
+    [
+        ({"capability": None}, None, "PyTorch sees no CUDA device"),
+        ({"capability": None}, "cpu", "PyTorch sees no CUDA device"),
+        ({}, "cpu", "it needs a CUDA device, and this is cpu"),
+        ({"capability": (7, 5)}, "cuda", "it needs compute capability 8.0 or more"),
+        ({"hip": "6"}, "cuda", "it is written for NVIDIA devices"),
+        ({"packages": ()}, "cuda", r"the package triton is not installed \(pip install triton\)"),
+    ],
+)
+def test_triton_where_it_cannot_run(less, device, why, machine, monkeypatch):
+    machine(**less)
+    what_else = "; use 'auto', or 'lean', which runs anywhere$"
+    with pytest.raises(BackendError, match=f"^backend='triton' cannot run here: {why}{what_else}"):
+        choose("triton", device)
+    monkeypatch.setenv("NSE_BACKEND", "triton")
+    with pytest.raises(BackendError, match=f"^NSE_BACKEND='triton' cannot run here: {why}{what_else}"):
+        choose("auto", device)
 
 
 def test_environment_decides_where_the_argument_does_not(monkeypatch):
@@ -24,16 +78,53 @@ def test_a_backend_that_cannot_run_here_is_told(monkeypatch):
     with pytest.raises(BackendError, match="backend='laen' cannot run here: did you mean 'lean'"):
         choose("laen")
     monkeypatch.setenv("NSE_BACKEND", "cuda-magic")
-    with pytest.raises(BackendError, match=r"NSE_BACKEND='cuda-magic' cannot run here: .*lean, auto"):
+    with pytest.raises(
+        BackendError, match=r"NSE_BACKEND='cuda-magic' cannot run here: .*reference, lean, triton, auto"
+    ):
         choose()
 
 
+def arguments(p):
+    return [getattr(p, field) for field in p.__dataclass_fields__]
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_runs_what_was_chosen(backend, monkeypatch):
-    p = problem()
+def test_runs_what_was_chosen(backend, machine, monkeypatch):
+    machine(capability=None, interpreter="1")
+    p = problem(dtype=torch.float32)
     called = []
-    original = BACKENDS[backend]
-    monkeypatch.setitem(BACKENDS, backend, lambda *a: called.append(backend) or original(*a))
-    arguments = [getattr(p, field) for field in p.__dataclass_fields__]
-    assert_close(recurrence(*arguments, backend=backend), p.run(original, keys=False), 0)
+    stand_in = lean.recurrence if backend == "triton" else BACKENDS[backend]
+    monkeypatch.setitem(BACKENDS, backend, lambda *a: called.append(backend) or stand_in(*a))
+    assert_close(recurrence(*arguments(p), backend=backend), p.run(stand_in, keys=False), 0)
     assert called == [backend]
+
+
+UNCOVERED = {
+    "several layers": {"layers": 2},
+    "more than two shared memories": {"shared": (2, 0, 3)},
+    "float64": {"dtype": torch.float64},
+    "sizes above 5": {"k": 6},
+    "empty batches": {"B": 0},
+}
+
+
+@pytest.mark.parametrize(("what", "extra"), UNCOVERED.items(), ids=UNCOVERED.keys())
+def test_lean_stands_in_for_what_triton_does_not_cover(what, extra, machine, monkeypatch, caplog):
+    machine(capability=None, interpreter="1")
+    monkeypatch.setitem(BACKENDS, "triton", None)
+    monkeypatch.setattr(module, "LARGEST", 5)  # more would be gigabytes of weights
+    tell_once.cache_clear()
+    p = problem(**{"dtype": torch.float32, **extra})
+    with caplog.at_level(logging.INFO, module.__name__):
+        for _ in range(2):
+            got = recurrence(*arguments(p), keys=True, backend="triton")
+    assert_close(got, p.to(dtype=torch.float64).run(reference.recurrence), 2e-5)
+    [told] = [record.getMessage() for record in caplog.records if record.name == module.__name__]
+    assert told == f"the triton backend does not cover {what}: lean runs instead, with the same results"
+
+
+def test_sequences_without_steps_are_for_lean_too(machine, monkeypatch):
+    machine(capability=None, interpreter="1")
+    monkeypatch.setitem(BACKENDS, "triton", None)
+    p = problem(2, 0, 3, slots=2, dtype=torch.float32)
+    assert_close(recurrence(*arguments(p), backend="triton"), p.run(reference.recurrence, keys=False), 2e-5)

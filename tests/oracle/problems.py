@@ -31,7 +31,12 @@ class Problem:
 
     def gradients(self, backend, seed=0):
         """Of a random weighting of everything that comes out, for every input and weight."""
-        outputs = tensors(self.run(backend))
+        return self.both(backend, seed)[1]
+
+    def both(self, backend, seed=0):
+        """What comes out, and its `gradients`, of one call."""
+        result = self.run(backend)
+        outputs = tensors(result)
         generator = torch.Generator().manual_seed(seed)
         loss = sum(
             (
@@ -41,7 +46,9 @@ class Problem:
         )
         leaves = self.leaves()
         gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
-        return [torch.zeros_like(x) if g is None else g for g, x in zip(gradients, leaves, strict=True)]
+        return result, [
+            torch.zeros_like(x) if g is None else g for g, x in zip(gradients, leaves, strict=True)
+        ]
 
     def to(self, device=None, dtype=None):
         """The same problem elsewhere or in another type."""
@@ -81,7 +88,17 @@ def moved(tree, device, dtype):
 
 
 def problem(
-    B=3, T=5, k=4, shared=(), layers=1, slots=None, lengths="random", dropout=0.0, seed=0, dtype=torch.float64
+    B=3,
+    T=5,
+    k=4,
+    shared=(),
+    layers=1,
+    slots=None,
+    lengths="random",
+    dropout=0.0,
+    seed=0,
+    dtype=torch.float64,
+    scale=0.5,
 ):
     """A random problem.
 
@@ -96,10 +113,11 @@ def problem(
         dropout: On c.
         seed: Of everything random.
         dtype: Of every tensor.
+        scale: The largest weight; beyond about 2 / sqrt(k) the recurrence is chaotic.
     """
     generator = torch.Generator().manual_seed(seed)
 
-    def uniform(*shape, scale=0.5):
+    def uniform(*shape, scale=scale):
         drawn = torch.rand(*shape, generator=generator, dtype=torch.float64)
         return ((2 * drawn - 1) * scale).to(dtype).requires_grad_()
 
@@ -126,7 +144,7 @@ def problem(
     if dropout:
         keep = torch.rand(B, T, d, generator=generator, dtype=torch.float64) >= dropout
         mask = keep.to(dtype) / (1 - dropout)
-    states = [uniform(layers, B, k) for _ in range(4)]
+    states = [uniform(layers, B, k, scale=0.5) for _ in range(4)]
     weights = Weights(stack(k), uniform(d, d), uniform(d), stack(d))
     return Problem(x, steps, (own, *others), tuple(states[:2]), tuple(states[2:]), weights, mask)
 
@@ -194,4 +212,17 @@ def assert_close(got, wanted, tolerance):
             rtol=tolerance,
             atol=tolerance,
             msg=lambda m, index=index: f"tensor {index}: {m}",
+        )
+
+
+def assert_near(got, wanted, tolerance):
+    """All tensors of two results, each within so much of its norm, or of a small one if it is nearly zero."""
+    got, wanted = tensors(got), tensors(wanted)
+    assert len(got) == len(wanted)
+    for index, (a, b) in enumerate(zip(got, wanted, strict=True)):
+        assert a.shape == b.shape, f"tensor {index}"
+        a, b = (t.detach().cpu().double() for t in (a, b))
+        norm = max(b.norm().item(), 0.05 * b.numel() ** 0.5)
+        assert (a - b).norm().item() <= tolerance * norm, (
+            f"tensor {index} is off by {(a - b).norm() / norm:.1e}"
         )

@@ -38,6 +38,13 @@ def test_same_seed_same_weights_other_seed_other_weights():
     assert any(not torch.equal(weights[0][name], weights[2][name]) for name in weights[0])
 
 
+def test_batches_of_similar_length_are_the_same_every_time():
+    settings = ["train.buckets=true", "train.buckets=true", "train.buckets=false"]
+    weights = [fit("train.epochs=2", "train.batch=8", each).model.state_dict() for each in settings]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    assert any(not torch.equal(weights[0][name], weights[2][name]) for name in weights[0])
+
+
 def test_the_best_epoch_on_dev_is_kept(monkeypatch):
     made_up = iter([0.2, 0.9, 0.9, 0.4])
     seen = []

@@ -71,9 +71,10 @@ def lengths(name: str, given: Any, batch: int, most: int, device: torch.device) 
         or tensor.shape != (batch,)
     ):
         raise refuse(name, f"{batch} integers, one for each sequence of the batch", given)
-    # Looking at values on a CUDA device waits for it, which is not possible while a graph is captured.
-    captured = tensor.is_cuda and torch.cuda.is_current_stream_capturing()
-    if not captured and batch and (int(tensor.min()) < 0 or int(tensor.max()) > most):
+    # Looking at values on a CUDA device waits for it, which is not possible while a graph is captured,
+    # and in a compiled function it would cut the function in two.
+    unseen = torch.compiler.is_compiling() or (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
+    if not unseen and batch and (int(tensor.min()) < 0 or int(tensor.max()) > most):
         wrong = [v for v in tensor.tolist() if not 0 <= v <= most]
         raise InputError(f"{name}: expected each in 0..{most}, got {', '.join(map(str, wrong[:5]))}")
     return tensor.to(device=device, dtype=torch.long)

@@ -73,7 +73,8 @@ class NSE(nn.Module):
         layers: Layers of the read and of the write LSTM.
         dropout: On x_t before the read LSTM and on c_t before the write LSTM, a fresh mask each step.
             Never on the memory.
-        backend: "auto", "lean" or "reference". "auto" follows the environment variable NSE_BACKEND.
+        backend: "auto", "triton", "lean" or "reference". "auto" follows the environment variable
+            NSE_BACKEND, or else is "triton" on a CUDA device that it supports, "lean" elsewhere.
         padding: "masked" respects lengths. "paper" is the original's behaviour: pads are words, which are
             read, attended to and written, whatever `lengths` says; put them on the left.
         init_range: Weights and biases start uniform in (-init_range, init_range).

@@ -44,10 +44,23 @@ class LSTMSentence(nn.Module):
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         """Encode a batch; an empty sentence is zero."""
+        # Packing saves a CPU the padding, but reads the lengths there: a GPU would wait, and a CUDA graph
+        # could not hold it.
+        last = self.padded if x.is_cuda else self.packed
+        return last(self.dropout(x), lengths) * (lengths > 0)[:, None]
+
+    def packed(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """The h at each last word, from the words alone; of an empty sentence, any."""
         some = lengths.clamp(min=1).cpu()  # packing refuses empty sequences
-        packed = pack_padded_sequence(self.dropout(x), some, batch_first=True, enforce_sorted=False)
-        h: Tensor = self.lstm(packed)[1][0]
-        return h[-1] * (lengths > 0)[:, None]
+        words = pack_padded_sequence(x, some, batch_first=True, enforce_sorted=False)
+        h: Tensor = self.lstm(words)[1][0]
+        return h[-1]
+
+    def padded(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """The same from words and padding: what comes after the last word does not change its h."""
+        outputs: Tensor = self.lstm(x)[0]
+        at = (lengths - 1).clamp(min=0)[:, None, None].expand(-1, 1, outputs.shape[-1])
+        return outputs.gather(1, at).squeeze(1)
 
 
 class BagOfWords(nn.Module):

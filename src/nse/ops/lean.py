@@ -36,7 +36,9 @@ def recurrence(
     o, read = read_all(pack, pack.pack(x), read, weights.read)
     product, exact = product_type(weights), state_type(x)
     with torch.autocast(x.device.type, enabled=False):  # types are chosen by hand from here on
-        hoisted, onto_m, stack = compose_all(o, weights, c_mask is None, product, exact)
+        # Folding costs one product of 4k rows, and saves one of as many rows as there are.
+        fold = c_mask is None and len(o) >= 4 * x.shape[2]
+        hoisted, onto_m, stack = compose_all(o, weights, fold, product, exact)
         slots, blocked, empty = zip(*(start(memory, pack, exact) for memory in memories), strict=True)
         mask = None if c_mask is None else pack.pack(c_mask).to(exact)
         h, c = (pack.sort(s, 1).to(exact) for s in write)
@@ -69,21 +71,21 @@ def read_all(
         o, h_end, c_end = torch.lstm(x.view(-1, first, x.shape[-1]), now, weights, *settings, False)
         o = o.flatten(0, 1)
     else:
-        o, h_end, c_end = torch.lstm(x, torch.tensor(pack.counts), now, weights, *settings)
+        o, h_end, c_end = torch.lstm(x, torch.tensor(pack.counts, device="cpu"), now, weights, *settings)
     h = torch.cat([h_end.to(h.dtype), h[:, first:]], dim=1)
     c = torch.cat([c_end.to(c.dtype), c[:, first:]], dim=1)
     return o, (pack.unsort(h, 1), pack.unsort(c, 1))  # (eq. 1, 7)
 
 
 def compose_all(
-    o: Tensor, weights: Weights, affine: bool, product: torch.dtype, exact: torch.dtype
+    o: Tensor, weights: Weights, fold: bool, product: torch.dtype, exact: torch.dtype
 ) -> tuple[Tensor, Tensor, Stack]:
     """Do what can be done of compose before the loop; say what is left for it.
 
     Args:
-        o: [rows, k].
+        o: [..., k].
         weights: The parameters.
-        affine: Whether nothing (no dropout) sits between compose and the write LSTM.
+        fold: Whether to fold compose into the gates; only where no dropout stands between them.
         product: Type of matrix products.
         exact: Type of sums and states.
 
@@ -96,14 +98,16 @@ def compose_all(
     first, *upper = weights.write
     W, b = weights.compose, weights.compose_bias
     ih, hh, bias = first.ih, first.hh.to(product), first.bias_ih + first.bias_hh
-    # Folding costs one product of 4k rows, and saves one of as many rows as there are.
-    if affine and len(o) >= len(ih):
+    if fold:
         W, b = ih @ W, F.linear(b, ih, bias)
         stack: Stack = [(None, hh, None)]
     else:
         stack = [(ih.to(product), hh, bias)]
     stack += [(u.ih.to(product), u.hh.to(product), u.bias_ih + u.bias_hh) for u in upper]
-    hoisted = F.linear(o.to(product), W[:, :k].to(product)).to(exact) + b
+    if product == exact:
+        hoisted = F.linear(o, W[:, :k], b)
+    else:
+        hoisted = F.linear(o.to(product), W[:, :k].to(product)).to(exact) + b
     return hoisted, W[:, k:].to(product).contiguous(), stack
 
 

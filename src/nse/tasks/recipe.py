@@ -34,6 +34,12 @@ class Training:
     clip: float = 15.0
     """The largest global norm of the gradient."""
 
+    buckets: bool = False
+    """Batches of similar length, so that less is padded."""
+
+    capture: bool = True
+    """On a GPU, replay each step as one CUDA graph; false runs it operation by operation."""
+
     def __post_init__(self) -> None:
         """Refuse what cannot train."""
         if self.epochs < 1 or self.batch < 1:

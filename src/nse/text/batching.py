@@ -7,8 +7,15 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from nse.text.vocabulary import Vocabulary
+
+MULTIPLE = 4
+"""Bucket shapes are multiples of this: a little padding more, and few shapes."""
+
+POOL = 50
+"""Batches of similar length are made out of so many random ones."""
 
 
 class Texts(NamedTuple):
@@ -32,11 +39,26 @@ class Texts(NamedTuple):
             row[: len(ids)] = torch.tensor(ids, dtype=torch.long)
         return cls(padded, lengths)
 
-    def select(self, index: Tensor) -> Texts:
-        """These texts, padded only to the longest of them."""
+    def select(self, index: Tensor, longest: int | None = None) -> Texts:
+        """Some of these texts.
+
+        Args:
+            index: [B], which ones.
+            longest: Pad or cut all to this length, without looking at theirs, which on a GPU would wait for
+                it; `None` means as long as the longest of them.
+        """
         lengths = self.lengths[index]
-        longest = int(lengths.max()) if len(lengths) else 0
-        return Texts(self.ids[index, :longest], lengths)
+        if longest is None:
+            longest = int(lengths.max()) if len(lengths) else 0
+            return Texts(self.ids[index, :longest], lengths)
+        ids = self.ids[index, :longest]
+        padded = F.pad(ids, (0, longest - ids.shape[1]), value=Vocabulary.PAD)
+        return Texts(padded, lengths.clamp(max=longest))
+
+    def longest(self, index: Tensor) -> int:
+        """How far to pad these texts: their longest, rounded up to a multiple where the ids go so far."""
+        longest = int(self.lengths[index].max()) if len(index) else 0
+        return min(-(-longest // MULTIPLE) * MULTIPLE, self.ids.shape[1])
 
     def to(self, device: torch.device) -> Texts:
         """The same texts on a device."""
@@ -50,16 +72,52 @@ class Pairs(NamedTuple):
     hypothesis: Texts
     labels: Tensor  # [N]
 
-    def select(self, index: Tensor) -> Pairs:
-        """These pairs, as a batch."""
-        return Pairs(self.premise.select(index), self.hypothesis.select(index), self.labels[index])
+    @property
+    def lengths(self) -> Tensor:
+        """[N], of the longer text of each pair."""
+        return torch.maximum(self.premise.lengths, self.hypothesis.lengths)
+
+    def select(self, index: Tensor, shape: tuple[int, ...] | None = None) -> Pairs:
+        """These pairs, as a batch.
+
+        Args:
+            index: [B], which ones.
+            shape: How far to pad premises and hypotheses; `None` means to the longest of each.
+        """
+        premise, hypothesis = (None, None) if shape is None else shape
+        return Pairs(
+            self.premise.select(index, premise), self.hypothesis.select(index, hypothesis), self.labels[index]
+        )
+
+    def shape(self, index: Tensor) -> tuple[int, int]:
+        """The bucket shape of these pairs: how far to pad premises and hypotheses so that shapes are few.
+
+        It looks at the lengths: ask pairs that lie on the host, and no device is waited for.
+        """
+        return self.premise.longest(index), self.hypothesis.longest(index)
 
     def to(self, device: torch.device) -> Pairs:
         """The same pairs on a device."""
         return Pairs(self.premise.to(device), self.hypothesis.to(device), self.labels.to(device))
 
 
-def batches(size: int, batch: int, generator: torch.Generator | None = None) -> list[Tensor]:
-    """Indices of `size` examples in batches, shuffled when a generator is given."""
+def batches(
+    size: int, batch: int, generator: torch.Generator | None = None, lengths: Tensor | None = None
+) -> list[Tensor]:
+    """Indices of examples in batches.
+
+    Args:
+        size: How many examples there are.
+        batch: How many make a batch; the rest makes one more.
+        generator: Shuffles them; `None` means as they come.
+        lengths: [size], to make batches of similar length: the shuffled examples are sorted by length, some
+            batches' worth at a time, and the batches are shuffled.
+    """
     order = torch.arange(size) if generator is None else torch.randperm(size, generator=generator)
-    return list(order.split(batch))
+    if lengths is None:
+        return list(order.split(batch))
+    pools = [pool[lengths[pool].argsort(stable=True)] for pool in order.split(POOL * batch)]
+    found = torch.cat(pools).split(batch)
+    if generator is None:
+        return list(found)
+    return [found[i] for i in torch.randperm(len(found), generator=generator).tolist()]

@@ -11,12 +11,13 @@ from typing import Any
 
 import torch
 from lightning.fabric import Fabric
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nse.errors import RunError
 from nse.tasks.task import Examples, Task
 from nse.text.batching import Pairs, batches
+from nse.train.captured import CapturedStep, Shape, Step, adam, set_rate
 from nse.train.progress import Progress
 
 EVALUATION_BATCH = 512
@@ -64,11 +65,21 @@ def fit(
     fabric = Fabric(accelerator="auto", devices=1)
     torch.manual_seed(recipe.seed)
     order = torch.Generator().manual_seed(recipe.seed)
-    model = task.model(recipe, examples)
-    optimizer = torch.optim.Adam(model.parameters(), lr=training.rate, weight_decay=training.l2)
-    model, optimizer = fabric.setup(model, optimizer)
+    # Fabric brings the model to its device. On one device its wrappers would only pass calls on, in ways
+    # that a CUDA graph cannot hold, so what they wrap is trained.
+    model = fabric.setup_module(task.model(recipe, examples)).module
+    optimizer = adam(model.parameters(), training.rate, training.l2, fabric.device)
     splits = {name: split.to(fabric.device) for name, split in examples.splits.items()}
-    steps_per_epoch = math.ceil(len(splits["train"].labels) / training.batch)
+    train, on_host = splits["train"], examples.splits["train"]
+
+    def loss_of(index: Tensor, shape: Shape | None) -> Tensor:
+        batch = train.select(index, shape)
+        return F.cross_entropy(task.scores(model, batch), batch.labels)
+
+    captures = training.capture and fabric.device.type == "cuda"
+    take_step = (CapturedStep if captures else Step)(optimizer, loss_of, training.clip)
+    lengths = on_host.lengths if training.buckets else None
+    steps_per_epoch = math.ceil(len(train.labels) / training.batch)
     total = training.epochs * steps_per_epoch
     started, best, best_epoch, step = time.perf_counter(), -1.0, 0, 0
     best_weights: dict[str, Any] = {}
@@ -76,15 +87,9 @@ def fit(
     progress.begin(total)
     for epoch in range(1, training.epochs + 1):
         model.train()
-        for index in batches(len(splits["train"].labels), training.batch, order):
-            for group in optimizer.param_groups:
-                group["lr"] = rate_at(training.rate, training.schedule, step / total)
-            batch = splits["train"].select(index.to(fabric.device))
-            loss = F.cross_entropy(task.scores(model, batch), batch.labels)
-            fabric.backward(loss)
-            fabric.clip_gradients(model, optimizer, max_norm=training.clip, error_if_nonfinite=False)
-            optimizer.step()
-            optimizer.zero_grad()
+        for index in batches(len(train.labels), training.batch, order, lengths):
+            set_rate(optimizer, rate_at(training.rate, training.schedule, step / total))
+            loss = take_step(index, on_host.shape(index) if take_step.padded else None)
             step += 1
             progress.step(epoch, step, loss)
         if not loss.isfinite():
@@ -102,7 +107,7 @@ def fit(
     model.load_state_dict(best_weights)
     others = {name: split for name, split in splits.items() if name not in ("train", "dev")}
     reported = {name: accuracy(task, model, split) for name, split in others.items()}
-    return Outcome(model.module, {"dev": best, **reported}, best_epoch, seconds)
+    return Outcome(model, {"dev": best, **reported}, best_epoch, seconds)
 
 
 def rate_at(rate: float, schedule: str, done: float) -> float:

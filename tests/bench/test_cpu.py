@@ -2,7 +2,8 @@
 
 import pytest
 
-from nse import BackendError, bench
+from nse import BackendError
+from nse.bench import cpu
 from nse.ops.recurrence import BACKENDS
 
 
@@ -10,13 +11,13 @@ def test_backends_that_differ_have_no_speed(monkeypatch):
     honest = BACKENDS["lean"]
     monkeypatch.setitem(BACKENDS, "lean", lambda *a: honest(*a)._replace(outputs=honest(*a).outputs * 1.01))
     with pytest.raises(BackendError, match="reference and lean differ by"):
-        bench.check_parity(bench.QUICK[0])
+        cpu.check_parity(cpu.QUICK[0])
 
 
-@pytest.mark.parametrize("shape", bench.QUICK)
+@pytest.mark.parametrize("shape", cpu.QUICK)
 def test_backends_that_agree_may_be_measured(shape):
-    bench.check_parity(shape)
-    times = bench.measure(shape)
+    cpu.check_parity(shape)
+    times = cpu.measure(shape)
     assert set(times) == {"reference", "lean", "lstm"}
     assert all(len(each) == shape.repeats and min(each) > 0 for each in times.values())
 
@@ -27,18 +28,18 @@ def test_nan_is_not_agreement(monkeypatch):
         BACKENDS, "lean", lambda *a: honest(*a)._replace(outputs=honest(*a).outputs * float("nan"))
     )
     with pytest.raises(BackendError, match="differ by nan"):
-        bench.check_parity(bench.QUICK[0])
+        cpu.check_parity(cpu.QUICK[0])
 
 
 def test_peak_memory_sees_that_the_reference_keeps_a_memory_per_step():
-    shape = bench.Shape(4, 400, 64, "train", 1)
+    shape = cpu.Shape(4, 400, 64, "train", 1)
     one_memory = 4 * 400 * 64 * 4 / 2**20
-    reference, lean = (bench.first_call(backend, shape, threads=1)["peak_mb"] for backend in bench.SIDES)
+    reference, lean = (cpu.first_call(backend, shape, threads=1)["peak_mb"] for backend in cpu.SIDES)
     assert reference > 400 * one_memory
     assert lean < reference / 4
 
 
 def test_first_call_in_this_process():
-    figures = bench.measure_first_call("lean", bench.QUICK[1])
+    figures = cpu.measure_first_call("lean", cpu.QUICK[1])
     assert figures["first_ms"] > 0
     assert figures["peak_mb"] >= 0

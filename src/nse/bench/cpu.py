@@ -1,4 +1,4 @@
-"""The benchmark: backends side by side in one run, and no speed without a green parity check.
+"""The benchmark on the CPU: backends side by side in one run, and no speed without a green parity check.
 
 Times are medians of repeated calls after a warm-up, the backends taking turns. The first call and peak memory
 are measured for each row in a process of its own: how long one call takes before the allocator has the
@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import torch
 from rich.console import Console
-from rich.table import Table
 from torch import Tensor, nn
 
 from nse.errors import BackendError
@@ -168,46 +167,3 @@ def resident(field: str) -> float:
     # Not getrusage: its maximum survives exec, so a child of a large process would start with that.
     with open("/proc/self/status", encoding="utf-8") as status:
         return next(float(line.split()[1]) / 1024 for line in status if line.startswith(field))
-
-
-COLUMNS = ("B", "T", "k", "mode", "backend", "ms", "first ms", "peak MiB", "times faster", "memory")
-
-
-def compared(report: dict[str, Any]) -> list[list[str]]:
-    """The rows as text, each with how it compares with the reference at the same shape."""
-    lines = []
-    for row in report["rows"]:
-        if row["backend"] == SIDES[0]:
-            base = row
-        sizes = [str(row[name]) for name in COLUMNS[:5]]
-        figures = [f"{row['ms']:.2f}", f"{row['first_ms']:.2f}", f"{row['peak_mb']:.1f}"]
-        share = f"{row['peak_mb'] / base['peak_mb']:.3f}" if base["peak_mb"] else ""
-        lines.append([*sizes, *figures, f"{base['ms'] / row['ms']:.2f}", share])
-    return lines
-
-
-def table(report: dict[str, Any]) -> Table:
-    """The rows for a terminal."""
-    shown = Table(title=title(report))
-    for column in COLUMNS:
-        shown.add_column(column, justify="left" if column in ("mode", "backend") else "right")
-    for line in compared(report):
-        shown.add_row(*line)
-    return shown
-
-
-def markdown(report: dict[str, Any]) -> str:
-    """The rows for a document."""
-    lines = [COLUMNS, ["---"] * len(COLUMNS), *compared(report)]
-    return f"{title(report)}:\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
-
-
-def title(report: dict[str, Any]) -> str:
-    """Where the figures were measured, in a line."""
-    where = report["machine"]
-    return f"{where['cpu']}, {where['threads']} threads, torch {where['torch']}, float32"
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(int(sys.argv[3]))
-    print(json.dumps(measure_first_call(sys.argv[1], Shape(*json.loads(sys.argv[2])))))

@@ -1,0 +1,146 @@
+"""What the NSE is measured against: PyTorch's own LSTM (cuDNN), and the NSE as one would write it in JAX."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from nse.bench.calls import Problem, Results
+
+JAX_BATCH = 10  # calls in flight for one reading of the clock
+
+
+def lstm(problem: Problem) -> nn.LSTM:
+    """An LSTM of two layers, as many recurrences as an NSE has: what a recurrence costs at best."""
+    k = problem.x.shape[-1]
+    return nn.LSTM(k, k, 2, batch_first=True, device=problem.x.device, dtype=problem.x.dtype)
+
+
+def why_no_jax(device: str) -> str | None:
+    """Why JAX cannot be measured on this device, or `None` where it can."""
+    if importlib.util.find_spec("jax") is None:
+        return "jax is not installed"
+    # Read when JAX starts: it would take three quarters of the device's memory for itself.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    try:
+        import jax
+
+        found = str(jax.default_backend())
+    except Exception as error:  # a JAX that does not fit its CUDA libraries fails in many ways
+        return f"jax does not start: {first_line(error)}"
+    wanted = "gpu" if device == "cuda" else device
+    return None if found == wanted else f"jax runs on {found} only"
+
+
+class Jax:
+    """The NSE as two scans under `jit`, called as `Call` says.
+
+    There are no events to time it by: the clock on the wall is read over batches of calls, dispatched one
+    after the other, until the last of them is done.
+    """
+
+    def __init__(self, problem: Problem, mode: str):
+        import jax
+
+        self.device = problem.x.device
+        self.call = jax.jit(train if mode == "train" else forward)
+        tensors = (problem.x, problem.weights, problem.weighting)
+        self.inputs = jax.tree.map(lambda t: jax.numpy.asarray(t.detach().cpu().numpy()), tensors)
+
+    def results(self) -> Results:
+        """Call once and return what came out."""
+        found = self.call(*self.inputs)
+        return {name: torch.from_numpy(np.array(array)).to(self.device) for name, array in found.items()}
+
+    def memory(self) -> dict[str, float | None]:
+        """Unknown: JAX has an allocator of its own."""
+        return {"peak_mb": None, "kept_mb": None}
+
+    def times(self, calls: int) -> list[float]:
+        """Milliseconds of a call, one figure for every batch of calls."""
+        figures = []
+        for start in range(0, calls, JAX_BATCH):
+            batch = min(JAX_BATCH, calls - start)
+            started = time.perf_counter()
+            for _ in range(batch):
+                found = self.call(*self.inputs)
+            found["outputs"].block_until_ready()  # calls are done in the order of their dispatch
+            figures.append(1e3 * (time.perf_counter() - started) / batch)
+        return figures
+
+
+def forward(x: Any, weights: dict[str, Any], weighting: Any) -> dict[str, Any]:
+    """The outputs and the memory; `weighting` is for `train` alone."""
+    outputs, memory = encode(x, weights)
+    return {"outputs": outputs, "memory": memory}
+
+
+def train(x: Any, weights: dict[str, Any], weighting: Any) -> dict[str, Any]:
+    """The same, with the gradients of the words and of every weight."""
+    import jax
+
+    def loss(x: Any, weights: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        found = forward(x, weights, weighting)
+        return (found["outputs"] * weighting).sum(), found
+
+    (of_x, of_weights), found = jax.grad(loss, argnums=(0, 1), has_aux=True)(x, weights)
+    gradients = {f"gradient of {name}": gradient for name, gradient in of_weights.items()}
+    return {**found, "gradient of x": of_x, **gradients}
+
+
+def encode(x: Any, weights: dict[str, Any]) -> tuple[Any, Any]:
+    """Equations 1-6 in JAX: a scan of the read LSTM, then one of the memory. Outputs [B, T, k], memory."""
+    import jax
+    from jax import lax
+    from jax import numpy as jnp
+
+    ih, hh, bias = layer(weights, "read")
+    into_compose, compose_bias = weights["compose.weight"].T, weights["compose.bias"]
+    write_ih, write_hh, write_bias = layer(weights, "write")
+
+    def read(state: Any, x_t: Any) -> tuple[Any, Any]:
+        state = lstm_step(x_t + state[0] @ hh, state[1])
+        return state, state[0]
+
+    def remember(carried: Any, o: Any) -> tuple[Any, Any]:
+        h, c, M = carried
+        z = jax.nn.softmax(jnp.einsum("bk,blk->bl", o, M))
+        m = jnp.einsum("bl,blk->bk", z, M)
+        composed = jnp.concatenate([o, m], axis=-1) @ into_compose + compose_bias
+        h, c = lstm_step(composed @ write_ih + h @ write_hh + write_bias, c)
+        M = M * (1 - z[..., None]) + h[:, None] * z[..., None]
+        return (h, c, M), h
+
+    zeros = jnp.zeros_like(x[:, 0])
+    _, o = lax.scan(read, (zeros, zeros), jnp.swapaxes(x, 0, 1) @ ih + bias)
+    (_, _, M), outputs = lax.scan(remember, (zeros, zeros, x), o)
+    return jnp.swapaxes(outputs, 0, 1), M
+
+
+def layer(weights: dict[str, Any], name: str) -> tuple[Any, Any, Any]:
+    """Input matrix, recurrent matrix and bias of an LSTM, to be multiplied from the right."""
+    ih, hh, bias_ih, bias_hh = (
+        weights[f"{name}.{part}_l0"] for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    )
+    return ih.T, hh.T, bias_ih + bias_hh
+
+
+def lstm_step(gates: Any, c: Any) -> tuple[Any, Any]:
+    """The new h and c of an LSTM, from the sums at its gates."""
+    import jax
+    from jax import numpy as jnp
+
+    i, f, g, o = jnp.split(gates, 4, axis=-1)
+    c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+    return jax.nn.sigmoid(o) * jnp.tanh(c), c
+
+
+def first_line(error: Exception) -> str:
+    """An error in a line: its kind, and how its message begins."""
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"

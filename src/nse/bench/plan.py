@@ -1,0 +1,94 @@
+"""What the benchmark on a CUDA device measures: sides and shapes, as data."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+MODES = ("forward", "train")
+ENCODERS = ("NSE", "LSTM, two layers")
+"""Names of the rows that measure an encoder alone, which are those that may be compared."""
+
+
+class Side(NamedTuple):
+    """What is measured: an NSE on a backend, or a peer; called eagerly or replayed as a CUDA graph."""
+
+    name: str
+    backend: str
+    graph: bool = False
+
+
+SIDES = (
+    Side("reference", "reference"),
+    Side("lean", "lean"),
+    Side("lean graph", "lean", graph=True),
+    Side("triton", "triton"),
+    Side("triton graph", "triton", graph=True),
+    Side("cudnn", "cudnn"),
+    Side("cudnn graph", "cudnn", graph=True),
+    Side("jax", "jax"),
+)
+EVERY_SIDE = tuple(side.name for side in SIDES)
+SWEPT = ("triton graph", "cudnn graph", "lean graph")
+SWEPT_FAR = ("triton graph", "cudnn graph")
+LONGEST_LEAN_GRAPH = 100  # in a sweep: a graph of many thousands of kernels takes long to capture
+IN_BFLOAT16 = ("triton", "triton graph", "lean graph", "cudnn graph")
+
+
+class Plan(NamedTuple):
+    """Which shapes are measured: the main ones on every side, and two sweeps."""
+
+    k: int
+    main: tuple[tuple[int, int], ...]  # B, T
+    bfloat16: tuple[tuple[int, int], ...]
+    lengths: tuple[int, tuple[int, ...]]  # at this B, these T
+    batches: tuple[int, tuple[int, ...]]  # at this T, these B
+    seconds: float  # spent on timing one side at one shape, unless the fewest calls take longer
+    steps: bool  # whether a whole training step is measured as well
+
+
+FULL = Plan(
+    k=300,
+    main=((128, 25), (256, 25), (256, 50), (32, 400)),
+    bfloat16=((128, 25),),
+    lengths=(32, (10, 25, 50, 100, 200, 400, 800)),
+    batches=(25, (1, 8, 32, 128, 256, 512, 1024)),
+    seconds=0.3,
+    steps=True,
+)
+QUICK = Plan(
+    k=16,
+    main=((2, 5),),
+    bfloat16=((2, 5),),
+    lengths=(2, (3, 5)),
+    batches=(5, (1, 2)),
+    seconds=0.02,
+    steps=False,
+)
+
+
+class Case(NamedTuple):
+    """One shape and type, and the names of the sides that are measured there."""
+
+    B: int
+    T: int
+    k: int
+    dtype: str
+    sides: tuple[str, ...]
+
+    def where(self, mode: str) -> dict[str, Any]:
+        """The columns of a row that say what was measured."""
+        return {"B": self.B, "T": self.T, "k": self.k, "dtype": self.dtype, "mode": mode}
+
+    def told(self, mode: str) -> str:
+        """The same in few words."""
+        return f"B={self.B} T={self.T} {self.dtype} {mode}"
+
+
+def cases(plan: Plan) -> list[Case]:
+    """Every shape once: one that belongs to a sweep and to the main ones is measured on every side."""
+    sides = dict.fromkeys(plan.main, EVERY_SIDE)
+    (B, lengths), (T, batches) = plan.lengths, plan.batches
+    for shape in [*((B, each) for each in lengths), *((each, T) for each in batches)]:
+        sides.setdefault(shape, SWEPT if shape[1] <= LONGEST_LEAN_GRAPH else SWEPT_FAR)
+    exact = [Case(*shape, plan.k, "float32", names) for shape, names in sides.items()]
+    return exact + [Case(*shape, plan.k, "bfloat16", IN_BFLOAT16) for shape in plan.bfloat16]

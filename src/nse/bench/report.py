@@ -1,0 +1,202 @@
+"""Reports as tables, for a terminal and for documents, and the ratios that sum one up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from rich.console import Group
+from rich.table import Table
+
+from nse.bench.plan import ENCODERS
+
+Report = dict[str, Any]
+
+
+class Sheet(NamedTuple):
+    """A table of text, however it is shown."""
+
+    title: str
+    columns: Sequence[str]
+    lines: list[list[str]]
+
+
+class Figure(NamedTuple):
+    """A ratio between two sides at one shape, in float32: a field of `above` over that of `below`."""
+
+    name: str
+    B: int
+    T: int
+    mode: str
+    field: str
+    above: str
+    below: str
+
+
+OURS, CUDNN = "triton graph", "cudnn graph"
+FIGURES = (
+    Figure("train, 128 x 25: time over cuDNN's LSTM", 128, 25, "train", "ms", OURS, CUDNN),
+    Figure("forward, 128 x 25: time over cuDNN's LSTM", 128, 25, "forward", "ms", OURS, CUDNN),
+    Figure("train, 128 x 25: times faster than the reference", 128, 25, "train", "ms", "reference", OURS),
+    Figure("train, 128 x 25: times faster than JAX", 128, 25, "train", "ms", "jax", OURS),
+    Figure("train, 32 x 400: time over cuDNN's LSTM", 32, 400, "train", "ms", OURS, CUDNN),
+    Figure(
+        "train, 32 x 400: kept memory over the reference's", 32, 400, "train", "kept_mb", OURS, "reference"
+    ),
+)
+
+CPU_COLUMNS = ("B", "T", "k", "mode", "backend", "ms", "first ms", "peak MiB", "times faster", "memory")
+GPU_COLUMNS = (
+    *("B", "T", "dtype", "mode", "backend", "ms", "peak MiB", "kept MiB"),
+    *("times faster than reference", "over cuDNN in a graph"),
+)
+STEP_COLUMNS = (
+    "batches",
+    "backend",
+    "premises padded to",
+    "ms",
+    "least",
+    "most",
+    "pairs a second",
+    "peak MiB",
+)
+FIT_COLUMNS = ("backend", "mode", "sweep", "at", "fixed ms", "ms each", "worst error", "last exponent")
+TEXT_COLUMNS = ("batches", "dtype", "mode", "backend", "sweep", "at", "figure")  # the others are numbers
+
+
+def table(report: Report) -> Group:
+    """Everything for a terminal."""
+    return Group(*(for_terminal(sheet) for sheet in sheets(report).values() if sheet.lines))
+
+
+def markdown(report: Report, sheet: str = "main") -> str:
+    """One sheet for a document."""
+    title, columns, lines = sheets(report)[sheet]
+    ruled = [columns, ["---"] * len(columns), *lines]
+    return f"{title}:\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in ruled) + "\n"
+
+
+def sheets(report: Report) -> dict[str, Sheet]:
+    """The sheets of a report by name; each has `main`."""
+    if report["machine"]["device"] == "cpu":
+        return {"main": Sheet(cpu_title(report), CPU_COLUMNS, cpu_lines(report))}
+    ratios = [[name, f"{value:.3g}"] for name, value in figures(report).items()]
+    return {
+        "main": Sheet(gpu_title(report), GPU_COLUMNS, gpu_lines(report)),
+        "steps": Sheet(
+            "A training step of 128 pairs with the lengths of SNLI", STEP_COLUMNS, step_lines(report)
+        ),
+        "fits": Sheet("Time as a line, ms = fixed + each * size", FIT_COLUMNS, fit_lines(report)),
+        "figures": Sheet("In short, the NSE on triton in a graph", ("figure", "ratio"), ratios),
+    }
+
+
+def for_terminal(sheet: Sheet) -> Table:
+    """A sheet as rich draws it."""
+    shown = Table(title=sheet.title)
+    for column in sheet.columns:
+        shown.add_column(column, justify="left" if column in TEXT_COLUMNS else "right")
+    for line in sheet.lines:
+        shown.add_row(*line)
+    return shown
+
+
+def cpu_title(report: Report) -> str:
+    """Where the figures were measured, in a line."""
+    where = report["machine"]
+    return f"{where['cpu']}, {where['threads']} threads, torch {where['torch']}, float32"
+
+
+def cpu_lines(report: Report) -> list[list[str]]:
+    """The rows, each with how it compares with the reference at the same shape."""
+    lines = []
+    for row in report["rows"]:
+        if row["backend"] == "reference":
+            base = row
+        sizes = [str(row[name]) for name in CPU_COLUMNS[:5]]
+        measured = [f"{row['ms']:.2f}", f"{row['first_ms']:.2f}", f"{row['peak_mb']:.1f}"]
+        share = f"{row['peak_mb'] / base['peak_mb']:.3f}" if base["peak_mb"] else ""
+        lines.append([*sizes, *measured, f"{base['ms'] / row['ms']:.2f}", share])
+    return lines
+
+
+def gpu_title(report: Report) -> str:
+    """Where the figures were measured, in a line."""
+    where = report["machine"]
+    names = {"torch": "torch", "cuda": "CUDA", "cudnn": "cuDNN", "triton": "triton", "jax": "jax"}
+    versions = [f"{name} {where[key]}" for key, name in names.items() if where[key]]
+    sizes = sorted({row["k"] for row in encoders(report)})
+    products = ["float32 products in TF32"] if where["tf32"] else []
+    return ", ".join([where["gpu"], *versions, *products, *(f"k = {k}" for k in sizes)])
+
+
+def gpu_lines(report: Report) -> list[list[str]]:
+    """The rows of the main shapes, which are those with more than graphs, as sweeps have."""
+    rows = encoders(report)
+    main = {(row["B"], row["T"]) for row in rows if not row["backend"].endswith("graph")}
+    lines = []
+    for row in rows:
+        if (row["B"], row["T"]) in main:
+            reference, cudnn = (beside(rows, row, backend) for backend in ("reference", CUDNN))
+            lines.append(
+                [
+                    *(str(row[name]) for name in GPU_COLUMNS[:5]),
+                    f"{row['ms']:.3f}",
+                    *("" if row[field] is None else f"{row[field]:.1f}" for field in ("peak_mb", "kept_mb")),
+                    f"{reference['ms'] / row['ms']:.1f}" if reference else "",
+                    f"{row['ms'] / cudnn['ms']:.2f}" if cudnn else "",
+                ]
+            )
+    return lines
+
+
+def step_lines(report: Report) -> list[list[str]]:
+    """The rows of whole training steps."""
+    return [
+        [
+            *(str(row[name]) for name in ("batches", "backend", "T")),
+            *(f"{row[name]:.3f}" for name in ("ms", "ms_least", "ms_most")),
+            f"{row['pairs_per_second']:,}",
+            f"{row['peak_mb']:.1f}",
+        ]
+        for row in report["rows"]
+        if row["name"] == "SNLI step"
+    ]
+
+
+def encoders(report: Report) -> list[dict[str, Any]]:
+    """The rows that measure an encoder alone."""
+    return [row for row in report["rows"] if row["name"] in ENCODERS]
+
+
+def beside(rows: list[dict[str, Any]], row: dict[str, Any], backend: str) -> dict[str, Any] | None:
+    """The row of another backend at the same shape, type and mode, if it was measured."""
+    wanted = {**{key: row[key] for key in ("B", "T", "k", "dtype", "mode")}, "backend": backend}
+    return find(rows, wanted)
+
+
+def find(rows: list[dict[str, Any]], wanted: dict[str, Any]) -> dict[str, Any] | None:
+    """The first row with these values."""
+    return next((row for row in rows if all(row[key] == wanted[key] for key in wanted)), None)
+
+
+def fit_lines(report: Report) -> list[list[str]]:
+    """The fits."""
+    lines = []
+    for fit in report["fits"]:
+        sweep, at = ("T", f"B = {fit['B']}") if fit["sweep"] == "T" else ("B", f"T = {fit['T']}")
+        measured = [f"{fit['fixed_ms']:.4f}", f"{fit['each_ms']:.5f}"]
+        measured += [f"{100 * fit['worst']:.0f}%", f"{fit['exponent']:.2f}"]
+        lines.append([fit["backend"], fit["mode"], sweep, at, *measured])
+    return lines
+
+
+def figures(report: Report) -> dict[str, float]:
+    """The ratios that sum a report up, by name; those that were measured."""
+    found = {}
+    for name, B, T, mode, field, *sides in FIGURES:
+        place = {"B": B, "T": T, "dtype": "float32", "mode": mode}
+        above, below = (find(encoders(report), {**place, "backend": side}) for side in sides)
+        if above and below and above[field] and below[field]:
+            found[name] = above[field] / below[field]
+    return found

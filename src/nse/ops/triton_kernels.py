@@ -1,0 +1,338 @@
+"""The kernels: the phases of `triton_memory` and `triton_products`, run by two drivers.
+
+`forward` and `backward` are persistent: one launch runs all steps. Sequences, sorted by length, are divided
+into groups, and programs into teams; a team takes one group after the other. Its programs pass from phase to
+phase together: each arrives when its stores are done, and waits for all others before it reads what they
+wrote. Between the two it does what needs nothing of theirs. Teams never wait for one another, and each group
+stops after its own longest sequence.
+
+`forward_phase` and `backward_phase` run one phase of one step, for all groups: slower by what launches cost,
+but without waiting, so they also run where programs run one after the other, as in Triton's interpreter.
+"""
+
+import triton
+import triton.language as tl
+
+from nse.ops.triton_memory import attend, attend_resident, join, join_back, rebuild, recall, recall_whole
+from nse.ops.triton_products import (
+    add_product,
+    cell,
+    cell_columns,
+    compose,
+    compose_back,
+    finish_write,
+    gate_columns,
+    gates_before_x,
+    hold,
+    write,
+    write_back,
+)
+
+
+@triton.jit
+def members(a, group, rows_of_group, S: tl.constexpr):
+    """Of a group: its first sequence, how many, all of them, their lengths, and the longest.
+
+    A group beyond the last is empty.
+    """
+    first = group * rows_of_group
+    rows = tl.minimum(rows_of_group, a.B - first)
+    i = tl.arange(0, S.ROWS)
+    b = tl.load(a.order + first + i, mask=i < rows, other=0)
+    length = tl.load(a.lengths + b, mask=i < rows, other=0)
+    return first, rows, b, length, tl.max(length, axis=0)
+
+
+@triton.jit
+def mine(a, first, rows, program):
+    """The one sequence of this program and its length; one without any steps where there is none."""
+    b = tl.load(a.order + tl.where(program < rows, first + program, 0))
+    return b, tl.load(a.lengths + b) * tl.where(program < rows, 1, 0)
+
+
+@triton.jit
+def nth_group(n, team, teams):
+    """A team's n-th group: to and fro over the teams, so that who had the longest gets the shortest next."""
+    return n * teams + tl.where(n % 2 == 0, team, teams - 1 - team)
+
+
+@triton.jit
+def arrive(counter):
+    """Say that this program's stores are done."""
+    tl.debug_barrier()  # of every thread
+    tl.atomic_add(counter, 1, sem="release", scope="gpu")
+
+
+@triton.jit
+def wait(counter, target):
+    """Wait until so many programs have arrived."""
+    while tl.atomic_add(counter, 0, sem="acquire", scope="gpu") < target:
+        pass
+    tl.debug_barrier()
+
+
+@triton.jit
+def attend_all(a, first, rows, t, program, programs, S: tl.constexpr):
+    """This program's parts of memories: write what came before, and read."""
+    for i in range(program, rows * S.PARTS, programs):
+        attend(a, tl.load(a.order + first + i // S.PARTS), i % S.PARTS, t, S)
+
+
+@triton.jit
+def join_all(a, first, rows, t, program, programs, S: tl.constexpr):
+    """This program's sequences: join what was read of their parts."""
+    for i in range(program, rows, programs):
+        join(a, tl.load(a.order + first + i), t, S)
+
+
+@triton.jit
+def recall_all(a, first, rows, t, program, programs, S: tl.constexpr):
+    """This program's parts of memories: back through a read and the write before it.
+
+    Where memories are whole, through the cell as well.
+    """
+    for i in range(program, rows * S.PARTS, programs):
+        b = tl.load(a.order + first + i // S.PARTS)
+        if S.MEMORIES > 0:
+            dh = recall(a, b, i % S.PARTS, t, S)
+        else:
+            dh = tl.zeros([S.BLOCK_K], tl.float32)
+        if S.PARTS == 1:
+            cell(a, b, t, dh, S)
+
+
+@triton.jit
+def cell_all(a, first, rows, t, program, programs, S: tl.constexpr):
+    """This program's sequences: join the gradients of their parts, and back through the cell."""
+    for i in range(program, rows, programs):
+        b = tl.load(a.order + first + i)
+        cell(a, b, t, join_back(a, b, t, S), S)
+
+
+@triton.jit
+def compose_all(a, b, length, t, program, programs, held, S: tl.constexpr):
+    """This program's columns of c_t."""
+    if S.ONE_SLICE:  # a loop would have the compiler hold two copies
+        compose(a, b, length, t, program * S.COLUMNS, held, S)
+    else:
+        for start in range(program * S.COLUMNS, S.X, programs * S.COLUMNS):
+            compose(a, b, length, t, start, held, S)
+
+
+@triton.jit
+def write_all(a, b, length, t, program, programs, held_x, held_h, S: tl.constexpr):
+    """This program's units of the LSTM."""
+    if S.ONE_SLICE:
+        write(a, b, length, t, program * S.UNITS, held_x, held_h, S)
+    else:
+        for start in range(program * S.UNITS, S.K, programs * S.UNITS):
+            write(a, b, length, t, start, held_x, held_h, S)
+
+
+@triton.jit
+def write_back_all(a, b, length, t, program, programs, held, S: tl.constexpr):
+    """This program's columns of what the LSTM read."""
+    if S.ONE_SLICE:
+        write_back(a, b, length, t, program * S.COLUMNS, held, S)
+    else:
+        for start in range(program * S.COLUMNS, S.X + S.K, programs * S.COLUMNS):
+            write_back(a, b, length, t, start, held, S)
+
+
+@triton.jit
+def compose_back_all(a, b, length, t, program, programs, held, S: tl.constexpr):
+    """This program's columns of m_t."""
+    if S.ONE_SLICE:
+        compose_back(a, b, length, t, program * S.COLUMNS_M, held, S)
+    else:
+        for start in range(program * S.COLUMNS_M, S.MEMORIES * S.K, programs * S.COLUMNS_M):
+            compose_back(a, b, length, t, start, held, S)
+
+
+@triton.jit
+def forward(a, counters, rows_of_group, groups, programs, S: tl.constexpr):
+    """All steps of the forward pass."""
+    program = tl.program_id(0) % programs
+    team = tl.program_id(0) // programs
+    counter = counters + team * 32  # counters of different teams in different cache lines
+    target = 0
+    start = program * S.UNITS
+    column, real = gate_columns(start, S)
+    held_h = hold(a.W_h, column, real, S.K, S.HELD_H, S)
+    if S.MEMORIES > 0:
+        held_x = hold(a.W_x, column, real, S.X, S.HELD_X, S)
+        if not S.FOLDED:
+            c_column = program * S.COLUMNS + tl.arange(0, S.COLUMNS)
+            held_m = hold(a.W_m, c_column, c_column < S.X, S.MEMORIES * S.K, S.HELD_M, S)
+    else:
+        held_x = (0,)
+    teams = tl.num_programs(0) // programs
+    for n in range(tl.cdiv(groups, teams)):
+        first, rows, b, length, longest = members(a, nth_group(n, team, teams), rows_of_group, S)
+        if S.RESIDENT:
+            my_b, my_length = mine(a, first, rows, program)
+            slot = tl.arange(0, S.SLOTS)
+            unit = tl.arange(0, S.BLOCK_K)
+            memory = a.M + my_b.to(tl.int64) * a.L * S.K + (slot * S.K)[:, None] + unit[None, :]
+            in_memory = (slot < tl.where(program < rows, a.L, 0))[:, None] & (unit < S.K)[None, :]
+            M = tl.load(memory, mask=in_memory, other=0.0)
+            z = tl.zeros([S.SLOTS], tl.float32)
+        for t in range(longest):
+            if S.MEMORIES > 0:
+                wait(counter, target)
+                if S.RESIDENT:
+                    M, z = attend_resident(a, my_b, my_length, t, M, z, S)
+                else:
+                    attend_all(a, first, rows, t, program, programs, S)
+                arrive(counter)
+                target += programs
+                if S.PARTS > 1:
+                    wait(counter, target)
+                    join_all(a, first, rows, t, program, programs, S)
+                    arrive(counter)
+                    target += programs
+                if S.ONE_SLICE:
+                    gates = gates_before_x(a, b, length, t, start, held_h, S)
+                wait(counter, target)
+                if not S.FOLDED:
+                    compose_all(a, b, length, t, program, programs, held_m, S)
+                    arrive(counter)
+                    target += programs
+                    wait(counter, target)
+                if S.ONE_SLICE:
+                    finish_write(a, b, length, t, start, gates, held_x, S)
+                else:
+                    write_all(a, b, length, t, program, programs, held_x, held_h, S)
+            else:
+                wait(counter, target)
+                write_all(a, b, length, t, program, programs, held_x, held_h, S)
+            arrive(counter)
+            target += programs
+        if S.MEMORIES > 0:
+            wait(counter, target)
+            if S.RESIDENT:
+                M, z = attend_resident(a, my_b, my_length, longest, M, z, S)
+                tl.store(memory, M, mask=in_memory)
+            else:
+                attend_all(a, first, rows, longest, program, programs, S)
+
+
+@triton.jit
+def lstm_back(a, counter, target, b, length, longest, program, programs, held, S: tl.constexpr):
+    """Back through all steps of a plain LSTM, whose cells need no sequence as a whole: one wait a step."""
+    start = program * S.COLUMNS
+    unit = start + tl.arange(0, S.COLUMNS)
+    dh = tl.zeros([S.ROWS, S.COLUMNS], tl.float32)
+    dc = tl.zeros([S.ROWS, S.COLUMNS], tl.float32)
+    for back in range(longest):
+        t = longest - 1 - back
+        dc = cell_columns(a, b, length, t, start, dh, dc, S)
+        arrive(counter)
+        target += programs
+        wait(counter, target)
+        # Of a sequence that has ended the row is zero, and so is its gradient.
+        da = a.da + (b * a.T + t).to(tl.int64) * (4 * S.K)
+        dh = tl.zeros([S.ROWS, S.COLUMNS], tl.float32)
+        dh = add_product(dh, da, t < length, a.W_T, unit, unit < S.K, held, 4 * S.K, S.HELD_X, S)
+    place = (b * S.K)[:, None] + unit[None, :]
+    real = (length > 0)[:, None] & (unit < S.K)[None, :]
+    tl.store(a.dh + place, dh, mask=real)
+    tl.store(a.dc + place, dc, mask=real)
+    return target
+
+
+@triton.jit
+def backward(a, counters, rows_of_group, groups, programs, S: tl.constexpr):
+    """All steps of the backward pass, from the last to the first."""
+    program = tl.program_id(0) % programs
+    team = tl.program_id(0) // programs
+    counter = counters + team * 32
+    target = 0
+    column = program * S.COLUMNS + tl.arange(0, S.COLUMNS)
+    held = hold(a.W_T, column, column < S.X + S.K, 4 * S.K, S.HELD_X, S)
+    if S.MEMORIES > 0:
+        if not S.FOLDED:
+            m_column = program * S.COLUMNS_M + tl.arange(0, S.COLUMNS_M)
+            held_m = hold(a.W_mT, m_column, m_column < S.MEMORIES * S.K, S.X, S.HELD_M, S)
+    teams = tl.num_programs(0) // programs
+    for n in range(tl.cdiv(groups, teams)):
+        first, rows, b, length, longest = members(a, nth_group(n, team, teams), rows_of_group, S)
+        if (S.MEMORIES == 0) & S.ONE_SLICE:
+            target = lstm_back(a, counter, target, b, length, longest, program, programs, held, S)
+        else:
+            if S.RESIDENT:
+                my_b, my_length = mine(a, first, rows, program)
+                dz = tl.zeros([S.SLOTS], tl.float32)
+                z_dz = 0.0
+            for back in range(longest):
+                t = longest - 1 - back
+                if S.RESIDENT:
+                    M = rebuild(a, my_b, my_length, t, S)
+                    wait(counter, target)
+                    dz, z_dz, dh = recall_whole(a, my_b, my_length, t, M, dz, z_dz, S)
+                    cell(a, my_b, tl.where(program < rows, t, -1), dh, S)
+                else:
+                    wait(counter, target)
+                    recall_all(a, first, rows, t, program, programs, S)
+                arrive(counter)
+                target += programs
+                wait(counter, target)
+                if S.PARTS > 1:
+                    cell_all(a, first, rows, t, program, programs, S)
+                    arrive(counter)
+                    target += programs
+                    wait(counter, target)
+                write_back_all(a, b, length, t, program, programs, held, S)
+                arrive(counter)
+                target += programs
+                if S.MEMORIES > 0:
+                    if not S.FOLDED:
+                        wait(counter, target)
+                        compose_back_all(a, b, length, t, program, programs, held_m, S)
+                        arrive(counter)
+                        target += programs
+            if S.MEMORIES > 0:
+                if S.RESIDENT:
+                    M = rebuild(a, my_b, my_length, -1, S)
+                    wait(counter, target)
+                    dz, z_dz, dh = recall_whole(a, my_b, my_length, -1, M, dz, z_dz, S)
+                else:
+                    wait(counter, target)
+                    recall_all(a, first, rows, -1, program, programs, S)
+                    if S.PARTS > 1:
+                        arrive(counter)
+                        target += programs
+                        wait(counter, target)
+                        cell_all(a, first, rows, -1, program, programs, S)
+
+
+@triton.jit
+def forward_phase(a, t, rows_of_group, programs, PHASE: tl.constexpr, S: tl.constexpr):
+    """One phase of one step of the forward pass."""
+    program = tl.program_id(0) % programs
+    first, rows, b, length, longest = members(a, tl.program_id(0) // programs, rows_of_group, S)
+    if t <= longest:
+        if PHASE == "attend":
+            attend_all(a, first, rows, t, program, programs, S)
+        if PHASE == "join":
+            join_all(a, first, rows, t, program, programs, S)
+        if PHASE == "compose":
+            compose_all(a, b, length, t, program, programs, (0,), S)
+        if PHASE == "write":
+            write_all(a, b, length, t, program, programs, (0,), (0,), S)
+
+
+@triton.jit
+def backward_phase(a, t, rows_of_group, programs, PHASE: tl.constexpr, S: tl.constexpr):
+    """One phase of one step of the backward pass."""
+    program = tl.program_id(0) % programs
+    first, rows, b, length, longest = members(a, tl.program_id(0) // programs, rows_of_group, S)
+    if t < longest:
+        if PHASE == "recall":
+            recall_all(a, first, rows, t, program, programs, S)
+        if PHASE == "cell":
+            cell_all(a, first, rows, t, program, programs, S)
+        if PHASE == "write":
+            write_back_all(a, b, length, t, program, programs, (0,), S)
+        if PHASE == "compose":
+            compose_back_all(a, b, length, t, program, programs, (0,), S)

@@ -1,0 +1,337 @@
+"""The sequential part as operators of PyTorch: `loop` and its backward pass, run by Triton kernels.
+
+The same two operators run a plain LSTM (no memory, X = 0) and the memory's loop; PyTorch's compiler sees
+them as one operation each. Letters as in `triton_phases`, where every buffer is described.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nse.ops import triton_kernels as kernels
+from nse.ops import triton_plan as plan
+from nse.ops.triton_buffers import Backward, Forward, Sizes
+from nse.ops.triton_plan import Division, Product, Work, divide, interval, sizes, warps
+
+# Spelled out, since PyTorch reads the operators' types.
+Seven = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+Eight = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+def launch(
+    direction: str, arguments: Any, work: Work, division: Division, T: int, phases: list[str], S: Sizes
+) -> None:
+    """Run all steps of the forward or the backward pass, each with these phases."""
+    rows, groups, teams, programs, *_ = division
+    if plan.DRIVER == "persistent":
+        counters = torch.zeros(teams * 32, dtype=torch.int32, device=arguments.order.device)
+        kernel = kernels.forward if direction == "forward" else kernels.backward
+        kernel[(teams * programs,)](
+            arguments,
+            counters,
+            rows,
+            groups,
+            programs,
+            S,
+            num_warps=warps(work),
+            launch_cooperative_grid=True,
+        )
+        return
+    kernel = kernels.forward_phase if direction == "forward" else kernels.backward_phase
+    steps = range(T) if direction == "forward" else reversed(range(T))
+    schedule = [(name, t) for t in steps for name in phases]
+    if "attend" in phases:  # the last write
+        schedule.append(("attend", T))
+    if "recall" in phases:  # the first read
+        schedule += [(name, -1) for name in phases if name in ("recall", "cell")]
+    for name, t in schedule:
+        kernel[(groups * programs,)](arguments, t, rows, programs, name, S, num_warps=warps(work))
+
+
+@torch.library.custom_op("nse::loop", mutates_args=())
+def loop(
+    ahead: Tensor,
+    o: Tensor,
+    mask: Tensor | None,
+    W_m: Tensor | None,
+    W_x: Tensor | None,
+    W_h: Tensor,
+    bias: Tensor | None,
+    h: Tensor,
+    c: Tensor,
+    slots: Tensor,
+    slot_sizes: list[int],
+    slot_lengths: Tensor,
+    lengths: Tensor,
+    order: Tensor,
+    full: bool,
+    keep: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Run all steps.
+
+    Args:
+        ahead: [B, T, 4k] when folded (no W_m), else [B, T, d].
+        o: [B, T, k].
+        mask: [B, T, d], dropout on c, or `None`.
+        W_m: [d, (1 + n) k], or `None` when compose is folded into W_x.
+        W_x: [4k, d], or [4k, (1 + n) k] when folded, or `None` for a plain LSTM.
+        W_h: [4k, k].
+        bias: [4k], or `None` when folded.
+        h: [B, k], at the start.
+        c: [B, k], the cell state at the start.
+        slots: [B, L, k], all memories one after the other.
+        slot_sizes: How many slots each memory has, padding included.
+        slot_lengths: [1 + n, B] int32, how many are real.
+        lengths: [B] int32, steps.
+        order: [B] int32, sequences from the longest to the shortest.
+        full: Whether all steps and all slots of all sequences are real.
+        keep: Whether a backward pass will follow.
+
+    Returns:
+        H and C [B, T + 1, k] with the states at the start in front, the memories at the end, z [B, T, L], and
+        for the backward pass m, c, the gates and the kept memories; empty where not needed.
+    """
+    results = buffers(ahead, W_x, W_h, slots, slot_sizes, W_m is None, full, keep)
+    H, C, M, z, m, composed, gates, kept = results
+    B, T, _ = ahead.shape
+    k, n = h.shape[1], len(slot_sizes)
+    H[:, 0], C[:, 0] = h, c
+    M.copy_(slots)
+    X = 0 if W_x is None else W_x.shape[1]
+    L = M.shape[1]
+    of_compose = Product() if W_m is None else Product(X, n * k)
+    products = (Product(4 * k, X, together=4), of_compose, Product(4 * k, k, together=4))
+    # With more rows than 32, the compiler runs out of registers for weights that are held.
+    work = Work(B, k, tuple(slot_sizes), products, W_h.element_size(), most_held_rows=32, ragged=not full)
+    division = divide(work, ahead.device)
+    flags = {"FOLDED": W_m is None, "MASKED": mask is not None, "KEEP": keep}
+    S = sizes(work, division, X, UNITS=division.widths[0] // 4, COLUMNS=division.widths[1], **flags)
+    none = H  # a pointer that is never followed
+    L_0, L_1 = (*slot_sizes, 0, 0)[:2]
+    tops, totals = H.new_empty(2, 2, B, n, division.parts)
+    part_m = H.new_empty(B, n, division.parts if division.parts > 1 else 0, k)
+    arguments = Forward(
+        order, lengths, slot_lengths, ahead, o, or_else(mask, none), or_else(W_m, none), or_else(W_x, none),
+        W_h, or_else(bias, none), M, H, C, z, m, composed, gates, kept, H.new_empty(2, B, L), tops, totals,
+        part_m, B, T, L, L_0, L_1, interval(T),
+    )  # fmt: skip
+    phases = ["attend"] if n else []
+    phases += ["join"] if division.parts > 1 else []
+    phases += ["compose"] if n and W_m is not None else []
+    launch("forward", arguments, work, division, T, [*phases, "write"], S)
+    return results
+
+
+def or_else(tensor: Tensor | None, other: Tensor) -> Tensor:
+    """The tensor, or what stands in for one that is not there."""
+    return other if tensor is None else tensor
+
+
+def buffers(
+    ahead: Tensor,
+    W_x: Tensor | None,
+    W_h: Tensor,
+    slots: Tensor,
+    slot_sizes: list[int],
+    folded: bool,
+    full: bool,
+    keep: bool,
+) -> Eight:
+    """Room for what `loop` returns."""
+    B, T, _ = ahead.shape
+    k, n, L = W_h.shape[1], len(slot_sizes), slots.shape[1]
+    new = ahead.new_empty
+    real = new if full else ahead.new_zeros  # what is never written is zero
+    d = 0 if folded or W_x is None else W_x.shape[1]
+    pieces = -(-T // interval(T)) if keep and n else 0
+    return (
+        real(B, T + 1, k),
+        real(B, T + 1, k),
+        new(B, L, k),
+        real(B, T, L),
+        real(B, T, n * k),
+        real(B, T, d),
+        new(B, T if keep else 0, 4 * k),
+        new(pieces, B, L, k),
+    )
+
+
+@loop.register_fake
+def _(
+    ahead: Tensor,
+    o: Tensor,
+    mask: Tensor | None,
+    W_m: Tensor | None,
+    W_x: Tensor | None,
+    W_h: Tensor,
+    bias: Tensor | None,
+    h: Tensor,
+    c: Tensor,
+    slots: Tensor,
+    slot_sizes: list[int],
+    slot_lengths: Tensor,
+    lengths: Tensor,
+    order: Tensor,
+    full: bool,
+    keep: bool,
+) -> tuple[Tensor, ...]:
+    return buffers(ahead, W_x, W_h, slots, slot_sizes, W_m is None, full, keep)
+
+
+@torch.library.custom_op("nse::loop_backward", mutates_args=())
+def loop_backward(
+    o: Tensor,
+    mask: Tensor | None,
+    W_m: Tensor | None,
+    W_x: Tensor | None,
+    W_h: Tensor,
+    slot_sizes: list[int],
+    slot_lengths: Tensor,
+    lengths: Tensor,
+    order: Tensor,
+    H: Tensor,
+    C: Tensor,
+    z: Tensor,
+    m: Tensor,
+    gates: Tensor,
+    kept: Tensor,
+    d_H: Tensor,
+    d_C: Tensor | None,
+    d_M: Tensor | None,
+    d_z: Tensor | None,
+    full: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Back through all steps.
+
+    Returns:
+        The gradients of the gates before their activation [B, T, 4k], of what the LSTM read [B, T, X], of m,
+        of o, of h at the start, of the cell state there (its first half), and of the memories at the start.
+    """
+    results = gradient_buffers(W_m, W_x, H, z, slot_sizes, full)
+    da, dx, dm, do, dh, dc, G = results
+    B, T = da.shape[:2]
+    k, n, L = H.shape[2], len(slot_sizes), z.shape[2]
+    if d_M is None:
+        G.zero_()
+    else:
+        G.copy_(d_M)
+    X = 0 if W_x is None else W_x.shape[1]
+    into = W_h if W_x is None else torch.cat([W_x, W_h], dim=1)
+    products = (Product(X + k, 4 * k), Product() if W_m is None else Product(n * k, X), Product())
+    # Beside a memory, with more rows than 16, streaming the weights is faster than holding them.
+    rows = 16 if n else 32
+    work = Work(B, k, tuple(slot_sizes), products, W_h.element_size(), most_held_rows=rows, ragged=not full)
+    division = divide(work, H.device)
+    flags = {"MASKED": mask is not None, "CELLS": d_C is not None, "KEYS": d_z is not None}
+    flags |= {"FOLDED": W_m is None, "KEEP": True}
+    S = sizes(work, division, X, COLUMNS=division.widths[0], COLUMNS_M=division.widths[1], **flags)
+    L_0, L_1 = (*slot_sizes, 0, 0)[:2]
+    part_dh, part_do = H.new_empty(2, B, division.parts if division.parts > 1 else 0, k)
+    arguments = Backward(
+        order, lengths, slot_lengths, o, or_else(mask, H), H if W_m is None else W_m.t().contiguous(),
+        into.t().contiguous(), H, C, z, m, gates, kept, d_H, or_else(d_C, H), or_else(d_z, H), dh, dc, G,
+        H.new_empty(2, B, L), H.new_empty(2, B, max(n, 1), division.parts), part_dh, part_do, da, dx,
+        dx if W_m is None else dm, do, B, T, L, L_0, L_1, interval(T),
+    )  # fmt: skip
+    phases = ["recall"]
+    phases += ["cell"] if division.parts > 1 else []
+    phases += ["write"]
+    phases += ["compose"] if n and W_m is not None else []
+    launch("backward", arguments, work, division, T, phases, S)
+    return results
+
+
+def gradient_buffers(
+    W_m: Tensor | None, W_x: Tensor | None, H: Tensor, z: Tensor, slot_sizes: list[int], full: bool
+) -> Seven:
+    """Room for what `loop_backward` returns."""
+    B, T, k = H.shape[0], H.shape[1] - 1, H.shape[2]
+    n = len(slot_sizes)
+    real = H.new_empty if full else H.new_zeros  # what is never written is zero
+    return (
+        real(B, T, 4 * k),
+        real(B, T, 0 if W_x is None else W_x.shape[1]),
+        real(B, T, 0 if W_m is None else n * k),
+        real(B, T, k if n else 0),
+        H.new_zeros(B, k),
+        H.new_zeros(2, B, k),
+        H.new_empty(B, z.shape[2], k),
+    )
+
+
+@loop_backward.register_fake
+def _(
+    o: Tensor,
+    mask: Tensor | None,
+    W_m: Tensor | None,
+    W_x: Tensor | None,
+    W_h: Tensor,
+    slot_sizes: list[int],
+    slot_lengths: Tensor,
+    lengths: Tensor,
+    order: Tensor,
+    H: Tensor,
+    C: Tensor,
+    z: Tensor,
+    m: Tensor,
+    gates: Tensor,
+    kept: Tensor,
+    d_H: Tensor,
+    d_C: Tensor | None,
+    d_M: Tensor | None,
+    d_z: Tensor | None,
+    full: bool,
+) -> tuple[Tensor, ...]:
+    return gradient_buffers(W_m, W_x, H, z, slot_sizes, full)
+
+
+def remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    """Keep what the backward pass needs."""
+    _, o, mask, W_m, W_x, W_h, bias, _, _, _, slot_sizes, slot_lengths, lengths, order, full, _ = inputs
+    H, C, _, z, m, composed, gates, kept = output
+    ctx.save_for_backward(
+        o, mask, W_m, W_x, W_h, bias, slot_lengths, lengths, order, H, C, z, m, composed, gates, kept
+    )
+    ctx.slot_sizes, ctx.full = slot_sizes, full
+    ctx.set_materialize_grads(False)
+
+
+def gradients(ctx: Any, d_H: Any, d_C: Any, d_M: Any, d_z: Any, *_: Any) -> tuple[Any, ...]:
+    """The gradients of the inputs of `loop`: the kernels' and, of weights, one product over all rows each."""
+    o, mask, W_m, W_x, W_h, bias, slot_lengths, lengths, order, H, C, z, m, composed, gates, kept = (
+        ctx.saved_tensors
+    )
+    d_H, d_C, d_M, d_z = (None if d is None else d.contiguous() for d in (d_H, d_C, d_M, d_z))
+    if d_H is None:
+        d_H = torch.zeros_like(H)
+    da, dx, _, do, dh, dc, G = loop_backward(
+        o, mask, W_m, W_x, W_h, ctx.slot_sizes, slot_lengths, lengths, order, H, C, z, m, gates, kept,
+        d_H, d_C, d_M, d_z, ctx.full,
+    )  # fmt: skip
+    dh = dh + d_H[:, 0]
+    dc = dc[0] if d_C is None else dc[0] + d_C[:, 0]
+    folded = W_m is None
+    return (
+        da if folded else dx,
+        do if ctx.slot_sizes else None,
+        None,
+        None if folded else outer(dx, m, W_m),
+        None if W_x is None else outer(da, m if folded else composed, W_x),
+        outer(da, H[:, :-1], W_h),
+        None if bias is None else da.sum(dim=(0, 1)).to(bias.dtype),
+        dh,
+        dc,
+        G,
+        *[None] * 6,
+    )
+
+
+def outer(rows: Tensor, inputs: Tensor, like: Tensor) -> Tensor:
+    """The gradient of a weight, from the gradients of its results and its inputs, in its type."""
+    return rows.flatten(0, 1).to(like.dtype).t() @ inputs.flatten(0, 1).to(like.dtype)
+
+
+loop.register_autograd(gradients, setup_context=remember)

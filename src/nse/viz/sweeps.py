@@ -1,0 +1,88 @@
+"""How time grows with the length and with the batch, drawn from the benchmark's rows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nse.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Row = dict[str, Any]
+SERIES = {  # backend: its name in the picture, its colour (told apart by the colour-blind as well)
+    "triton graph": ("NSE, triton", "#0072B2"),
+    "lean graph": ("NSE, lean", "#009E73"),
+    "cudnn graph": ("LSTM of two layers, cuDNN", "#D55E00"),
+}
+STYLES = {"train": "-", "forward": "--"}
+
+
+def sweeps(rows: Sequence[Row], path: Path, *, B: int = 32, T: int = 25) -> None:
+    """Draw milliseconds by T at this B, and by B at this T, as an SVG file.
+
+    The same rows give the same file, which names their `fingerprint`, so that a test can tell a picture of
+    other rows. Text stays text.
+
+    Args:
+        rows: The rows of a report of `nse bench` on a CUDA device.
+        path: The SVG file to write; its folder is made.
+        B: The batch of the sweep over lengths.
+        T: The length of the sweep over batches.
+    """
+    try:
+        import matplotlib
+    except ModuleNotFoundError:
+        wanted = "pip install 'neural-semantic-encoders[figures]'"
+        raise InputError(f"pictures need matplotlib: {wanted}") from None
+    from matplotlib.figure import Figure
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    look: dict[Any, Any] = {
+        "svg.hashsalt": "nse",
+        "svg.fonttype": "none",
+        "font.family": "sans-serif",
+        "font.size": 10,
+    }
+    with matplotlib.rc_context(look):
+        picture = Figure(figsize=(9.6, 4.2), layout="constrained")
+        left, right = picture.subplots(1, 2, sharey=True)
+        panel(left, rows, "T", {"B": B}, f"words in a sequence, T ({B} sequences)")
+        panel(right, rows, "B", {"T": T}, f"sequences in a batch, B ({T} words)")
+        left.set_ylabel("milliseconds")
+        handles, labels = left.get_legend_handles_labels()
+        picture.legend(handles, labels, loc="outside upper center", ncols=len(SERIES), frameon=False)
+        about = {"Title": "Time of a pass by length and by batch", "Identifier": fingerprint(rows)}
+        picture.savefig(path, format="svg", metadata={**about, "Creator": None, "Date": None})
+
+
+def panel(axes: Axes, rows: Sequence[Row], over: str, fixed: Row, label: str) -> None:
+    """Draw one sweep: a line for each series and mode."""
+    sizes = set()
+    for backend, (name, colour) in SERIES.items():
+        for mode, style in STYLES.items():
+            wanted = {"backend": backend, "mode": mode, "dtype": "float32", **fixed}
+            points = sorted((row[over], row["ms"]) for row in drawn(rows) if wanted.items() <= row.items())
+            if points:
+                size, ms = zip(*points, strict=True)
+                axes.loglog(size, ms, style, color=colour, marker="o", markersize=3, label=f"{name}, {mode}")
+                sizes |= set(size)
+    axes.set_xlabel(label)
+    axes.set_xticks(sorted(sizes), [str(size) for size in sorted(sizes)])
+    axes.xaxis.minorticks_off()
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.grid(alpha=0.3)
+
+
+def drawn(rows: Sequence[Row]) -> list[Row]:
+    """The rows of encoders alone; a report holds others beside them."""
+    return [row for row in rows if row["name"] in ("NSE", "LSTM, two layers")]
+
+
+def fingerprint(rows: Sequence[Row]) -> str:
+    """A hash of the rows, the same wherever it is computed."""
+    return "sha256:" + hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()

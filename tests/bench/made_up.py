@@ -1,0 +1,35 @@
+"""A report as `nse bench --device cuda` writes it, of times that follow a rule known to the tests."""
+
+from nse.bench import gpu
+from nse.bench.fits import fits
+from nse.bench.plan import FULL, MODES, SIDES, Plan, cases
+
+FACTORS = {"reference": 80, "lean": 30, "lean graph": 4, "triton": 1.5, "triton graph": 1, "cudnn": 0.9}
+FACTORS |= {"cudnn graph": 0.5, "jax": 5}
+
+
+def milliseconds(side: str, B: int, T: int, mode: str) -> float:
+    return FACTORS[side] * (0.05 + 0.01 * T + 0.0002 * B) * (1 if mode == "forward" else 3)
+
+
+def made_up(plan: Plan = FULL) -> dict:
+    rows = []
+    for case in cases(plan):
+        for mode in MODES:
+            for side in SIDES:
+                if side.name in case.sides:
+                    ms = milliseconds(side.name, case.B, case.T, mode)
+                    peak = None if side.backend == "jax" else 2 * FACTORS[side.name]
+                    kept = peak / 2 if peak and mode == "train" else None
+                    figures = {"ms": ms, "ms_least": ms, "ms_most": ms, "calls": 5}
+                    figures |= {"peak_mb": peak, "kept_mb": kept}
+                    name = "LSTM, two layers" if side.backend == "cudnn" else "NSE"
+                    rows.append({"name": name, "backend": side.name, **case.where(mode), **figures})
+    machine = {"device": "cuda", "gpu": "NVIDIA made up", "torch": "2", "cuda": "13.0", "cudnn": 91900}
+    machine |= {"triton": "3", "jax": gpu.installed("no such package"), "python": "3.12", "tf32": True}
+    return {
+        "machine": machine,
+        "rows": rows,
+        "fits": fits(rows, plan.lengths[0], plan.batches[0]),
+        "missing": [],
+    }

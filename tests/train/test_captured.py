@@ -1,0 +1,263 @@
+"""A step is what one would write by hand, and on a GPU a replayed graph is that step."""
+
+import io
+import logging
+
+import pytest
+import torch
+from rich.console import Console
+from torch.nn import functional as F
+
+from nse import RunError
+from nse.nn.models import ENCODERS, PairClassifier, PairConfig
+from nse.tasks import TASKS, load_recipe
+from nse.text.batching import Pairs, Texts, batches
+from nse.train import loop
+from nse.train.captured import CapturedStep, Step, adam, set_rate, waiting_refused
+from nse.train.progress import Progress
+from oracle.problems import assert_close
+
+EXAMPLES, WORDS, CLIP = 48, 30, 0.5
+SHAPES = [(12, 8), (4, 4), (8, 4)]  # texts longer than that are cut
+
+
+def texts(longest):
+    ids = torch.randint(2, WORDS, (EXAMPLES, longest))
+    lengths = torch.randint(1, longest + 1, (EXAMPLES,))
+    return Texts(ids.masked_fill(torch.arange(longest) >= lengths[:, None], 0), lengths)
+
+
+def data(device):
+    pairs = Pairs(texts(12), texts(8), torch.randint(3, (EXAMPLES,)))
+    return pairs.to(torch.device(device))
+
+
+def classifier(device, encoder="bow", dropout=0.0):
+    config = PairConfig(encoder=encoder, size=16, hidden=32, dropout=dropout)
+    return PairClassifier(config, WORDS, 3).to(device)
+
+
+def twins(device, encoder="bow", dropout=0.0):
+    """Two models with the same weights; not by copying, which tears the weights of an LSTM apart."""
+    one, other = (classifier(device, encoder, dropout) for _ in range(2))
+    other.load_state_dict(one.state_dict())
+    return one, other
+
+
+def loss_on(model, pairs):
+    def loss(index, shape):
+        batch = pairs.select(index, shape)
+        return F.cross_entropy(model(*batch.premise, *batch.hypothesis), batch.labels)
+
+    return loss
+
+
+def step_of(kind, model, pairs, **settings):
+    """A step, with its own Adam."""
+    optimizer = adam(model.parameters(), 1e-2, 1e-3, pairs.labels.device)
+    return kind(optimizer, loss_on(model, pairs), CLIP, **settings)
+
+
+def plan(steps, shapes=SHAPES, sizes=(16,)):
+    """Batches and their shapes, the shapes taking turns."""
+    generator = torch.Generator().manual_seed(3)
+    return [
+        (
+            torch.randperm(EXAMPLES, generator=generator)[: sizes[i % len(sizes)]],
+            None if shapes is None else shapes[i % len(shapes)],
+        )
+        for i in range(steps)
+    ]
+
+
+def assert_same_training(step, other, batches_and_shapes):
+    """Both steps give the same losses and leave the same weights; losses are looked at last of all."""
+    losses = []
+    for each in (step, other):
+        torch.manual_seed(0)
+        losses.append([each(*batch) for batch in batches_and_shapes])
+    assert_close(*losses, 1e-4)
+    # A step moves a weight by about 1e-2, in what direction rounding decides where a gradient is nearly zero.
+    assert_close(step.parameters, other.parameters, 1e-3)
+    assert losses[0][0] != losses[0][-1]
+
+
+def test_a_step_is_what_one_would_write(device):
+    (model, by_hand), pairs = twins(device, "lstm"), data(device)
+    optimizer = adam(by_hand.parameters(), 1e-2, 1e-3, pairs.labels.device)
+    step = step_of(Step, model, pairs)
+    for index, shape in [*plan(3), *plan(3, shapes=None)]:
+        loss = step(index, shape)
+        assert not loss.requires_grad
+        assert all(p.grad is None for p in model.parameters())
+        wanted = loss_on(by_hand, pairs)(index.to(device), shape)
+        wanted.backward()
+        torch.nn.utils.clip_grad_norm_(by_hand.parameters(), CLIP)
+        optimizer.step()
+        optimizer.zero_grad()
+        tolerance = 0 if device == "cpu" else 1e-4
+        assert_close([loss, *model.parameters()], [wanted, *by_hand.parameters()], tolerance)
+
+
+def test_the_gradient_is_clipped():
+    model, pairs = classifier("cpu"), data("cpu")
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    before = [p.detach().clone() for p in model.parameters()]
+    Step(optimizer, loss_on(model, pairs), 1e-3)(torch.arange(8))
+    moved = torch.cat([(p - b).flatten() for p, b in zip(model.parameters(), before, strict=True)])
+    assert moved.norm().item() == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_the_learning_rate_changes(device):
+    model, pairs = classifier(device), data(device)
+    step = step_of(Step, model, pairs)
+    set_rate(step.optimizer, 0.0)
+    before = [p.detach().clone() for p in model.parameters()]
+    step(torch.arange(8))
+    assert_close(list(model.parameters()), before, 0)
+    set_rate(step.optimizer, 1e-2)
+    step(torch.arange(8))
+    assert not torch.equal(model.head[0].weight, before[1])
+    assert float(step.optimizer.param_groups[0]["lr"]) == pytest.approx(1e-2)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_a_replayed_step_is_the_step(encoder):
+    (eager, captured), pairs = twins("cuda", encoder), data("cuda")
+    step = step_of(CapturedStep, captured, pairs)
+    assert_same_training(step, step_of(Step, eager, pairs), plan(20, sizes=(16, 7)))
+    assert len(step.graphs) == 6  # three shapes of two sizes, taking turns
+    assert all(p.grad is None for p in captured.parameters())
+
+
+@pytest.mark.gpu
+def test_steps_outside_of_graphs_and_inside_of_them_follow_each_other():
+    (eager, captured), pairs = twins("cuda", "lstm"), data("cuda")
+    step = step_of(CapturedStep, captured, pairs)
+    mixed = [*plan(9), *plan(2, shapes=None), *plan(4), *plan(5, shapes=[(12, 4), (12, 8)])]
+    assert_same_training(step, step_of(Step, eager, pairs), mixed)
+    assert len(step.graphs) == 4
+
+
+@pytest.mark.gpu
+def test_shapes_beyond_the_limit_are_not_captured():
+    (eager, captured), pairs = twins("cuda"), data("cuda")
+    step = step_of(CapturedStep, captured, pairs, most=2)
+    assert_same_training(step, step_of(Step, eager, pairs), plan(15))
+    assert len(step.graphs) == 2
+
+
+@pytest.mark.gpu
+def test_an_index_may_lie_on_the_device():
+    (eager, captured), pairs = twins("cuda"), data("cuda")
+    on_device = [(index.cuda(), shape) for index, shape in plan(9)]
+    assert_same_training(step_of(CapturedStep, captured, pairs), step_of(Step, eager, pairs), on_device)
+
+
+@pytest.mark.gpu
+def test_the_learning_rate_changes_between_replays():
+    model, pairs = classifier("cuda"), data("cuda")
+    step = step_of(CapturedStep, model, pairs)
+    batch = plan(1)[0]
+    for _ in range(3):
+        step(*batch)
+    assert len(step.graphs) == 1
+    before = [p.detach().clone() for p in model.parameters()]
+    set_rate(step.optimizer, 0.0)
+    step(*batch)
+    assert_close(list(model.parameters()), before, 0)
+    set_rate(step.optimizer, 1e-2)
+    step(*batch)
+    assert not torch.equal(model.head[0].weight, before[1])
+
+
+@pytest.mark.gpu
+def test_every_replay_draws_its_own_dropout():
+    model, pairs = classifier("cuda", dropout=0.5), data("cuda")
+    step = step_of(CapturedStep, model, pairs)
+    set_rate(step.optimizer, 0.0)  # the weights stay, so only the masks make a difference
+    losses = [step(*plan(1)[0]).item() for _ in range(6)]
+    assert len(step.graphs) == 1
+    assert len(set(losses)) == 6
+
+
+@pytest.mark.gpu
+def test_a_replay_does_not_wait_for_the_device():
+    model, pairs = classifier("cuda", "lstm", dropout=0.2), data("cuda")
+    step = step_of(CapturedStep, model, pairs)
+    for batch in plan(6):
+        step(*batch)
+    with waiting_refused():
+        for batch in plan(6):
+            set_rate(step.optimizer, 1e-3)
+            loss = step(*batch)
+        with pytest.raises(RuntimeError, match="synchronizing"):
+            loss.item()
+    assert loss.isfinite()
+
+
+@pytest.mark.gpu
+def test_a_step_that_waits_for_the_device_goes_on_without_a_graph(caplog):
+    (eager, captured), pairs = twins("cuda", dropout=0.3), data("cuda")
+
+    def waiting(model):
+        loss = loss_on(model, pairs)
+        return lambda index, shape: loss(index, shape) * (1 + index.min().item() / EXAMPLES)
+
+    steps = [
+        kind(adam(model.parameters(), 1e-2, 1e-3, pairs.labels.device), waiting(model), CLIP)
+        for kind, model in ((CapturedStep, captured), (Step, eager))
+    ]
+    # The failed capture neither draws random numbers nor breaks their generator.
+    with caplog.at_level(logging.WARNING):
+        assert_same_training(*steps, plan(12))
+    assert [record.message.split(":")[0] for record in caplog.records] == [
+        "the training step runs without a CUDA graph"
+    ]
+    assert not steps[0].padded
+    assert not steps[0].graphs
+    # Nor does it break later captures.
+    later = step_of(CapturedStep, captured, pairs)
+    for batch in plan(6):
+        later(*batch)
+    assert len(later.graphs) == 3
+
+
+@pytest.mark.gpu
+def test_an_optimizer_that_cannot_be_captured_is_refused():
+    model, pairs = classifier("cuda"), data("cuda")
+    optimizer = torch.optim.Adam(model.parameters())
+    step = CapturedStep(optimizer, loss_on(model, pairs), CLIP)
+    index, shape = plan(1)[0]
+    step(index, shape)
+    with pytest.raises(RunError, match=r"cannot be captured as a CUDA graph .*: set train.capture=false"):
+        step(index, shape)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize("buckets", ["true", "false"])
+def test_the_loop_trains_alike_with_and_without_graphs(encoder, buckets):
+    sizes = ["data.train=200", "data.dev=60", "data.test=60", "data.unseen=60", "model.size=16"]
+    settings = ["train.epochs=4", "train.batch=32", "train.rate=1e-3", f"train.buckets={buckets}"]
+    losses = []
+    for capture in ("true", "false"):
+        recipe = load_recipe(f"logic/{encoder}", [*sizes, *settings, f"train.capture={capture}"])
+        task, epochs = TASKS["logic"], []
+        with Progress(Console(file=io.StringIO())) as progress:
+            loop.fit(task, recipe, task.examples(recipe), progress, epochs.append)
+        losses.append([epoch["loss"] for epoch in epochs])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-2)
+
+
+@pytest.mark.gpu
+def test_an_epoch_of_buckets_meets_few_shapes():
+    pairs = data("cpu")
+    step = step_of(CapturedStep, model := classifier("cuda"), pairs.to(torch.device("cuda")))
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(4):
+        for index in batches(EXAMPLES, 16, generator, pairs.lengths):
+            assert step(index, pairs.shape(index)).isfinite()
+    assert 1 <= len(step.graphs) <= len(step.met) <= 6
+    assert all(p.isfinite().all() for p in model.parameters())

@@ -1,0 +1,36 @@
+"""The picture of the sweeps is made of the rows and of nothing else."""
+
+import re
+
+import pytest
+
+from bench.made_up import made_up
+from nse import InputError
+from nse.viz.sweeps import SERIES, fingerprint, sweeps
+
+
+def test_every_series_is_drawn_and_the_file_is_reproducible(tmp_path):
+    rows = made_up()["rows"]
+    sweeps(rows, tmp_path / "new" / "one.svg")
+    sweeps(rows, tmp_path / "two.svg")
+    text = (tmp_path / "two.svg").read_text("utf-8")
+    assert (tmp_path / "new" / "one.svg").read_text("utf-8") == text
+    for name, colour in SERIES.values():
+        assert f">{name}, train<" in text
+        assert f">{name}, forward<" in text
+        assert colour.lower() in text.lower()
+    for size in (10, 25, 800, 1, 1024):
+        assert re.search(rf">{size}<", text)
+    assert fingerprint(rows) in text
+
+
+def test_other_rows_are_another_picture():
+    rows = made_up()["rows"]
+    assert fingerprint(rows) == fingerprint([dict(reversed(row.items())) for row in rows])
+    assert fingerprint(rows) != fingerprint([{**rows[0], "ms": 1.5}, *rows[1:]])
+
+
+def test_without_matplotlib_it_says_what_to_type(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    with pytest.raises(InputError, match=r"pip install 'neural-semantic-encoders\[figures\]'"):
+        sweeps([], tmp_path / "none.svg")
