@@ -366,6 +366,14 @@ def test_compiles_whole(interpreted, allow_rnn):
     assert_close(got, outputs_and_gradients(model, model, x, lengths), 1e-6)
 
 
+@pytest.mark.filterwarnings("ignore")  # of the compiler
+def test_compiles_in_pieces_without_being_told_anything(interpreted):
+    model, x = Tagger(4), torch.randn(3, 5, 4, requires_grad=True)
+    lengths = torch.tensor([5, 0, 3])
+    got = outputs_and_gradients(torch.compile(model, backend="aot_eager"), model, x, lengths)
+    assert_close(got, outputs_and_gradients(model, model, x, lengths), 1e-6)
+
+
 # From here on: compiled, on a GPU.
 
 
