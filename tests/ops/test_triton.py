@@ -214,18 +214,51 @@ def test_teams_side_by_side(interpreted, monkeypatch):
     """Each of two teams takes every other group."""
     interpreted(**ALONE)
     monkeypatch.setattr(
-        triton_loop, "divide", lambda work, _: plan.division(work, teams=2, rows=1, programs=1)
+        triton_loop,
+        "divide",
+        lambda work, _: plan.division(work, teams=2, rows=1, programs=1, shared=plan.SHARED),
     )
     assert_right(problem(5, 4, 3), 2e-5)
 
 
 @pytest.mark.parametrize("driver", [{}, ALONE], ids=["phases", "one launch"])
-def test_equals_reference_in_bfloat16(driver, interpreted):
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 0.05), (torch.float16, 0.01)], ids=str)
+def test_equals_reference_in_a_shorter_type(driver, dtype, tolerance, interpreted):
     interpreted(**driver)
-    p = problem(3, 6, 5, dropout=0.2).to(dtype=torch.bfloat16)
+    p = problem(3, 6, 5, dropout=0.2).to(dtype=dtype)
     got = p.both(triton)
-    assert {t.dtype for t in tensors(got)} == {torch.bfloat16}
-    assert_near(got, exact(p), 0.05)
+    assert {t.dtype for t in tensors(got)} == {dtype}
+    assert_near(got, exact(p), tolerance)
+
+
+def test_weights_are_held_as_far_as_the_device_has_room(monkeypatch):
+    work = plan.Work(
+        128,
+        300,
+        (25,),
+        (plan.Product(1200, 300, 4), plan.Product(), plan.Product(1200, 300, 4)),
+        4,
+        32,
+        False,
+    )
+    monkeypatch.setattr(plan, "DRIVER", "persistent")
+    monkeypatch.setattr(plan, "SHARED", None)
+    monkeypatch.setattr(plan, "PROGRAMS", 132)
+    found = {}
+    for kibibytes in (227, 163, 99, 48):
+        plan.divide.cache_clear()
+        monkeypatch.setattr(plan, "shared_memory", lambda _, room=kibibytes * 1024: room)
+        division = plan.divide(work, torch.device("cuda"))
+        found[kibibytes] = division.held
+        tiles = division.at_once * plan.tile_bytes(division.rows, work.bytes_)
+        weights = sum(
+            product.held_bytes(width, work.bytes_)
+            for product, width, held in zip(work.products, division.widths, division.held, strict=True)
+            if held
+        )
+        assert not weights or weights + tiles <= kibibytes * 1024 - plan.RESERVE
+    assert found[227] == (True, False, True)
+    assert found[48] == (False, False, False)
 
 
 def test_autocast_multiplies_in_bfloat16(interpreted):

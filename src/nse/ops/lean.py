@@ -104,11 +104,14 @@ def compose_all(
     else:
         stack = [(ih.to(product), hh, bias)]
     stack += [(u.ih.to(product), u.hh.to(product), u.bias_ih + u.bias_hh) for u in upper]
+    return linear(o, W[:, :k], b, product, exact), W[:, k:].to(product).contiguous(), stack
+
+
+def linear(x: Tensor, W: Tensor, b: Tensor, product: torch.dtype, exact: torch.dtype) -> Tensor:
+    """W x + b in the exact type, the product in its own."""
     if product == exact:
-        hoisted = F.linear(o, W[:, :k], b)
-    else:
-        hoisted = F.linear(o.to(product), W[:, :k].to(product)).to(exact) + b
-    return hoisted, W[:, k:].to(product).contiguous(), stack
+        return F.linear(x, W, b)
+    return F.linear(x.to(product), W.to(product)).to(exact) + b
 
 
 def start(memory: Memory, pack: Packing, exact: torch.dtype) -> tuple[Tensor, Tensor | None, Tensor | None]:

@@ -11,6 +11,7 @@ import os
 from difflib import get_close_matches
 from functools import cache
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,20 +23,11 @@ from nse.ops.parts import Backend, LSTMState, Memory, Result, Weights
 log = logging.getLogger(__name__)
 
 
-def run_triton(
-    x: Tensor,
-    lengths: Tensor | None,
-    memories: tuple[Memory, ...],
-    read: LSTMState,
-    write: LSTMState,
-    weights: Weights,
-    c_mask: Tensor | None = None,
-    keys: bool = False,
-) -> Result:
+def run_triton(*arguments: Any, **named: Any) -> Result:
     """The fused kernels, imported when they are first needed: only machines with a GPU have triton."""
     from nse.ops import triton_recurrence
 
-    return triton_recurrence.recurrence(x, lengths, memories, read, write, weights, c_mask, keys)
+    return triton_recurrence.recurrence(*arguments, **named)
 
 
 BACKENDS: dict[str, Backend] = {

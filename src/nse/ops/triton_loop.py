@@ -1,7 +1,7 @@
 """The sequential part as operators of PyTorch: `loop` and its backward pass, run by Triton kernels.
 
 The same two operators run a plain LSTM (no memory, X = 0) and the memory's loop; PyTorch's compiler sees
-them as one operation each. Letters as in `triton_phases`, where every buffer is described.
+them as one operation each. Letters as in `triton_buffers`, where every buffer is described.
 """
 
 from __future__ import annotations
@@ -160,24 +160,8 @@ def buffers(
 
 
 @loop.register_fake
-def _(
-    ahead: Tensor,
-    o: Tensor,
-    mask: Tensor | None,
-    W_m: Tensor | None,
-    W_x: Tensor | None,
-    W_h: Tensor,
-    bias: Tensor | None,
-    h: Tensor,
-    c: Tensor,
-    slots: Tensor,
-    slot_sizes: list[int],
-    slot_lengths: Tensor,
-    lengths: Tensor,
-    order: Tensor,
-    full: bool,
-    keep: bool,
-) -> tuple[Tensor, ...]:
+def _(*arguments: Any) -> Eight:
+    ahead, _, _, W_m, W_x, W_h, _, _, _, slots, slot_sizes, _, _, _, full, keep = arguments
     return buffers(ahead, W_x, W_h, slots, slot_sizes, W_m is None, full, keep)
 
 
@@ -263,28 +247,8 @@ def gradient_buffers(
 
 
 @loop_backward.register_fake
-def _(
-    o: Tensor,
-    mask: Tensor | None,
-    W_m: Tensor | None,
-    W_x: Tensor | None,
-    W_h: Tensor,
-    slot_sizes: list[int],
-    slot_lengths: Tensor,
-    lengths: Tensor,
-    order: Tensor,
-    H: Tensor,
-    C: Tensor,
-    z: Tensor,
-    m: Tensor,
-    gates: Tensor,
-    kept: Tensor,
-    d_H: Tensor,
-    d_C: Tensor | None,
-    d_M: Tensor | None,
-    d_z: Tensor | None,
-    full: bool,
-) -> tuple[Tensor, ...]:
+def _(*arguments: Any) -> Seven:
+    _, _, W_m, W_x, _, slot_sizes, _, _, _, H, _, z, *_, full = arguments
     return gradient_buffers(W_m, W_x, H, z, slot_sizes, full)
 
 

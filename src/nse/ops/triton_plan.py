@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
+import triton
 import triton.language as tl
 
 from nse.ops.triton_buffers import Sizes
@@ -27,7 +28,10 @@ PROGRAMS = 6 if INTERPRETED else 0
 INNER = 64  # the summed dimension of a product at a time
 BLOCK = 8192  # numbers of a memory at a time, where it is read in blocks
 RESIDENT = 16384  # numbers of a memory that stays in registers
-SHARED = 217 * 1024  # bytes of shared memory for weights and what they are multiplied by
+SHARED = 217 * 1024 if INTERPRETED else None
+"""Bytes of a program's shared memory for weights and what they are multiplied by; `None` for all there is."""
+
+RESERVE = 10 * 1024  # bytes of it for sums and changes of layout
 MOST_ROWS = 128
 FEWEST_AT_ONCE = 4  # tiles to load at once
 MOST_AT_ONCE = {4: 16, 2: 12}  # of 16 rows, by the bytes of a number: registers set the limit
@@ -93,24 +97,32 @@ class Division(NamedTuple):
 def divide(work: Work, device: torch.device) -> Division:
     """The division that is reckoned to be the fastest."""
     programs = PROGRAMS or torch.cuda.get_device_properties(device).multi_processor_count
-    return min(divisions(work, programs), key=lambda division: cost(work, division))
+    shared = shared_memory(device) - RESERVE if SHARED is None else SHARED
+    return min(divisions(work, programs, shared), key=lambda division: cost(work, division))
 
 
-def divisions(work: Work, all_programs: int) -> Iterator[Division]:
+def shared_memory(device: torch.device) -> int:
+    """Bytes that one program may have, as the launcher will count them."""
+    index = torch.cuda.current_device() if device.index is None else device.index
+    properties = triton.runtime.driver.active.utils.get_device_properties(index)
+    return int(properties["max_shared_mem"])
+
+
+def divisions(work: Work, all_programs: int, shared: int) -> Iterator[Division]:
     """Those to choose from: so many teams, each with so many groups one after the other."""
     for teams in range(1, min(work.B, all_programs) + 1):
         for rounds in range(1, MOST_ROUNDS + 1):
-            yield division(work, teams, math.ceil(work.B / teams / rounds), all_programs // teams)
+            yield division(work, teams, math.ceil(work.B / teams / rounds), all_programs // teams, shared)
 
 
-def division(work: Work, teams: int, rows: int, programs: int) -> Division:
-    """The division with so many teams and so many sequences in a group."""
+def division(work: Work, teams: int, rows: int, programs: int, shared: int) -> Division:
+    """The division with so many teams, sequences of a group, programs of a team and bytes for weights."""
     rows = min(MOST_ROWS, rows)
     groups = math.ceil(work.B / rows)
     L, block, persistent = max(work.slots, default=0), power_of_two(work.k, 16), DRIVER == "persistent"
     widths = tuple(product.width(programs) for product in work.products)
     one_slice = all(w * programs >= p.columns for w, p in zip(widths, work.products, strict=True))
-    room, held = SHARED if persistent and one_slice and rows <= work.most_held_rows else 0, []
+    room, held = shared if persistent and one_slice and rows <= work.most_held_rows else 0, []
     for width, product in zip(widths, work.products, strict=True):
         needed = product.held_bytes(width, work.bytes_)
         held.append(0 < needed <= room - FEWEST_AT_ONCE * tile_bytes(rows, work.bytes_))

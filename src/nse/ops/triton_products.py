@@ -200,7 +200,7 @@ def cell_columns(a, b, length, t, start, dh, dc, S: tl.constexpr):
     """As `cell`, for some units of the sequences b, from the gradients dh and dc that come from later steps.
 
     Returns:
-        dc for the step before, and dh and dc unchanged for sequences that have ended.
+        dc for the step before; unchanged for sequences that have ended.
     """
     running = (t < length)[:, None]
     unit = start + tl.arange(0, S.COLUMNS)

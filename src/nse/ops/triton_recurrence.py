@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from nse.ops.lean import compose_all, product_type
+from nse.ops.lean import compose_all, linear, product_type
 from nse.ops.parts import LSTMLayer, LSTMState, Memory, Result, Weights, real
 from nse.ops.triton_loop import loop
 
@@ -38,6 +37,7 @@ def recurrence(
         ahead, onto_m, [(W_ih, W_h, bias)] = compose_all(o, weights, fold, product, torch.float32)
         W_m, W_x = (None, onto_m) if fold else (onto_m, W_ih)
         slots, slot_lengths = start(memories)
+        slot_sizes = [memory.slots.shape[1] for memory in memories]
         H, C, M, z, *_ = loop(
             ahead,
             o,
@@ -48,20 +48,19 @@ def recurrence(
             bias,
             *(s[0].float() for s in write),
             slots,
-            [memory.slots.shape[1] for memory in memories],
+            slot_sizes,
             slot_lengths,
             batch.lengths,
             batch.order,
             lengths is None and all(memory.lengths is None for memory in memories),
             torch.is_grad_enabled(),
         )
-        pieces = [memory.slots.shape[1] for memory in memories]
         return Result(
             outputs=H[:, 1:].to(x.dtype, memory_format=torch.contiguous_format),
-            memories=tuple(M_j.to(x.dtype) for M_j in M.split(pieces, dim=1)),
+            memories=tuple(M_j.to(x.dtype) for M_j in M.split(slot_sizes, dim=1)),
             read=read_end,
             write=batch.last(H, C, x.dtype),
-            keys=tuple(z_j.to(x.dtype) for z_j in z.split(pieces, dim=2)) if keys else (),
+            keys=tuple(z_j.to(x.dtype) for z_j in z.split(slot_sizes, dim=2)) if keys else (),
         )
 
 
@@ -102,7 +101,7 @@ def read_all(
     B, T, k = x.shape
     if batch.given is not None:
         x = x.masked_fill(~real(batch.given, T)[..., None], 0)  # so that garbage in the padding goes nowhere
-    ahead = linear(x, layer.ih, layer.bias_ih + layer.bias_hh, product)
+    ahead = linear(x, layer.ih, layer.bias_ih + layer.bias_hh, product, torch.float32)
     nothing = x.new_zeros(B, 0, k, dtype=torch.float32)
     H, C, *_ = loop(
         ahead,
@@ -122,13 +121,6 @@ def read_all(
         torch.is_grad_enabled(),
     )
     return H[:, 1:].contiguous(), batch.last(H, C, state[0].dtype)  # (eq. 1, 7)
-
-
-def linear(x: Tensor, W: Tensor, b: Tensor, product: torch.dtype) -> Tensor:
-    """W x + b in float32, the product in its own type."""
-    if product == torch.float32:
-        return F.linear(x.float(), W.float(), b.float())
-    return F.linear(x.to(product), W.to(product)).float() + b.float()
 
 
 def start(memories: tuple[Memory, ...]) -> tuple[Tensor, Tensor]:
