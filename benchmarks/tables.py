@@ -10,7 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nse import bench
+from nse import bench, config
+from nse.tasks import TASKS, tables
+from nse.tasks.nli import PAPER
 from nse.train.demo import MODELS
 from nse.viz.sweeps import sweeps
 
@@ -42,12 +44,32 @@ def h200(sheet: str) -> str:
     return bench.markdown(report("h200"), sheet).strip()
 
 
+def keys(task: str) -> str:
+    """Every key of a task's recipes."""
+    rows = [
+        f"| `{key}` | {kind} | `{default}` | {doc} |"
+        for key, kind, default, doc in config.describe(TASKS[task].recipe)
+        if kind != "section"
+    ]
+    return "\n".join(["| key | type | default | what |", "| --- | --- | --- | --- |", *rows])
+
+
+def snli() -> str:
+    """The table of `nse table snli --markdown`."""
+    return tables.markdown(tables.table("snli", ROOT / "docs" / "results" / "snli", PAPER)).strip()
+
+
 def report(name: str) -> dict[str, Any]:
     """A report that `nse bench` wrote."""
     return json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
 
 
-TABLES = {"README.md": {"demo": demo}, "docs/benchmarks.md": {"cpu": cpu}}
+TABLES = {
+    "README.md": {"demo": demo, "snli": snli},
+    "docs/benchmarks.md": {"cpu": cpu},
+    "docs/nli.md": {"snli": snli},
+    "docs/recipes.md": {f"keys of {task}": partial(keys, task) for task in TASKS},
+}
 PICTURES = {}
 if (RESULTS / "h200.json").exists():  # measured by those who have one
     sheets = {"h200": "main", "figures": "figures", "steps": "steps", "fits": "fits"}

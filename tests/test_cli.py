@@ -27,8 +27,9 @@ def shell(*words, cwd):
 def test_help_names_every_command():
     answer = call("--help")
     assert answer.exit_code == 0
-    assert all(name in answer.stdout for name in ("demo", "recipes", "train", "bench"))
-    for name in ("demo", "recipes", "train", "bench"):
+    names = ("demo", "recipes", "data", "train", "evaluate", "table", "bench")
+    assert all(name in answer.stdout for name in names)
+    for name in names:
         assert call(name, "--help").exit_code == 0
     assert call("--version").stdout.strip() == f"nse {nse.__version__}"
 
@@ -36,7 +37,9 @@ def test_help_names_every_command():
 def test_recipes():
     assert "logic/nse" in call("recipes").stdout
     rows = json.loads(call("recipes", "--json").stdout)
-    assert [row["recipe"] for row in rows] == ["logic/bow", "logic/lstm", "logic/nse"]
+    names = [row["recipe"] for row in rows]
+    assert names == sorted(names)
+    assert {"logic/bow", "logic/nse", "snli/nse", "snli/mma-attention", "snli/best"} <= set(names)
     assert all(row["about"] for row in rows)
 
 
@@ -83,10 +86,10 @@ def test_bench_writes_what_it_prints(tmp_path):
     ("words", "message"),
     [
         (["train", "logic/nes"], "logic/nes: no such recipe; did you mean logic/nse?"),
-        (["train", "zzz"], "zzz: no such recipe; there are logic/bow, logic/lstm, logic/nse"),
+        (["train", "zzz"], "zzz: no such recipe; there are logic/bow, logic/lstm, logic/nse, snli/"),
         (["train", "missing.toml"], "missing.toml: cannot be read: No such file"),
         (["train", "broken.toml"], "broken.toml: not valid TOML"),
-        (["train", "other.toml"], "task: expected one of logic, got 'chess'"),
+        (["train", "other.toml"], "task: expected one of logic, snli, got 'chess'"),
         (
             ["train", "logic/nse", "--set", "model.sise=3"],
             "model.sise: no such key; did you mean model.size?",
@@ -96,6 +99,9 @@ def test_bench_writes_what_it_prints(tmp_path):
         (["train", "logic/nse", "--set", "train.rate=-1.0"], "rate and clip must be above 0"),
         (["train", "logic/nse", "--set", "data.train=0"], "data.train and data.dev must be at least 1"),
         (["train", "logic/nse", "--out", "."], "is not empty: choose another --out"),
+        (["train", "snli/nse"], "there is no data folder data: name yours with --data or NSE_DATA"),
+        (["evaluate", "nobody"], "nobody"),
+        (["table", "snli"], "there is no folder docs/results/snli"),
         (["bench", "--quick", "--out", "."], ". cannot be written"),
         (["bench", "--quick", "--out", "broken.toml/x.json"], "broken.toml/x.json cannot be written: "),
     ],

@@ -1,8 +1,12 @@
 """Files are there whole or not at all."""
 
+import os
+import stat
+from pathlib import Path
+
 import pytest
 
-from nse.files import make_sure, partial, write
+from nse.files import make_sure, partial, write, write_bytes
 
 
 def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path):
@@ -26,3 +30,36 @@ def test_making_sure_leaves_nothing_behind(tmp_path):
         make_sure(tmp_path)
     with pytest.raises(OSError, match="old"):
         make_sure(tmp_path / "old" / "below")
+
+
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    file = tmp_path / "weights"
+    write_bytes(file, b"old")
+
+    def full(handle):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_bytes(file, memoryview(b"new"))
+    assert [each.name for each in tmp_path.iterdir()] == ["weights"]
+    assert file.read_bytes() == b"old"
+
+
+def test_a_file_and_its_name_reach_the_disk_in_this_order(tmp_path, monkeypatch):
+    happened = []
+    fsync, replace = os.fsync, Path.replace
+
+    def noted_fsync(handle):
+        happened.append("folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else "file")
+        fsync(handle)
+
+    def noted_replace(self, target):
+        happened.append("rename")
+        return replace(self, target)
+
+    monkeypatch.setattr("os.fsync", noted_fsync)
+    monkeypatch.setattr(Path, "replace", noted_replace)
+    write_bytes(tmp_path / "weights", b"new")
+    assert happened == ["file", "rename", "folder"]
+    assert (tmp_path / "weights").read_bytes() == b"new"

@@ -13,8 +13,10 @@ from rich.console import Console
 from rich.table import Table
 
 import nse
+from nse.data_commands import app as data_commands
 from nse.errors import NSEError, RunError
 from nse.files import make_sure, write
+from nse.train.signals import Stopped
 
 app = typer.Typer(
     name="nse",
@@ -23,6 +25,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+app.add_typer(data_commands, name="data")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of a table.")]
 Set = Annotated[
@@ -35,8 +39,14 @@ Set = Annotated[
 ]
 
 
+Data = Annotated[
+    Path | None,
+    typer.Option("--data", help="The folder of the published data; else NSE_DATA, else ./data."),
+]
+
+
 class Device(StrEnum):
-    """Where `nse bench` measures."""
+    """Where to compute."""
 
     auto = "auto"
     cpu = "cpu"
@@ -101,27 +111,75 @@ def train(
         Path | None, typer.Option(help="A new folder for the run; runs/RECIPE by default.")
     ] = None,
     assignments: Set = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in that folder.")] = False,
+    data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Train one model by its recipe into a new folder."""
+    """Train one model by its recipe into a new folder. Ctrl-C and SIGTERM save first; --resume goes on."""
     from nse.tasks import load_recipe
+    from nse.train.distributed import leads
     from nse.train.progress import Progress
     from nse.train.run import train as run
 
     loaded = load_recipe(recipe, assignments or ())
     folder = out or Path("runs") / recipe.removesuffix(".toml").replace("/", "-")
     with Progress() as progress:
-        result = run(recipe, loaded, folder, progress)
+        result = run(recipe, loaded, folder, progress, resume=resume, data=data)
+    if not leads():  # of several processes, one speaks
+        return
     if as_json:
         print_json(result)
         return
+    splits = [f"{name} {100 * value:.1f}%" for name, value in result["accuracy"].items() if name != "train"]
     Console().print(
-        f"test {100 * result['accuracy']:.1f}%, unseen {100 * result['accuracy_unseen']:.1f}%, "
-        f"best epoch {result['epoch']}, {result['parameters']:,} parameters, {result['seconds']:.0f} s: "
-        f"{folder}",
+        f"{', '.join(splits)}, best epoch {result['epoch']} of {result['epochs']}, "
+        f"{result['parameters']:,} parameters, {result['seconds']:.0f} s: {folder}",
         highlight=False,
         soft_wrap=True,
     )
+
+
+@app.command()
+def evaluate(
+    model: Annotated[str, typer.Argument(help="A run, a model folder, or the name of a shipped model.")],
+    split: Annotated[str, typer.Option(help="Which split of its data set.")] = "test",
+    data: Data = None,
+    batch: Annotated[int, typer.Option(help="Pairs at a time.", min=1)] = 512,
+    device: Annotated[Device, typer.Option(help="auto is a CUDA device where there is one.")] = Device.auto,
+    as_json: Json = False,
+) -> None:
+    """Score a model on a split of the data set that it was trained on."""
+    from nse.train.evaluate import describe
+    from nse.train.evaluate import evaluate as score
+
+    result = score(model, split, data, batch, device.value)
+    if as_json:
+        print_json(result)
+    else:
+        Console().print(describe(result), highlight=False, soft_wrap=True)
+
+
+@app.command()
+def table(
+    task: Annotated[str, typer.Argument(help="Whose table, such as snli.")],
+    results: Annotated[
+        Path | None, typer.Option(help="Results of runs: every JSON below; docs/results/TASK by default.")
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    as_json: Json = False,
+) -> None:
+    """The paper's table of a task: its figures, ours over the seeds, baselines, on how much data."""
+    from nse.tasks import tables
+    from nse.tasks.nli import PAPER
+
+    folder = results or Path("docs") / "results" / task
+    rows = tables.table(task, folder, PAPER)
+    if as_json:
+        print_json(rows)
+    elif markdown:
+        print(tables.markdown(rows), end="")
+    else:
+        Console().print(tables.shown(task, rows))
 
 
 @app.command()
@@ -173,6 +231,9 @@ def main() -> None:
     """Entry point: turns the user's mistakes into a message and exit 2."""
     try:
         app()
+    except Stopped as stopped:
+        print(f"nse: {stopped}", file=sys.stderr)
+        sys.exit(stopped.code)
     except NSEError as error:
         print(f"nse: {error}", file=sys.stderr)
         sys.exit(2)

@@ -19,3 +19,11 @@ class BackendError(NSEError, RuntimeError):
 
 class RunError(NSEError):
     """A run cannot start or go on, for example because its folder already holds one."""
+
+
+class ModelError(NSEError):
+    """A model folder cannot be used: which file, what is wrong with it, and what to do."""
+
+
+class DataError(NSEError):
+    """Data is missing or broken: which file, which line, and the command that gets it."""

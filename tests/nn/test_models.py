@@ -1,74 +1,296 @@
-"""The paper's pair model and its baselines."""
+"""The paper's pair models and their baselines, in every configuration that makes a model."""
+
+import copy
+from itertools import product
 
 import pytest
 import torch
 
-from nse.nn.models import ENCODERS, PairClassifier, PairConfig
+import nse
+from nse.errors import ConfigError
+from nse.nn.models import PAD, PairClassifier, PairConfig, left_padded
+from nse.nn.sentences import turned
+from nse.tasks import load_recipe
 from oracle.problems import assert_close
 
+WORDS, PREMISE, HYPOTHESIS = 20, torch.tensor([6, 2, 0, 3, 0]), torch.tensor([1, 4, 3, 0, 0])
 
-def classifier(encoder="nse", **kwargs):
+
+def configurations():
+    """Encoders, directions, pools, attentions and readers that go together."""
+    encoders = [*product(("nse", "mma", "lstm"), (1, 2)), ("bow", 1)]
+    pools = ("last", "max", "mean-max")
+    heads = [(pool, "none", "none") for pool in pools]
+    heads += [(pool, "paper", "none") for pool in pools[:2]]
+    heads += [(pool, "aligned", "none") for pool in pools[1:]]
+    heads += [(pool, "aligned", "nse") for pool in pools]
+    names = ("encoder", "directions", "pool", "attention", "reader")
+    return [dict(zip(names, (*encoder, *head), strict=True)) for encoder, head in product(encoders, heads)]
+
+
+EVERY = pytest.mark.parametrize(
+    "settings", configurations(), ids=lambda settings: "-".join(map(str, settings.values()))
+)
+ENCODERS = pytest.mark.parametrize("encoder", ["nse", "mma", "lstm", "bow"])
+
+
+def classifier(encoder="nse", **settings):
     torch.manual_seed(0)
-    return PairClassifier(PairConfig(encoder=encoder, size=8, hidden=16, **kwargs), words=20, labels=3).eval()
+    config = PairConfig(**{"encoder": encoder, "size": 4, "hidden": 16, **settings})
+    return PairClassifier(config, WORDS, labels=3).double().eval()
 
 
-@pytest.mark.parametrize("encoder", ENCODERS)
-def test_a_pair_does_not_depend_on_its_batch(encoder):
+def pairs(T=6):
+    return torch.randint(2, WORDS, (5, T)), PREMISE, torch.randint(2, WORDS, (5, 4)), HYPOTHESIS
+
+
+def one(batch, b):
+    """A pair of a batch by itself, without padding."""
+    premise, n, hypothesis, m = batch
+    return premise[b : b + 1, : n[b]], n[b : b + 1], hypothesis[b : b + 1, : m[b]], m[b : b + 1]
+
+
+def wider(batch):
+    """The same pairs, with words in the padding and more of it."""
+    premise, n, hypothesis, m = batch
+    more = torch.randint(2, WORDS, (5, 3))
+    return torch.cat([premise, more], dim=1), n, torch.cat([hypothesis, more, more], dim=1), m
+
+
+@EVERY
+@pytest.mark.parametrize("padding", ["masked", "paper"])
+def test_a_pair_depends_on_neither_batch_nor_padding(settings, padding):
+    """Also where its premise, its hypothesis or both have no words."""
+    model, batch = classifier(**settings, padding=padding, longest=7), pairs()
+    together = model(*batch)
+    assert together.shape == (5, 3)
+    assert together.isfinite().all()
+    assert_close(model(*wider(batch)), together, 1e-12)
+    alone = torch.cat([model(*one(batch, b)) for b in range(5)])
+    assert_close(alone, together, 1e-12)
+
+
+@EVERY
+def test_a_batch_of_empty_sentences(settings):
+    model, nothing = classifier(**settings), torch.zeros(2, dtype=torch.long)
+    found = model(torch.zeros(2, 0, dtype=torch.long), nothing, torch.zeros(2, 0, dtype=torch.long), nothing)
+    padded = model(torch.zeros(2, 3, dtype=torch.long), nothing, torch.zeros(2, 3, dtype=torch.long), nothing)
+    assert found.isfinite().all()
+    assert_close(padded, found, 1e-12)
+    batch = pairs()
+    assert_close(model(*batch)[4].expand(2, -1), found, 1e-12)
+
+
+@EVERY
+def test_gradients_reach_every_trained_parameter(settings):
+    learned = {"blanks": 2, "starts": 1} if settings["encoder"] in ("nse", "mma") else {}
+    model = classifier(**settings, **learned, words=5, size=8, hidden=16)
+    scores = model(*pairs())
+    assert all(score.unique().numel() > 1 for score in scores.T)
+    scores.square().sum().backward()
+    for name, parameter in model.named_parameters():
+        if name != "attention.score.bias":  # softmax does not see it; it belongs to the paper's count
+            assert parameter.grad is not None, name
+            assert parameter.grad.isfinite().all(), name
+            assert parameter.grad.abs().sum() > 0, name
+
+
+@EVERY
+def test_long_sentences_are_cut(settings):
+    model, batch = classifier(**settings, longest=3), pairs()
+    premise, n, hypothesis, m = batch
+    whole = classifier(**settings)
+    whole.load_state_dict(model.state_dict())
+    found = model(*batch)
+    assert_close(found, whole(premise[:, :3], n.clamp(max=3), hypothesis[:, :3], m.clamp(max=3)), 1e-12)
+    assert not torch.allclose(found[:2], whole(*batch)[:2])
+    assert_close(found[2:], whole(*batch)[2:], 1e-12)
+
+
+@ENCODERS
+def test_only_a_bag_of_words_ignores_order(encoder):
+    ids, lengths = torch.tensor([[5, 6, 7]]), torch.tensor([3])
     model = classifier(encoder)
-    premise, hypothesis = torch.randint(2, 20, (3, 7)), torch.randint(2, 20, (3, 4))
-    lengths, other = torch.tensor([7, 2, 0]), torch.tensor([1, 4, 3])
-    together = model(premise, lengths, hypothesis, other)
-    assert together.shape == (3, 3)
-    for b in range(3):
-        alone = model(
-            premise[b : b + 1, : lengths[b]],
-            lengths[b : b + 1],
-            hypothesis[b : b + 1, : other[b]],
-            other[b : b + 1],
-        )
-        assert_close(alone[0], together[b], 1e-6)
+    found, turned = (model(premise, lengths, ids, lengths) for premise in (ids, ids.flip(1)))
+    assert torch.allclose(found, turned) == (encoder == "bow")
 
 
-def test_only_a_bag_of_words_ignores_order():
-    ids = torch.tensor([[5, 6, 7]])
-    reordered, lengths = torch.tensor([[6, 7, 5]]), torch.tensor([3])
-    for encoder in ENCODERS:
-        model = classifier(encoder)
-        same = torch.allclose(
-            model(ids, lengths, ids, lengths), model(reordered, lengths, ids, lengths), atol=1e-6
-        )
-        assert same == (encoder == "bow"), encoder
-
-
-def test_an_lstm_over_padding_is_the_lstm_over_the_words():
-    encoder = ENCODERS["lstm"](8, 0.0)
-    x, lengths = torch.randn(4, 6, 8, requires_grad=True), torch.tensor([6, 1, 3, 5])
-    wanted = encoder.packed(x, lengths)
-    found = encoder.padded(x, lengths)
-    assert_close(found, wanted, 1e-6)
-    inputs = [x, *encoder.parameters()]
-    gradients = [torch.autograd.grad(h.square().sum(), inputs) for h in (found, wanted)]
-    assert_close(*gradients, 1e-5)
-
-
-def test_features_are_both_their_signed_difference_and_their_product():
-    model = classifier()
-    seen = {}
+@ENCODERS
+def test_features_are_both_their_signed_difference_and_their_product(encoder):
+    model, seen = classifier(encoder), {}
     model.head[0].register_forward_hook(lambda _m, args, _o: seen.update(x=args[0]))
-    ids, lengths = torch.randint(2, 20, (2, 5)), torch.tensor([5, 3])
-    model(ids, lengths, ids.flip(0), lengths.flip(0))
-    p, h, difference, product = seen["x"].chunk(4, dim=-1)
-    assert_close([difference, product], [p - h, p * h], 0)
-    assert_close([p[0], p[1]], [h[1], h[0]], 1e-6)  # one encoder for both
+    premise, n, *_ = batch = pairs()
+    model(*batch)
+    p, h, difference, product_ = seen["x"].chunk(4, dim=-1)
+    assert_close([difference, product_], [p - h, p * h], 0)
+    first = model.encoder(model.vectors(premise), n)
+    assert_close(p, first.last, 1e-12)
+    model(premise, n, premise, n)
+    p, h, _, _ = seen["x"].chunk(4, dim=-1)
+    assert torch.allclose(p, h) == (encoder != "mma")  # one encoder for both
 
 
-def test_parameters_of_the_paper():
-    model = PairClassifier(PairConfig(), words=2, labels=3)
-    assert sum(p.numel() for n, p in model.named_parameters() if "embedding" not in n) == 3_398_299
+@pytest.mark.parametrize("masked", ["", "-masked"])
+@pytest.mark.parametrize(
+    ("recipe", "count"),
+    [("snli/nse", 3_398_299), ("snli/mma", 6_373_999), ("snli/mma-attention", 6_554_900)],
+)
+def test_parameters_of_the_paper(recipe, count, masked):
+    config = load_recipe(recipe + masked).model
+    with torch.device("meta"):
+        model = PairClassifier(config, words=5, labels=3)
+    assert not model.embedding.weight.requires_grad
+    assert sum(p.numel() for n, p in model.named_parameters() if n != "embedding.weight") == count
 
 
-def test_settings_that_make_no_model_are_refused():
-    with pytest.raises(ValueError, match="size and hidden must be at least 1"):
-        PairConfig(size=0)
-    with pytest.raises(ValueError, match="dropout"):
-        PairConfig(dropout=1.0)
+@pytest.mark.parametrize("trained", [False, True])
+def test_vectors_are_learned_only_if_asked(trained):
+    model = classifier(trained=trained).train()
+    assert model.embedding.weight.requires_grad == trained
+    before = copy.deepcopy(model.state_dict())
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], weight_decay=0.1)
+    model(*pairs()).square().sum().backward()
+    optimizer.step()
+    changed = {name for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])}
+    assert changed == before.keys() - (set() if trained else {"embedding.weight"})
+
+
+def test_weights_start_within_the_range_that_is_asked_for():
+    model = classifier("mma", attention="paper", init_range=0.01, blanks=2, starts=2, words=5)
+    for name, parameter in model.named_parameters():
+        assert (parameter.abs().max() <= 0.01) == (name != "embedding.weight"), name
+
+
+REFUSED = [
+    ({"size": 0}, "size and hidden must be at least 1, got 0 and 1024"),
+    ({"hidden": 0}, "size and hidden must be at least 1, got 300 and 0"),
+    ({"words": -1}, "words, longest, blanks and starts must be at least 0"),
+    ({"longest": -1}, "words, longest, blanks and starts must be at least 0"),
+    ({"blanks": -1}, "words, longest, blanks and starts must be at least 0"),
+    ({"starts": -1}, "words, longest, blanks and starts must be at least 0"),
+    ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
+    ({"dropout": -0.1}, "dropout must be at least 0 and below 1, got -0.1"),
+    ({"directions": 0}, "directions must be 1 or 2, got 0"),
+    ({"directions": 3}, "directions must be 1 or 2, got 3"),
+    ({"init_range": -0.1}, "init_range must be at least 0, got -0.1"),
+    ({"padding": "paper", "longest": 0}, 'padding = "paper" needs longest'),
+    ({"reader": "nse"}, 'reader = "nse" needs attention = "aligned"'),
+    ({"reader": "nse", "attention": "paper"}, 'reader = "nse" needs attention = "aligned"'),
+    ({"attention": "aligned"}, 'attention = "aligned" without a reader needs pool = "max" or "mean-max"'),
+    ({"attention": "paper", "pool": "mean-max"}, 'attention = "paper" needs pool = "last" or "max"'),
+    ({"encoder": "lstm", "blanks": 1}, "blanks and starts need an NSE as the encoder"),
+    ({"encoder": "bow", "starts": 1}, "blanks and starts need an NSE as the encoder"),
+    ({"encoder": "bow", "directions": 2}, "a bag of words has no directions"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), REFUSED, ids=lambda value: str(value)[:60])
+def test_settings_that_make_no_model_are_refused(settings, message):
+    with pytest.raises(ValueError, match=r"\w") as refused:
+        PairConfig(**settings)
+    assert message in str(refused.value)
+    with pytest.raises(ConfigError) as refused:
+        load_recipe("snli/nse-masked", [f"model.{key}={value}" for key, value in settings.items()])
+    assert f"model: {message}" in str(refused.value)
+    assert f"model.{next(iter(settings))}" in str(refused.value)
+
+
+# Padding as in the paper: on the left, and read like any other word.
+
+
+def test_left_padded_against_a_loop():
+    ids, lengths = torch.randint(2, WORDS, (5, 6)), PREMISE
+    for longest in (6, 9):
+        found, counted = left_padded(ids, lengths, longest)
+        assert counted.tolist() == [longest] * 5
+        for row, length, padded in zip(ids.tolist(), lengths.tolist(), found.tolist(), strict=True):
+            assert padded == [PAD] * (longest - length) + row[:length]
+    again = left_padded(*left_padded(ids, lengths, 9), 9)
+    assert_close(again, left_padded(ids, lengths, 9), 0)
+    short = left_padded(torch.zeros(2, 0, dtype=torch.long), torch.zeros(2, dtype=torch.long), 3)
+    assert short[0].tolist() == [[PAD] * 3] * 2
+
+
+def by_hand(model, ids, lengths):
+    """One NSE over words that were padded on the left one sentence at a time."""
+    longest = model.config.longest
+    rows = [[PAD] * (longest - n) + row[:n] for row, n in zip(ids.tolist(), lengths.tolist(), strict=True)]
+    encoder = nse.NSE(model.config.size, dtype=torch.float64)
+    encoder.load_state_dict(model.encoder.nse[0].state_dict())
+    return encoder(model.embedding.weight[torch.tensor(rows)])
+
+
+@pytest.mark.parametrize("attention", ["none", "paper"])
+def test_padding_on_the_left_is_read_and_attended_to(attention):
+    model, seen = classifier(padding="paper", longest=7, attention=attention), {}
+    with torch.no_grad():
+        model.embedding.weight[PAD] = torch.randn(4)
+    model.head[0].register_forward_hook(lambda _m, args, _o: seen.update(x=args[0]))
+    premise, n, hypothesis, m = batch = pairs()
+    model(*batch)
+    p, h, _, _ = seen["x"].chunk(4, dim=-1)
+    first, second = by_hand(model, premise, n), by_hand(model, hypothesis, m)
+    assert_close(h, second.last, 1e-12)
+    if attention == "none":
+        assert_close(p, first.last, 1e-12)
+        return
+    assert_close(p, model.attention(first.outputs, torch.full((5,), 7), second.last), 1e-12)
+    for b, length in enumerate(n):
+        words = model.attention(first.outputs[b : b + 1, 7 - length :], length[None], second.last[b : b + 1])
+        assert (p[b] - words[0]).abs().max() > 1e-6  # not what it is without the pads
+
+
+@pytest.mark.parametrize("encoder", ["nse", "mma", "lstm", "bow"])
+@pytest.mark.parametrize("padding", ["masked", "paper"])
+def test_the_vector_of_the_padding_matters_only_as_in_the_paper(encoder, padding):
+    model, batch = classifier(encoder, padding=padding, longest=7), pairs()
+    before = model(*batch)
+    with torch.no_grad():
+        model.embedding.weight[PAD] += 1
+    after = model(*batch)
+    assert torch.equal(before, after) == (padding == "masked")
+    assert (before != after).any(dim=-1).all() == (padding == "paper")
+
+
+def test_a_longer_sentence_keeps_its_first_32_words():
+    assert load_recipe("snli/nse").model.longest == 32
+    model = classifier(padding="paper", longest=32)
+    ids, all_of_it, some = torch.randint(2, WORDS, (2, 40)), torch.tensor([40, 33]), torch.tensor([32, 32])
+    other, m = torch.randint(2, WORDS, (2, 4)), torch.tensor([4, 2])
+    found = model(ids, all_of_it, other, m)
+    assert_close(model(ids[:, :32], some, other, m), found, 1e-12)
+    assert not torch.allclose(model(ids[:, -32:], some, other, m), found)
+
+
+# MMA-NSE: the hypothesis reads and writes the premise's memory.
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+def test_the_hypothesis_reads_the_memory_of_the_premise(directions):
+    model = classifier("mma", directions=directions)
+    x, y = torch.randn(2, 5, 4, dtype=torch.float64), torch.randn(2, 3, 4, dtype=torch.float64)
+    n, m = torch.tensor([5, 2]), torch.tensor([3, 1])
+    first, second = model.encoded(x, n, y, m)
+    for k, encoder in enumerate(model.second.nse):
+        hand = encoder(turned(y, m) if k else y, m, shared=[first.memories[k]])
+        assert_close(second.last[:, 4 * k : 4 * k + 4], hand.last, 1e-12)
+    other = model.encoded(x.flip(2), n, y, m)[1]
+    assert ((other.last - second.last).abs().amax(dim=-1) > 1e-9).all()
+    written = [encoder.write.weight_ih_l0 for encoder in model.encoder.nse]
+    gradients = torch.autograd.grad(second.last.square().sum(), written)
+    assert all(gradient.abs().sum() > 0 for gradient in gradients)
+
+
+def test_premise_and_hypothesis_have_encoders_of_their_own():
+    model = classifier("mma")
+    assert not set(model.encoder.parameters()) & set(model.second.parameters())
+    assert model.encoder.nse[0].compose.weight.shape == (8, 8)
+    assert model.second.nse[0].compose.weight.shape == (12, 12)
+    x, lengths = torch.randn(2, 5, 4, dtype=torch.float64), torch.tensor([5, 2])
+    before = model.encoded(x, lengths, x, lengths)
+    with torch.no_grad():
+        model.second.nse[0].write.weight_hh_l0.add_(1)
+    after = model.encoded(x, lengths, x, lengths)
+    assert torch.equal(after[0].last, before[0].last)
+    assert not torch.equal(after[1].last, before[1].last)
+    assert classifier("nse").second is None

@@ -6,18 +6,18 @@ import logging
 import pytest
 import torch
 from rich.console import Console
-from torch.nn import functional as F
 
 from nse import RunError
-from nse.nn.models import ENCODERS, PairClassifier, PairConfig
+from nse.nn.models import PairClassifier, PairConfig
 from nse.tasks import TASKS, load_recipe
 from nse.text.batching import Pairs, Texts, batches
 from nse.train import loop
-from nse.train.captured import CapturedStep, Step, adam, set_rate, waiting_refused
+from nse.train.captured import Average, CapturedStep, Step, adam, judged, set_rate, waiting_refused
 from nse.train.progress import Progress
 from oracle.problems import assert_close
 
 EXAMPLES, WORDS, CLIP = 48, 30, 0.5
+ENCODERS = ("nse", "lstm", "bow")
 SHAPES = [(12, 8), (4, 4), (8, 4)]  # texts longer than that are cut
 
 
@@ -47,15 +47,16 @@ def twins(device, encoder="bow", dropout=0.0):
 def loss_on(model, pairs):
     def loss(index, shape):
         batch = pairs.select(index, shape)
-        return F.cross_entropy(model(*batch.premise, *batch.hypothesis), batch.labels)
+        return judged(model(*batch.premise, *batch.hypothesis), batch.labels)
 
     return loss
 
 
-def step_of(kind, model, pairs, **settings):
-    """A step, with its own Adam."""
+def step_of(kind, model, pairs, decay=0.9, **settings):
+    """A step, with its own Adam and its own average of the weights."""
     optimizer = adam(model.parameters(), 1e-2, 1e-3, pairs.labels.device)
-    return kind(optimizer, loss_on(model, pairs), CLIP, **settings)
+    average = Average(list(model.parameters()), decay)
+    return kind(optimizer, loss_on(model, pairs), CLIP, average, **settings)
 
 
 def plan(steps, shapes=SHAPES, sizes=(16,)):
@@ -71,12 +72,18 @@ def plan(steps, shapes=SHAPES, sizes=(16,)):
 
 
 def assert_same_training(step, other, batches_and_shapes):
-    """Both steps give the same losses and leave the same weights; losses are looked at last of all."""
-    losses = []
+    """Both steps give the same results and leave the same weights; results are looked at last of all."""
+    results = []
     for each in (step, other):
         torch.manual_seed(0)
-        losses.append([each(*batch) for batch in batches_and_shapes])
+        results.append([each(*batch) for batch in batches_and_shapes])
+    losses, norms = ([[result[i] for result in found] for found in results] for i in (0, 2))
     assert_close(*losses, 1e-4)
+    assert_close(*norms, 1e-3)
+    rights = [torch.stack(found)[:, 1] for found in results]
+    assert (rights[0] - rights[1]).abs().max() <= 1  # where two labels score nearly the same
+    if step.average is not None:
+        assert_close(step.average.values, other.average.values, 1e-3)
     # A step moves a weight by about 1e-2, in what direction rounding decides where a gradient is nearly zero.
     assert_close(step.parameters, other.parameters, 1e-3)
     assert losses[0][0] != losses[0][-1]
@@ -87,16 +94,63 @@ def test_a_step_is_what_one_would_write(device):
     optimizer = adam(by_hand.parameters(), 1e-2, 1e-3, pairs.labels.device)
     step = step_of(Step, model, pairs)
     for index, shape in [*plan(3), *plan(3, shapes=None)]:
-        loss = step(index, shape)
-        assert not loss.requires_grad
+        loss, right, norm = result = step(index, shape)
+        assert not result.requires_grad
         assert all(p.grad is None for p in model.parameters())
-        wanted = loss_on(by_hand, pairs)(index.to(device), shape)
+        wanted, rights = loss_on(by_hand, pairs)(index.to(device), shape)
         wanted.backward()
-        torch.nn.utils.clip_grad_norm_(by_hand.parameters(), CLIP)
+        norms = torch.nn.utils.clip_grad_norm_(by_hand.parameters(), CLIP)
         optimizer.step()
         optimizer.zero_grad()
         tolerance = 0 if device == "cpu" else 1e-4
-        assert_close([loss, *model.parameters()], [wanted, *by_hand.parameters()], tolerance)
+        assert_close([loss, norm, *model.parameters()], [wanted, norms, *by_hand.parameters()], tolerance)
+        assert right == rights
+
+
+def test_what_is_judged():
+    scores, labels = torch.tensor([[0.0, 2.0], [1.0, 0.0], [0.0, 3.0]]), torch.tensor([1, 0, 0])
+    loss, right = judged(scores, labels)
+    assert right == 2
+    assert loss.item() == pytest.approx(-scores.log_softmax(-1)[range(3), labels].mean().item())
+    smoothed, right = judged(scores, labels, smoothing=0.2)
+    assert right == 2
+    even = -scores.log_softmax(-1).mean()
+    assert smoothed.item() == pytest.approx((0.8 * loss + 0.2 * even).item())
+
+
+def test_shares_of_a_batch_add_up_to_its_gradient():
+    model, pairs = classifier("cpu", "lstm"), data("cpu")
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    step, index = Step(optimizer, loss_on(model, pairs), 1e9), torch.randperm(EXAMPLES)[:7]
+    start = [p.detach().clone() for p in model.parameters()]
+
+    def moved(numbers, weight):
+        step(numbers, None, weight)
+        found = [p.detach() - s for p, s in zip(model.parameters(), start, strict=True)]
+        model.load_state_dict(dict(zip(model.state_dict(), start, strict=True)))
+        return found
+
+    parts = [moved(index[:5], 2 * 5 / 7), moved(index[5:], 2 * 2 / 7)]  # two processes average them
+    averaged = [(a + b) / 2 for a, b in zip(*parts, strict=True)]
+    assert_close(averaged, moved(index, 1.0), 1e-5)
+
+
+def test_the_average_is_of_the_weights_that_there_were(device):
+    model, pairs = classifier(device), data(device)
+    step, decay = step_of(Step, model, pairs, decay=0.8), 0.8
+    kept = []
+    for index, shape in plan(5):
+        step(index, shape)
+        kept.append([p.detach().clone() for p in model.parameters()])
+    parts = [decay ** (4 - i) for i in range(5)]
+    wanted = [
+        sum(w * p for w, p in zip(parts, ps, strict=True)) / sum(parts) for ps in zip(*kept, strict=True)
+    ]
+    where = [p.data_ptr() for p in model.parameters()]
+    with step.average.applied(5):
+        assert_close(list(model.parameters()), wanted, 1e-5)
+    assert_close(list(model.parameters()), kept[-1], 0)
+    assert [p.data_ptr() for p in model.parameters()] == where  # where captured graphs know them
 
 
 def test_the_gradient_is_clipped():
@@ -177,7 +231,7 @@ def test_every_replay_draws_its_own_dropout():
     model, pairs = classifier("cuda", dropout=0.5), data("cuda")
     step = step_of(CapturedStep, model, pairs)
     set_rate(step.optimizer, 0.0)  # the weights stay, so only the masks make a difference
-    losses = [step(*plan(1)[0]).item() for _ in range(6)]
+    losses = [step(*plan(1)[0])[0].item() for _ in range(6)]
     assert len(step.graphs) == 1
     assert len(set(losses)) == 6
 
@@ -191,10 +245,10 @@ def test_a_replay_does_not_wait_for_the_device():
     with waiting_refused():
         for batch in plan(6):
             set_rate(step.optimizer, 1e-3)
-            loss = step(*batch)
+            result = step(*batch)
         with pytest.raises(RuntimeError, match="synchronizing"):
-            loss.item()
-    assert loss.isfinite()
+            result.tolist()
+    assert result.isfinite().all()
 
 
 @pytest.mark.gpu
@@ -202,8 +256,13 @@ def test_a_step_that_waits_for_the_device_goes_on_without_a_graph(caplog):
     (eager, captured), pairs = twins("cuda", dropout=0.3), data("cuda")
 
     def waiting(model):
-        loss = loss_on(model, pairs)
-        return lambda index, shape: loss(index, shape) * (1 + index.min().item() / EXAMPLES)
+        judge = loss_on(model, pairs)
+
+        def judge_and_wait(index, shape):
+            loss, right = judge(index, shape)
+            return loss * (1 + index.min().item() / EXAMPLES), right
+
+        return judge_and_wait
 
     steps = [
         kind(adam(model.parameters(), 1e-2, 1e-3, pairs.labels.device), waiting(model), CLIP)
@@ -244,10 +303,10 @@ def test_the_loop_trains_alike_with_and_without_graphs(encoder, buckets):
     losses = []
     for capture in ("true", "false"):
         recipe = load_recipe(f"logic/{encoder}", [*sizes, *settings, f"train.capture={capture}"])
-        task, epochs = TASKS["logic"], []
+        task = TASKS["logic"]
         with Progress(Console(file=io.StringIO())) as progress:
-            loop.fit(task, recipe, task.examples(recipe), progress, epochs.append)
-        losses.append([epoch["loss"] for epoch in epochs])
+            outcome = loop.fit(task, recipe, task.examples(recipe), progress)
+        losses.append([epoch["loss"] for epoch in outcome.metrics])
     assert losses[0] == pytest.approx(losses[1], rel=1e-2)
 
 
@@ -258,6 +317,6 @@ def test_an_epoch_of_buckets_meets_few_shapes():
     generator = torch.Generator().manual_seed(0)
     for _ in range(4):
         for index in batches(EXAMPLES, 16, generator, pairs.lengths):
-            assert step(index, pairs.shape(index)).isfinite()
+            assert step(index, pairs.shape(index)).isfinite().all()
     assert 1 <= len(step.graphs) <= len(step.met) <= 6
     assert all(p.isfinite().all() for p in model.parameters())

@@ -4,12 +4,13 @@ import io
 import json
 
 import pytest
+import torch
 from rich.console import Console
-from safetensors.torch import load_file
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
-from nse import RunError
+from nse import RunError, hub
 from nse.tasks import TASKS, load_recipe
-from nse.train import loop, run
+from nse.train import log, loop, run
 from nse.train.progress import Progress
 
 SMALL = [
@@ -21,6 +22,7 @@ SMALL = [
     "model.hidden=16",
     "train.epochs=2",
 ]
+TIMES = {"seconds", "seconds_per_epoch", "examples_per_second"}
 
 
 def train(folder, recipe=None):
@@ -32,55 +34,116 @@ def test_a_run_holds_what_was_run_and_what_came_out(tmp_path):
     folder = tmp_path / "runs" / "first"
     folder.mkdir(parents=True)  # empty: nothing to lose
     result = train(folder)
-    assert sorted(f.name for f in folder.iterdir()) == [
-        "metrics.jsonl",
-        "recipe.toml",
-        "result.json",
-        "vocabulary.txt",
-        "weights.safetensors",
-    ]
+    names = sorted(f.name for f in folder.iterdir())
+    (events,) = (name for name in names if "tfevents" in name)
+    assert names == sorted(
+        [
+            "checkpoint.pt",
+            "data.json",
+            "environment.json",
+            events,
+            "metrics.jsonl",
+            "model",
+            "recipe.toml",
+            "result.json",
+        ]
+    )
     assert json.loads((folder / "result.json").read_text()) == result
-    epochs = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert [e["epoch"] for e in epochs] == [1, 2]
-    assert result["accuracy_dev"] == max(e["dev"] for e in epochs)
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["epoch"] for row in rows] == [1, 2]
+    assert result["accuracy"]["dev"] == max(row["dev"] for row in rows)
+    assert result["accuracy"]["train"] == rows[result["epoch"] - 1]["train"]
+    assert set(result["accuracy"]) == set(result["examples"]) == {"train", "dev", "test", "unseen"}
+    assert result["examples"]["train"] == 60
+    assert (result["epochs"], result["processes"], result["seed"]) == (2, 1, 1)
+    about = json.loads((folder / "data.json").read_text())
+    assert result["data"] == about
+    assert about["fingerprint"]
+    environment = json.loads((folder / "environment.json").read_text())
+    assert environment["torch"] == result["torch"] == torch.__version__
+    assert environment["device"] == result["device"]
 
 
-def test_the_recipe_of_a_run_runs_again_and_its_weights_score_the_same(tmp_path):
+def test_tensorboard_reads_the_events(tmp_path):
+    train(tmp_path / "run")
+    (file,) = (tmp_path / "run").glob("events.out.tfevents.*")
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    events = [event for event in EventFileLoader(str(file)).Load() if event.HasField("summary")]
+    for event, row in zip(events, rows, strict=True):
+        assert event.step == row["step"]
+        found = {value.tag: value.tensor.float_val[0] for value in event.summary.value}
+        assert found == pytest.approx({name: row[name] for name in log.SCALARS}, rel=1e-6)
+
+
+def test_the_recipe_of_a_run_runs_again_and_its_model_scores_the_same(tmp_path):
     result = train(tmp_path / "first")
     recipe = load_recipe(str(tmp_path / "first" / "recipe.toml"))
     assert recipe == load_recipe("logic/nse", SMALL)
     task = TASKS["logic"]
     examples = task.examples(recipe)
-    words = (tmp_path / "first" / "vocabulary.txt").read_text().split("\n")[:-1]
-    assert tuple(words) == examples.vocabulary.words
-    model = task.model(recipe, examples)
-    model.load_state_dict(load_file(tmp_path / "first" / "weights.safetensors"))
-    assert loop.accuracy(task, model, examples.splits["test"]) == result["accuracy"]
+    loaded = hub.load(tmp_path / "first" / "model")
+    assert loaded.vocabulary.words == examples.vocabulary.words
+    for split in ("dev", "test", "unseen"):
+        found = loop.accuracy(task, loaded.model, examples.splits[split])
+        assert found == result["accuracy"][split]
     again = train(tmp_path / "second", recipe)
-    assert {k: v for k, v in again.items() if k != "seconds"} == {
-        k: v for k, v in result.items() if k != "seconds"
+    assert {k: v for k, v in again.items() if k not in TIMES} == {
+        k: v for k, v in result.items() if k not in TIMES
     }
+
+
+def test_the_best_model_is_there_while_the_run_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(run.RunFolder, "epoch", broken)
+    with pytest.raises(RuntimeError, match="power cut"):
+        train(tmp_path / "run")
+    assert hub.load(tmp_path / "run" / "model").config.task == "logic"
+    assert not (tmp_path / "run" / "result.json").exists()
+
+
+def broken(*_args, **_kwargs):
+    raise RuntimeError("power cut")
 
 
 def test_a_folder_that_holds_anything_is_left_alone(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "result.json").write_text("precious")
-    with pytest.raises(RunError, match="mine is not empty: choose another --out"):
+    with pytest.raises(RunError, match="mine is not empty: choose another --out, or remove it"):
         train(tmp_path / "mine")
     assert (tmp_path / "mine" / "result.json").read_text() == "precious"
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match="file cannot be made: File exists"):
+    with pytest.raises(RunError, match="file cannot be used: Not a directory"):
         train(tmp_path / "file")
-    with pytest.raises(RunError, match="cannot be made: Not a directory"):
+    with pytest.raises(RunError, match="cannot be used: Not a directory"):
         train(tmp_path / "file" / "below")
+    train(tmp_path / "run")
+    with pytest.raises(RunError, match="run is not empty: choose another --out, or add --resume to go on"):
+        train(tmp_path / "run")
+
+
+def test_data_that_is_missing_leaves_the_folder_free(tmp_path, monkeypatch):
+    recipe = load_recipe("logic/nse", SMALL)
+    task = TASKS["logic"]
+    monkeypatch.setattr(task.examples.__module__ + ".corpus", broken)
+    with pytest.raises(RuntimeError, match="power cut"):
+        train(tmp_path / "run", recipe)
+    monkeypatch.undo()
+    train(tmp_path / "run", recipe)
 
 
 def test_a_run_that_breaks_off_has_no_result(tmp_path, monkeypatch):
-    def broken(*_args, **_kwargs):
-        raise RuntimeError("power cut")
-
     monkeypatch.setattr(run, "fit", broken)
     with pytest.raises(RuntimeError, match="power cut"):
         train(tmp_path / "broken")
     assert not (tmp_path / "broken" / "result.json").exists()
-    assert not (tmp_path / "broken" / "weights.safetensors").exists()
+    assert not (tmp_path / "broken" / "model").exists()
+
+
+def test_what_cannot_be_written_is_told(tmp_path, monkeypatch):
+    def refuse(*_args):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("nse.train.state.write_bytes", refuse)
+    with pytest.raises(
+        RunError, match="run cannot be written: Read-only file system; there is no checkpoint y"
+    ):
+        train(tmp_path / "run")

@@ -14,14 +14,13 @@ from typing import Any
 import torch
 from rich.console import Console
 from torch import Tensor
-from torch.nn import functional as F
 
 from nse.bench.calls import mebibytes
 from nse.nn.models import PairClassifier, PairConfig
 from nse.ops.recurrence import choose
 from nse.text.batching import Pairs, Texts, batches
 from nse.text.vocabulary import Vocabulary
-from nse.train.captured import CapturedStep, Shape, Step, adam
+from nse.train.captured import CapturedStep, Shape, Step, adam, judged
 
 PAIRS, WORDS, LABELS, BATCH = 20_000, 20_000, 3, 128
 MODEL = PairConfig(encoder="nse", size=300, hidden=1024, dropout=0.3)
@@ -100,9 +99,9 @@ def measure(pairs: Pairs, plan: list[tuple[Tensor, tuple[int, int]]], graph: boo
     model.embedding.weight.requires_grad_(False)
     data = pairs.to(device)
 
-    def loss_of(index: Tensor, shape: Shape | None) -> Tensor:
+    def loss_of(index: Tensor, shape: Shape | None) -> tuple[Tensor, Tensor]:
         batch = data.select(index, shape)
-        return F.cross_entropy(model(*batch.premise, *batch.hypothesis), batch.labels)
+        return judged(model(*batch.premise, *batch.hypothesis), batch.labels)
 
     step = (CapturedStep if graph else Step)(adam(model.parameters(), RATE, L2, device), loss_of, CLIP)
     torch.cuda.reset_peak_memory_stats()

@@ -27,9 +27,19 @@ def describe(value: object) -> str:
     return f"{type(value).__name__} {str(value)[:60]}"
 
 
-def settings(size: Any, shared: Any, layers: Any, dropout: Any, padding: Any, init_range: Any) -> None:
+def settings(
+    size: Any,
+    shared: Any,
+    layers: Any,
+    dropout: Any,
+    padding: Any,
+    blanks: Any,
+    starts: Any,
+    init_range: Any,
+) -> None:
     """Check the arguments of a constructor."""
-    for name, value, least in (("size", size, 1), ("shared", shared, 0), ("layers", layers, 1)):
+    least_of = (("size", size, 1), ("shared", shared, 0), ("layers", layers, 1))
+    for name, value, least in (*least_of, ("blanks", blanks, 0), ("starts", starts, 0)):
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise refuse(name, f"an integer of at least {least}", value)
     if not isinstance(dropout, int | float) or not 0 <= dropout < 1:

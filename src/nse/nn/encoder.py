@@ -77,12 +77,18 @@ class NSE(nn.Module):
             NSE_BACKEND, or else is "triton" on a CUDA device that it supports, "lean" elsewhere.
         padding: "masked" respects lengths. "paper" is the original's behaviour: pads are words, which are
             read, attended to and written, whatever `lengths` says; put them on the left.
+        blanks: Learned slots in front of the words' own, the same for every sequence: scratch space to write
+            to, as the pads are in the original. Not where `memory` or `state` is given.
+        starts: Learned words in front of every sequence, each a step and a slot after the blank ones: time to
+            look around before the first word. Their outputs and keys are not returned. Likewise.
         init_range: Weights and biases start uniform in (-init_range, init_range).
         check_finite: Refuse x and memories that hold NaN or infinities, at the cost of looking.
         device: Where the parameters live.
         dtype: Their type.
 
     Attributes:
+        blank: [blanks, k], the blank slots; `None` without any.
+        start: [starts, k], the start words; `None` without any.
         read: `nn.LSTM`, k to k.
         compose: `nn.Linear` over [o ; m_own ; m_shared...].
         write: `nn.LSTM`, (2 + shared) k to k.
@@ -97,12 +103,14 @@ class NSE(nn.Module):
         dropout: float = 0.0,
         backend: str = "auto",
         padding: Literal["masked", "paper"] = "masked",
+        blanks: int = 0,
+        starts: int = 0,
         init_range: float = 0.1,
         check_finite: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ):
-        checks.settings(size, shared, layers, dropout, padding, init_range)
+        checks.settings(size, shared, layers, dropout, padding, blanks, starts, init_range)
         choose(backend)  # a name that does not exist is told here, not at the first batch
         super().__init__()
         self.size, self.shared, self.layers, self.dropout = size, shared, layers, dropout
@@ -112,6 +120,8 @@ class NSE(nn.Module):
         self.read = nn.LSTM(size, size, layers, batch_first=True, device=device, dtype=dtype)
         self.compose = nn.Linear(composition, composition, device=device, dtype=dtype)
         self.write = nn.LSTM(composition, size, layers, batch_first=True, device=device, dtype=dtype)
+        self.blank = nn.Parameter(torch.empty(blanks, size, device=device, dtype=dtype)) if blanks else None
+        self.start = nn.Parameter(torch.empty(starts, size, device=device, dtype=dtype)) if starts else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -151,7 +161,13 @@ class NSE(nn.Module):
         if isinstance(shared, Memory | Tensor) or len(shared) != self.shared:
             wanted = f"a list of {self.shared} memories, as the encoder was built with shared={self.shared}"
             raise checks.refuse("shared", wanted, shared)
-        given = {"memory": Memory(x, steps) if memory is None else memory}
+        if fresh := memory is None and state is None:
+            x, steps = self._with_starts(x, steps)
+        if memory is None:
+            memory = Memory(x, steps)
+            if fresh and self.blank is not None:
+                memory = memory.prepend(self.blank.to(x.dtype))
+        given = {"memory": memory}
         given |= {f"shared[{j}]": each for j, each in enumerate(shared)}
         memories = {
             name: checks.memory(name, each, B, self.size, self.compose.weight) for name, each in given.items()
@@ -161,7 +177,8 @@ class NSE(nn.Module):
         if self.check_finite:
             for name, each in {"x": Memory(x, steps), **memories}.items():
                 checks.finite(name, *each)
-        return self._run(x, steps, tuple(memories.values()), *self._start(state, x), trace)
+        encoding = self._run(x, steps, tuple(memories.values()), *self._states(state, x), trace)
+        return self._without_starts(encoding) if fresh else encoding
 
     def step(
         self,
@@ -204,6 +221,8 @@ class NSE(nn.Module):
         return (
             f"{self.size}, shared={self.shared}, layers={self.layers}, dropout={self.dropout}, "
             f"backend={self.backend!r}, padding={self.padding!r}"
+            + ("" if self.blank is None else f", blanks={len(self.blank)}")
+            + ("" if self.start is None else f", starts={len(self.start)}")
         )
 
     def weights(self) -> Weights:
@@ -213,7 +232,25 @@ class NSE(nn.Module):
         )
         return Weights(read, self.compose.weight, self.compose.bias, write)
 
-    def _start(self, state: State | None, x: Tensor) -> tuple[LSTMState, LSTMState]:
+    def _with_starts(self, x: Tensor, steps: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """The start words in front of every sequence."""
+        if self.start is None:
+            return x, steps
+        starts = self.start.to(x.dtype).expand(len(x), -1, -1)
+        return torch.cat([starts, x], dim=1), None if steps is None else steps + len(self.start)
+
+    def _without_starts(self, encoding: Encoding) -> Encoding:
+        """Outputs and keys of the words alone."""
+        if self.start is None:
+            return encoding
+        n, keys = len(self.start), encoding.keys
+        return encoding._replace(
+            outputs=encoding.outputs[:, n:],
+            keys=None if keys is None else keys[:, n:],
+            shared_keys=tuple(z[:, n:] for z in encoding.shared_keys),
+        )
+
+    def _states(self, state: State | None, x: Tensor) -> tuple[LSTMState, LSTMState]:
         shape = (self.layers, len(x), self.size)
         if state is None:
             zeros = torch.zeros(shape, dtype=self.compose.weight.dtype, device=x.device)

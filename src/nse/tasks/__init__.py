@@ -10,11 +10,11 @@ from typing import Any
 
 from nse import config
 from nse.errors import ConfigError
-from nse.tasks import logic
+from nse.tasks import logic, nli
 from nse.tasks.recipe import recipe_file
 from nse.tasks.task import Task
 
-TASKS: dict[str, Task] = {"logic": logic.TASK}
+TASKS: dict[str, Task] = {"logic": logic.TASK, "snli": nli.TASK}
 
 
 def load_recipe(name: str, overrides: Sequence[str] = ()) -> Any:

@@ -11,17 +11,20 @@ pair with another label: `all dogs that bark do not dance` contradicts `some dog
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import permutations, product
+from pathlib import Path
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from nse.errors import InputError
+from nse.hub import ModelConfig
 from nse.nn.models import PairClassifier, PairConfig
 from nse.tasks.logic_grammar import (
     ADJECTIVES,
@@ -293,18 +296,31 @@ class LogicRecipe:
             )
 
 
-def examples(recipe: LogicRecipe) -> Examples:
-    """The corpus as tensors."""
+def examples(recipe: LogicRecipe, data: Path | None = None) -> Examples:
+    """The corpus as tensors; it is generated, so no folder of data is looked at."""
     pairs = corpus(recipe.data)
-    vocabulary = Vocabulary.of(text for pair in pairs["train"] for text in (pair.premise, pair.hypothesis))
-    return Examples({name: tensors(split, vocabulary) for name, split in pairs.items()}, vocabulary)
+    texts = (text.split() for pair in pairs["train"] for text in (pair.premise, pair.hypothesis))
+    vocabulary = Vocabulary.of(texts)
+    about = {
+        "name": "logic",
+        "fingerprint": fingerprint(pairs),
+        "counts": {name: len(split) for name, split in pairs.items()},
+        "vectors": None,
+    }
+    return Examples({name: tensors(split, vocabulary) for name, split in pairs.items()}, vocabulary, about)
+
+
+def fingerprint(pairs: dict[str, list[Pair]]) -> str:
+    """What tells this corpus from any other."""
+    lines = (f"{name}\t{p.premise}\t{p.hypothesis}\t{p.label}\n" for name in pairs for p in pairs[name])
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def tensors(pairs: list[Pair], vocabulary: Vocabulary) -> Pairs:
     """Pairs as ids and labels."""
     return Pairs(
-        Texts.of([pair.premise for pair in pairs], vocabulary),
-        Texts.of([pair.hypothesis for pair in pairs], vocabulary),
+        Texts.of([pair.premise.split() for pair in pairs], vocabulary),
+        Texts.of([pair.hypothesis.split() for pair in pairs], vocabulary),
         torch.tensor([pair.label for pair in pairs]),
     )
 
@@ -320,4 +336,11 @@ def scores(model: nn.Module, batch: Pairs) -> Tensor:
     return result
 
 
-TASK = Task(LogicRecipe, examples, model, scores)
+def folder(recipe: LogicRecipe) -> ModelConfig:
+    """What a model folder says."""
+    return ModelConfig(
+        task="logic", labels=list(LABELS), tokenizer="whitespace", data="logic", model=recipe.model
+    )
+
+
+TASK = Task(LogicRecipe, examples, model, scores, folder)

@@ -25,8 +25,11 @@ class Training:
     rate: float = 3e-4
     """Adam's learning rate."""
 
-    schedule: Literal["constant", "linear"] = "constant"
-    """The learning rate over the run: as it is, or falling evenly to zero."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """The learning rate over the run: as it is, or falling to zero, evenly or along half a cosine."""
+
+    warmup: float = 0.0
+    """Share of the run in which the learning rate first rises from zero."""
 
     l2: float = 0.0
     """Adam's coupled weight decay."""
@@ -34,11 +37,23 @@ class Training:
     clip: float = 15.0
     """The largest global norm of the gradient."""
 
+    smoothing: float = 0.0
+    """Share of each label's weight that is spread over all labels."""
+
+    average: float = 0.0
+    """What a step keeps of the moving average of the weights, such as 0.999; 0 averages nothing."""
+
+    patience: int = 0
+    """Stop after so many epochs in a row without a better dev; 0 never does."""
+
     buckets: bool = False
     """Batches of similar length, so that less is padded."""
 
     capture: bool = True
     """On a GPU, replay each step as one CUDA graph; false runs it operation by operation."""
+
+    minutes: float = 10.0
+    """Between two checkpoints inside an epoch; each epoch ends with one anyway."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot train."""
@@ -46,6 +61,11 @@ class Training:
             raise ValueError(f"epochs and batch must be at least 1, got {self.epochs} and {self.batch}")
         if self.rate <= 0 or self.clip <= 0 or self.l2 < 0:
             raise ValueError("rate and clip must be above 0, l2 at least 0")
+        for name in ("warmup", "smoothing", "average"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 0 and below 1, got {getattr(self, name)}")
+        if self.patience < 0 or self.minutes < 0:
+            raise ValueError("patience and minutes must be at least 0")
 
 
 def recipes() -> dict[str, Traversable]:

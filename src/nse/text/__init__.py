@@ -1,1 +1,1 @@
-"""Strings to ids: vocabulary and batches."""
+"""Strings to ids: tokens, trees, vocabulary, word vectors and batches."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -30,14 +30,30 @@ class Texts(NamedTuple):
     lengths: Tensor
 
     @classmethod
-    def of(cls, texts: Sequence[str], vocabulary: Vocabulary) -> Texts:
-        """Encode texts."""
-        encoded = [vocabulary.encode(text) for text in texts]
+    def of(cls, texts: Sequence[Iterable[str]], vocabulary: Vocabulary, longest: int = 0) -> Texts:
+        """Encode texts, each given as its words, cut to `longest` words where that is not 0."""
+        encoded = [vocabulary.encode(words)[: longest or None] for words in texts]
         lengths = torch.tensor([len(ids) for ids in encoded], dtype=torch.long)
-        padded = torch.full((len(texts), max(map(len, encoded), default=0)), vocabulary.PAD)
-        for row, ids in zip(padded, encoded, strict=True):
-            row[: len(ids)] = torch.tensor(ids, dtype=torch.long)
-        return cls(padded, lengths)
+        flat = torch.tensor([each for ids in encoded for each in ids], dtype=torch.long)
+        return cls.flat(flat, lengths)
+
+    @classmethod
+    def flat(cls, ids: Tensor, lengths: Tensor, longest: int = 0) -> Texts:
+        """Texts from the ids of all, one after the other, and how many are whose.
+
+        Args:
+            ids: [sum of the lengths].
+            lengths: [N].
+            longest: Cut them to so many words, so that one long text does not lengthen all; 0 means never.
+        """
+        lengths = lengths.long()
+        kept = lengths.clamp(max=longest) if longest else lengths
+        t = torch.arange(int(kept.max()) if len(kept) else 0)
+        first = lengths.cumsum(0) - lengths
+        real = t < kept[:, None]
+        padded = torch.full(real.shape, Vocabulary.PAD)
+        padded[real] = ids.long()[(first[:, None] + t)[real]]
+        return cls(padded, kept)
 
     def select(self, index: Tensor, longest: int | None = None) -> Texts:
         """Some of these texts.

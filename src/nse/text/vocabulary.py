@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
-from nse.errors import InputError
+from nse import files
+from nse.errors import DataError, InputError
 
 
 class Vocabulary:
@@ -23,15 +26,68 @@ class Vocabulary:
         if len(self._ids) != len(self.words):
             twice = next(word for index, word in enumerate(self.words) if self._ids[word] != index)
             raise InputError(f"words: expected each word once, got {twice!r} twice")
+        broken = next((word for word in self.words if not _fits_a_line(word)), None)
+        if broken is not None:
+            raise InputError(f"words: expected words that fit a line of text, got {broken!r}")
+        # A text that spells out a special entry means neither padding nor anything else that is known.
+        self._ids |= dict.fromkeys(self.SPECIAL, self.UNKNOWN)
 
     @classmethod
-    def of(cls, texts: Iterable[str]) -> Vocabulary:
-        """The words of these texts, in the order of the alphabet."""
-        return cls(sorted({word for text in texts for word in text.split()} - set(cls.SPECIAL)))
+    def of(cls, texts: Iterable[Iterable[str]]) -> Vocabulary:
+        """The words of these texts, each given as its words, in the order of the alphabet."""
+        found = {word for words in texts for word in _words(words)}
+        return cls(sorted(found - set(cls.SPECIAL)))
+
+    @classmethod
+    def counted(cls, counts: Counter[str]) -> Vocabulary:
+        """These words, the most frequent first, equally frequent ones in the order of the alphabet."""
+        return cls(sorted(counts.keys() - set(cls.SPECIAL), key=lambda word: (-counts[word], word)))
 
     def __len__(self) -> int:
         return len(self.words)
 
-    def encode(self, text: str) -> list[int]:
-        """The ids of a text whose words are separated by white space."""
-        return [self._ids.get(word, self.UNKNOWN) for word in text.split()]
+    def encode(self, words: Iterable[str]) -> list[int]:
+        """The ids of words."""
+        return [self._ids.get(word, self.UNKNOWN) for word in _words(words)]
+
+    def to_bytes(self) -> bytes:
+        """A word a line, in the order of the ids, in UTF-8."""
+        return "".join(f"{word}\n" for word in self.words).encode("utf-8")
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Vocabulary:
+        """What `to_bytes` gave; `InputError` says what is wrong with anything else."""
+        try:  # split at the line feed alone: a word may hold other characters that end lines
+            *words, end = content.decode("utf-8").split("\n")
+        except UnicodeDecodeError:
+            raise InputError("words: is not UTF-8") from None
+        if end or tuple(words[:2]) != cls.SPECIAL:
+            raise InputError("words: expected <pad> and <unk> first, a word a line, and a line break last")
+        return cls(words[2:])
+
+    def save(self, file: Path) -> None:
+        """Write a word a line, in the order of the ids."""
+        files.write_bytes(file, self.to_bytes())
+
+    @classmethod
+    def load(cls, file: Path) -> Vocabulary:
+        """What `save` wrote; `DataError` names a file that is something else."""
+        try:
+            return cls.from_bytes(file.read_bytes())
+        except OSError as error:
+            raise DataError(f"{file}: cannot be read: {error.strerror}") from None
+        except InputError as error:
+            raise DataError(f"{file}: is no vocabulary: {error}") from None
+
+
+def _words(words: Iterable[str]) -> Iterable[str]:
+    if isinstance(words, str):  # it would be taken letter by letter
+        raise InputError(f"words: expected a list of words, got the text {words[:40]!r}; tokenize it first")
+    return words
+
+
+def _fits_a_line(word: str) -> bool:
+    """Whether a word has no line break, and no half of a surrogate pair, which no file can hold."""
+    if "\n" in word or "\r" in word:
+        return False
+    return word.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in word)

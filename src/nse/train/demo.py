@@ -9,13 +9,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from nse.nn.models import NSESentence, PairClassifier
+from nse.nn.models import PairClassifier
+from nse.nn.sentences import NSESentence
 from nse.tasks import TASKS, load_recipe
 from nse.text.batching import Texts
 from nse.text.vocabulary import Vocabulary
-from nse.train.loop import fit
+from nse.train.loop import Outcome, fit
 from nse.train.progress import Progress
-from nse.train.run import row
 from nse.viz.terminal import Association, associations, shade
 
 MODELS = {"nse": "NSE", "lstm": "LSTM", "bow": "bag of words"}
@@ -54,6 +54,18 @@ def demo(
     return rows
 
 
+def row(recipe: Any, outcome: Outcome) -> dict[str, Any]:
+    """The figures of one model, as the demo tells them."""
+    return {
+        "model": recipe.model.encoder,
+        "accuracy": outcome.accuracy["test"],
+        "accuracy_unseen": outcome.accuracy["unseen"],
+        "accuracy_dev": outcome.accuracy["dev"],
+        "parameters": outcome.parameters,
+        "seconds": round(outcome.seconds, 2),
+    }
+
+
 def introduction(data: Any) -> str:
     """What is going to happen, in a few lines."""
     return (
@@ -86,8 +98,8 @@ def read_by(model: PairClassifier, vocabulary: Vocabulary, sentence: str) -> lis
     """What each word of a sentence was composed with by a trained model."""
     assert isinstance(model.encoder, NSESentence)
     model.eval()
-    ids, lengths = Texts.of([sentence], vocabulary).to(model.embedding.weight.device)
-    keys = model.encoder.nse(model.embedding(ids), lengths, trace=True).keys
+    ids, lengths = Texts.of([sentence.split()], vocabulary).to(model.embedding.weight.device)
+    keys = model.encoder.nse[0](model.embedding(ids), lengths, trace=True).keys
     assert keys is not None
     return associations(sentence.split(), keys[0].cpu().numpy())
 

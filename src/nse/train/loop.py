@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-import copy
 import math
+import statistics
 import time
-from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from lightning.fabric import Fabric
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from nse.errors import RunError
+from nse.tasks.recipe import Training
 from nse.tasks.task import Examples, Task
 from nse.text.batching import Pairs, batches
-from nse.train.captured import CapturedStep, Shape, Step, adam, set_rate
+from nse.train import watch
+from nse.train.captured import Average, CapturedStep, Shape, Step, adam, judged, set_rate
+from nse.train.distributed import Team
+from nse.train.keeper import Keeper
 from nse.train.progress import Progress
+from nse.train.signals import Stopped
+from nse.train.state import Best, State, learned, put
 
 EVALUATION_BATCH = 512
+
+STREAM = 1_000_003
+"""How far apart the seeds of two processes are: each has its own dropout."""
 
 
 @dataclass
@@ -29,20 +36,33 @@ class Outcome:
 
     Attributes:
         model: The trained model, with the weights of the best epoch.
-        accuracy: Of each split but train, at that epoch.
+        accuracy: Of each split at that epoch; of train while training, so with dropout on.
         epoch: The best one on dev, counted from 1.
-        seconds: Of training, evaluation on dev included.
+        seconds: Of training, evaluation on dev and saving included.
+        metrics: One row per epoch.
     """
 
     model: nn.Module
     accuracy: dict[str, float]
     epoch: int
     seconds: float
+    metrics: list[dict[str, Any]]
 
     @property
     def parameters(self) -> int:
         """How many numbers the model learned."""
         return sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+
+    @property
+    def parameters_without_embeddings(self) -> int:
+        """The same, less the words' vectors."""
+        tables = {id(m.weight) for m in self.model.modules() if isinstance(m, nn.Embedding)}
+        return sum(p.numel() for p in self.model.parameters() if p.requires_grad and id(p) not in tables)
+
+    @property
+    def seconds_per_epoch(self) -> float:
+        """Of pure training, as the median over the epochs."""
+        return float(statistics.median(row["seconds"] for row in self.metrics))
 
 
 def fit(
@@ -50,7 +70,8 @@ def fit(
     recipe: Any,
     examples: Examples,
     progress: Progress,
-    on_epoch: Callable[[dict[str, float]], None] = lambda metrics: None,
+    keeper: Keeper | None = None,
+    team: Team | None = None,
 ) -> Outcome:
     """Train a model by its recipe.
 
@@ -59,68 +80,224 @@ def fit(
         recipe: Of the task's own type.
         examples: The data.
         progress: Where to show how far it is.
-        on_epoch: Called after each epoch with its metrics.
+        keeper: Where to leave what must not be lost; by default nowhere.
+        team: The processes that train together; by default those of `torchrun`, or this one.
     """
-    training = recipe.train
-    fabric = Fabric(accelerator="auto", devices=1)
-    torch.manual_seed(recipe.seed)
-    order = torch.Generator().manual_seed(recipe.seed)
-    # Fabric brings the model to its device. On one device its wrappers would only pass calls on, in ways
-    # that a CUDA graph cannot hold, so what they wrap is trained.
-    model = fabric.setup_module(task.model(recipe, examples)).module
-    optimizer = adam(model.parameters(), training.rate, training.l2, fabric.device)
-    splits = {name: split.to(fabric.device) for name, split in examples.splits.items()}
-    train, on_host = splits["train"], examples.splits["train"]
-
-    def loss_of(index: Tensor, shape: Shape | None) -> Tensor:
-        batch = train.select(index, shape)
-        return F.cross_entropy(task.scores(model, batch), batch.labels)
-
-    captures = training.capture and fabric.device.type == "cuda"
-    take_step = (CapturedStep if captures else Step)(optimizer, loss_of, training.clip)
-    lengths = on_host.lengths if training.buckets else None
-    steps_per_epoch = math.ceil(len(train.labels) / training.batch)
-    total = training.epochs * steps_per_epoch
-    started, best, best_epoch, step = time.perf_counter(), -1.0, 0, 0
-    best_weights: dict[str, Any] = {}
-
-    progress.begin(total)
-    for epoch in range(1, training.epochs + 1):
-        model.train()
-        for index in batches(len(train.labels), training.batch, order, lengths):
-            set_rate(optimizer, rate_at(training.rate, training.schedule, step / total))
-            loss = take_step(index, on_host.shape(index) if take_step.padded else None)
-            step += 1
-            progress.step(epoch, step, loss)
-        if not loss.isfinite():
-            raise RunError(
-                f"the loss is {loss.item()} at step {step}, epoch {epoch}: try a smaller train.rate"
-            )
-        dev = accuracy(task, model, splits["dev"])
-        on_epoch({"epoch": epoch, "step": step, "loss": loss.item(), "dev": dev})
-        progress.epoch(epoch, dev)
-        if dev > best:
-            best, best_epoch, best_weights = dev, epoch, copy.deepcopy(model.state_dict())
-    seconds = time.perf_counter() - started
-    progress.end()
-
-    model.load_state_dict(best_weights)
-    others = {name: split for name, split in splits.items() if name not in ("train", "dev")}
-    reported = {name: accuracy(task, model, split) for name, split in others.items()}
-    return Outcome(model, {"dev": best, **reported}, best_epoch, seconds)
+    return Loop(task, recipe, examples, progress, keeper or Keeper(), team or Team()).run()
 
 
-def rate_at(rate: float, schedule: str, done: float) -> float:
-    """The learning rate when this part of the run is done."""
-    return rate * (1 - done) if schedule == "linear" else rate
+class Loop:
+    """A training run, its parts those of `fit`; `run` is the loop."""
+
+    def __init__(
+        self,
+        task: Task,
+        recipe: Any,
+        examples: Examples,
+        progress: Progress,
+        keeper: Keeper,
+        team: Team,
+    ):
+        self.task, self.progress, self.keeper, self.team = task, progress, keeper, team
+        self.training: Training = recipe.train
+        self.seed: int = recipe.seed
+        self.started = self.clock = time.perf_counter()
+        self.on_host = examples.splits["train"]
+        self.splits = {name: split.to(team.device) for name, split in examples.splits.items()}
+        self.total = math.ceil(len(self.on_host.labels) / self.training.batch) * self.training.epochs
+        torch.manual_seed(self.seed)
+        self.called = team.set_up(task.model(recipe, examples))
+        if team.rank:
+            torch.manual_seed(self.seed + STREAM * team.rank)
+        self.state, self.take_step = self.prepared(team.unwrapped(self.called))
+        self.watch = watch.Watch(self.state.sums, 1)
+
+    def prepared(self, model: nn.Module) -> tuple[State, Step]:
+        """Whatever trains the model, before the first step."""
+        training, device = self.training, self.team.device
+        trained = [p for p in model.parameters() if p.requires_grad]
+        optimizer = adam(trained, training.rate, training.l2, device)
+        average = Average(trained, training.average) if training.average else None
+        state = State(model, optimizer, torch.Generator().manual_seed(self.seed), average)
+        captures = training.capture and device.type == "cuda" and self.team.size == 1
+        kind = CapturedStep if captures else Step
+        return state, kind(optimizer, self.loss, training.clip, average)
+
+    def run(self) -> Outcome:
+        """Train, epoch by epoch; then read every split but train and dev, once."""
+        packed = self.team.lead(self.keeper.load)
+        if packed:
+            self.state.unpack(packed, self.team, self.seed + STREAM * self.team.rank)
+            self.keeper.saved = self.state.step
+        self.progress.begin(self.total, self.state.step)
+        try:
+            while not self.over():
+                self.take_steps()
+                self.judge()
+        except Stopped:
+            self.save()
+            raise
+        except watch.NotFiniteError as error:
+            raise RunError(f"{error}; {self.keeper.left()}") from None
+        self.progress.end()
+        return self.outcome()
+
+    def over(self) -> bool:
+        """Whether all epochs are done, or dev did not get better for too long."""
+        waited = self.state.epoch - 1 - self.state.best.epoch
+        out_of_patience = 0 < self.training.patience <= waited
+        return self.state.epoch > self.training.epochs or out_of_patience
+
+    def take_steps(self) -> None:
+        """Take the steps of the epoch that are not done yet."""
+        state, training = self.state, self.training
+        lengths = self.on_host.lengths if training.buckets else None
+        todo = batches(len(self.on_host.labels), training.batch, state.order, lengths)
+        self.watch = watch.Watch(state.sums, watch.EVERY if self.team.device.type == "cuda" else 1)
+        self.called.train()
+        self.clock = time.perf_counter()
+        for index in todo[state.cursor :]:
+            set_rate(state.optimizer, self.rate(state.step))
+            share = self.team.share(index)
+            shape = self.on_host.shape(share.numbers) if self.take_step.padded else None
+            result = self.take_step(share.numbers, shape, share.weight)
+            state.step, state.cursor = state.step + 1, state.cursor + 1
+            where = f"step {state.step}, epoch {state.epoch}, batch {state.cursor} of {len(todo)}"
+            self.watch.add(watch.Seen(where, index, share.size, result))
+            self.show()
+            self.breathe()
+        self.look()
+
+    def loss(self, index: Tensor, shape: Shape | None) -> tuple[Tensor, Tensor]:
+        """The loss of some examples, and how many of them are right."""
+        batch = self.splits["train"].select(index, shape)
+        return judged(self.task.scores(self.called, batch), batch.labels, self.training.smoothing)
+
+    def rate(self, step: int) -> float:
+        """The learning rate after this many steps."""
+        return rate_at(self.training.rate, self.training.schedule, step / self.total, self.training.warmup)
+
+    def breathe(self) -> None:
+        """Between two steps: stop where any process was asked to, save where it is time."""
+        due = self.team.rank == 0 and self.keeper.due()
+        stop, save = self.team.most(self.keeper.stop.code, due)
+        if stop or save:
+            self.look()
+        if stop:
+            raise Stopped(stop)
+        if save:
+            self.save()
+            self.clock = time.perf_counter()
+
+    def look(self) -> None:
+        """Wait for all steps so far, and count their time."""
+        self.watch.look()
+        now = time.perf_counter()
+        self.state.epoch_seconds += now - self.clock
+        self.clock = now
+
+    def judge(self) -> None:
+        """The end of an epoch: dev decides whether it is the best one; then everything is saved."""
+        state = self.state
+        loss, right, examples = self.team.sum(*state.sums.values())
+        with self.averaged():
+            dev = self.accuracy("dev")
+            row = {
+                "epoch": state.epoch,
+                "step": state.step,
+                "loss": loss / examples,
+                "train": right / examples,
+                "dev": dev,
+                "rate": self.rate(state.step - 1),
+                "seconds": state.epoch_seconds,
+                "examples_per_second": examples / state.epoch_seconds,
+            }
+            if dev > state.best.dev:
+                state.best = Best(dev, state.epoch, learned(state.model))
+                self.team.lead(lambda: self.keeper.best(state.model, row))
+        state.metrics.append(row)
+        self.team.lead(lambda: self.keeper.epoch(row))
+        self.progress.epoch(row)
+        state.next_epoch()
+        self.save()
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """Inside, the model has the weights that are evaluated and kept."""
+        average = self.state.average
+        return average.applied(self.state.step) if average else nullcontext()
+
+    def accuracy(self, name: str) -> float:
+        """The accuracy of a split, of which every process reads a part."""
+        found = accuracy(self.task, self.state.model, self.splits[name], self.team, self.keeper)
+        if not math.isfinite(found):
+            raise watch.NotFiniteError(f"the scores of {name} are not finite after step {self.state.step}")
+        return found
+
+    def save(self) -> None:
+        """Keep the state; every process takes part, the first one writes."""
+        packed = self.state.pack(self.team, self.seconds())
+        self.team.lead(lambda: self.keeper.save(packed))
+        self.keeper.saved = self.state.step
+
+    def seconds(self) -> float:
+        """Of the run, up to now."""
+        return self.state.seconds + time.perf_counter() - self.started
+
+    def show(self) -> None:
+        """Show how far it is, by what is known without waiting."""
+        state, sums = self.state, self.state.sums
+        seconds = state.epoch_seconds + time.perf_counter() - self.clock
+        if sums.examples:
+            loss, right = sums.loss / sums.examples, sums.right / sums.examples
+            self.progress.step(state.epoch, state.step, loss, right, self.team.size * sums.examples / seconds)
+
+    def outcome(self) -> Outcome:
+        """The model of the best epoch, and its figures."""
+        state, seconds = self.state, self.seconds()
+        put(state.model, state.best.weights)
+        found = {"train": state.metrics[state.best.epoch - 1]["train"], "dev": state.best.dev}
+        found |= {name: self.accuracy(name) for name in self.splits if name not in found}
+        return Outcome(state.model, found, state.best.epoch, seconds, state.metrics)
+
+
+def rate_at(rate: float, schedule: str, done: float, warmup: float = 0.0) -> float:
+    """The learning rate when this part of the run is done, `warmup` of which it rises from zero."""
+    if done < warmup:
+        return rate * done / warmup
+    falling = (done - warmup) / (1 - warmup)
+    if schedule == "cosine":
+        return rate * (1 + math.cos(math.pi * falling)) / 2
+    return rate * (1 - falling) if schedule == "linear" else rate
 
 
 @torch.no_grad()
-def accuracy(task: Task, model: nn.Module, split: Pairs) -> float:
-    """The part of a split's labels that the model gets right."""
+def accuracy(
+    task: Task, model: nn.Module, split: Pairs, team: Team | None = None, keeper: Keeper | None = None
+) -> float:
+    """The part of a split's labels that the model gets right; NaN where a score is not finite.
+
+    Args:
+        task: The task.
+        model: The model.
+        split: The examples, on the model's device.
+        team: The processes, each of which reads a part; `None` means this one reads all.
+        keeper: Knows whether to stop.
+
+    Raises:
+        Stopped: A process was asked to.
+    """
     model.eval()
-    right = 0
-    for index in batches(len(split.labels), EVALUATION_BATCH):
-        batch = split.select(index.to(split.labels.device))
-        right += int((task.scores(model, batch).argmax(dim=-1) == batch.labels).sum())
-    return right / max(len(split.labels), 1)
+    device = split.labels.device
+    right, finite = torch.zeros((), device=device), torch.ones((), dtype=torch.bool, device=device)
+    for whole in batches(len(split.labels), EVALUATION_BATCH, lengths=split.lengths.cpu()):
+        index = whole[team.rank :: team.size] if team else whole
+        if len(index):
+            batch = split.select(index.to(device))
+            scores = task.scores(model, batch)
+            right += (scores.argmax(dim=-1) == batch.labels).sum()
+            finite &= scores.isfinite().all()
+        if team and keeper and (code := team.most(keeper.stop.code)[0]):
+            raise Stopped(code)
+    counted = [right.item(), float(not finite.item())]
+    total, bad = team.sum(*counted) if team else counted
+    return math.nan if bad else total / max(len(split.labels), 1)

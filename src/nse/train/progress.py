@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from datetime import timedelta
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console
 from rich.progress import (
@@ -10,13 +13,12 @@ from rich.progress import (
     MofNCompleteColumn,
     TaskID,
     TextColumn,
-    TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.progress import Progress as Bar
-from torch import Tensor
+from rich.table import Column
 
-EVERY = 20  # steps between two looks at the loss, which on a GPU wait for it
+EVERY = 20  # steps between two changes of the bar
 
 
 class Progress:
@@ -32,45 +34,66 @@ class Progress:
         self._bar = Bar(
             TextColumn("{task.description}"),
             BarColumn(),
-            MofNCompleteColumn(),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
             TextColumn("{task.fields[note]}"),
-            TimeElapsedColumn(),
+            TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
             TextColumn("left"),
-            TimeRemainingColumn(),
             console=self.console,
             disable=not self.console.is_terminal,
         )
         self._task: TaskID | None = None
         self._note = ""
+        self._total = self._first = 0
+        self._started = 0.0
+
+    @classmethod
+    def silent(cls) -> Progress:
+        """One that shows nothing."""
+        return cls(Console(quiet=True))
 
     def __enter__(self) -> Progress:
-        self._bar.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bar.stop()
+        if self._task is not None:
+            self._bar.stop()
 
-    def begin(self, steps: int) -> None:
-        """A run of so many steps starts."""
-        self._task = self._bar.add_task(self.name, total=steps, note="")
+    def begin(self, steps: int, done: int = 0) -> None:
+        """A run of so many steps starts, or goes on after those that are done."""
+        self._total, self._first, self._started = steps, done, time.perf_counter()
+        self._bar.start()  # only now: in all but one of many processes nothing begins
+        self._task = self._bar.add_task(self.name, total=steps, completed=done, note="")
 
-    def step(self, epoch: int, step: int, loss: Tensor) -> None:
-        """One more step is done."""
+    def step(self, epoch: int, step: int, loss: float, accuracy: float, speed: float) -> None:
+        """One more step is done; the figures are of the epoch so far, the speed in examples a second."""
         assert self._task is not None
         if self.console.is_terminal and step % EVERY == 0:
-            note = f"epoch {epoch} · loss {loss.item():.3f}{self._note}"
-            self._bar.update(self._task, completed=step, note=note)
+            figures = f"loss {loss:.3f} · {100 * accuracy:.1f}%{self._note} · {speed:,.0f}/s"
+            self._bar.update(self._task, completed=step, note=f"epoch {epoch} · {figures}")
 
-    def epoch(self, epoch: int, dev: float) -> None:
-        """One more epoch is done."""
-        self._note = f" · dev {100 * dev:.1f}%"
+    def epoch(self, row: dict[str, Any]) -> None:
+        """One more epoch is done, with its row of metrics."""
+        self._note = f" · dev {100 * row['dev']:.1f}%"
         if not self.console.is_terminal:
-            self.console.print(f"{self.name}: epoch {epoch}, dev {100 * dev:.1f}%", highlight=False)
+            self.tell(
+                f"epoch {row['epoch']}, loss {row['loss']:.3f}, train {100 * row['train']:.1f}%, "
+                f"dev {100 * row['dev']:.1f}%, {row['examples_per_second']:,.0f} examples/s, "
+                f"{self._left(row['step'])} left"
+            )
+
+    def tell(self, text: str) -> None:
+        """Say something about the run."""
+        self.console.print(f"{self.name}: {text}" if self.name else text, highlight=False, soft_wrap=True)
 
     def end(self) -> None:
         """The run is over."""
         assert self._task is not None
-        self._bar.update(self._task, completed=self._bar.tasks[self._task].total)
+        self._bar.update(self._task, completed=self._total)
         self._note = ""
+
+    def _left(self, step: int) -> timedelta:
+        """The time left, if steps go on as since the start."""
+        taken = (time.perf_counter() - self._started) / max(step - self._first, 1)
+        return timedelta(seconds=round(taken * (self._total - step)))

@@ -1,65 +1,260 @@
 """A run is a folder a person can read; an existing one is never overwritten.
 
-recipe.toml           what was run, every value spelled out
-metrics.jsonl         one line per epoch
-vocabulary.txt        a word a line, in the order of the ids
-weights.safetensors   the model at its best epoch on dev
-result.json           the figures, written last: a folder without it is a run that did not finish
+recipe.toml        what was run, every value spelled out
+data.json          what the data was: name, counts, fingerprint
+environment.json   versions, device, number of processes
+metrics.jsonl      one line per epoch; events.out.tfevents.* tells TensorBoard the same
+checkpoint.pt      what the run needs to go on
+model/             the model of the best epoch on dev so far, as a model folder
+result.json        the figures, written last: a folder without it is a run that did not finish
 """
 
 from __future__ import annotations
 
 import json
+import time
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
+from torch import nn
 
-from nse import config
-from nse.errors import RunError
-from nse.files import partial, write
+from nse import config, hub
+from nse.errors import ConfigError, ModelError, RunError
+from nse.files import write
 from nse.tasks import TASKS
+from nse.tasks.task import Examples
+from nse.train import state
+from nse.train.distributed import Team
+from nse.train.environment import environment
+from nse.train.keeper import Keeper
+from nse.train.log import Log
 from nse.train.loop import Outcome, fit
 from nse.train.progress import Progress
+from nse.train.signals import Stopped, heard
+
+RECIPE, DATA, ENVIRONMENT = "recipe.toml", "data.json", "environment.json"
+CHECKPOINT, MODEL, RESULT = "checkpoint.pt", "model", "result.json"
 
 
-def train(name: str, recipe: Any, folder: Path, progress: Progress) -> dict[str, Any]:
-    """Train by a recipe into a new or empty folder; returns what result.json holds."""
+def train(
+    name: str,
+    recipe: Any,
+    folder: Path,
+    progress: Progress,
+    resume: bool = False,
+    data: Path | None = None,
+) -> dict[str, Any]:
+    """Train by a recipe into a folder.
+
+    Args:
+        name: Of the recipe, for people.
+        recipe: The recipe.
+        folder: A new or empty one; with `resume` also one that holds a run of the same recipe.
+        progress: Where to show how far it is; in a run of many processes, only the first one does.
+        resume: Go on with the run that is there; one that is finished is left as it is.
+        data: The folder of the published data; `None` means NSE_DATA, else ./data.
+
+    Returns:
+        What result.json holds.
+
+    Raises:
+        RunError: The run cannot start, or cannot go on.
+        Stopped: It was asked to stop, and has saved what it did.
+    """
+    team, task = Team(), TASKS[recipe.task]
+    progress = progress if team.rank == 0 else Progress.silent()
+    progress.name = name
+    keeper = RunFolder(folder, name, recipe, progress, team)
+    with team.together(keeper.left):
+        if finished := team.lead(lambda: opened(folder, recipe, resume)):
+            progress.tell(f"{folder} holds the finished run")
+            return finished
+        examples = keeper.examples = team.in_turn(lambda: task.examples(recipe, data))
+        with heard(patient=team.size > 1) as keeper.stop:
+            try:
+                outcome = fit(task, recipe, examples, progress, keeper, team)
+            except Stopped as stopped:
+                if team.rank:
+                    raise SystemExit(stopped.code) from None  # the first process tells it
+                raise Stopped(stopped.code, f"stopped; {keeper.left()}; run again with --resume") from None
+            return team.lead(lambda: keeper.finish(outcome))
+
+
+def opened(folder: Path, recipe: Any, resume: bool) -> dict[str, Any] | None:
+    """Make sure that the run may use its folder; returns the result of a run that is finished.
+
+    The folder itself is made later, when the data is there: a mistake leaves nothing behind.
+
+    Raises:
+        RunError: The folder cannot be used, or holds something else than this run.
+    """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        found = {file.name for file in folder.iterdir() if not file.name.endswith(".part")}
+    except FileNotFoundError:
+        return None
     except OSError as error:
-        raise RunError(f"{folder} cannot be made: {error.strerror}") from None
-    if any(folder.iterdir()):
-        raise RunError(f"{folder} is not empty: choose another --out, or remove it")
-    write(folder / "recipe.toml", config.to_toml(recipe, comments=True))
-    task = TASKS[recipe.task]
-    examples = task.examples(recipe)
-    write(folder / "vocabulary.txt", "\n".join(examples.vocabulary.words) + "\n")
-    with (folder / "metrics.jsonl").open("w", encoding="utf-8") as metrics:
-
-        def note(epoch: dict[str, float]) -> None:
-            metrics.write(json.dumps(epoch, allow_nan=False) + "\n")
-            metrics.flush()
-
-        progress.name = name
-        outcome = fit(task, recipe, examples, progress, on_epoch=note)
-    weights = folder / "weights.safetensors"
-    # On a GPU an LSTM's weights are views of one block, which safetensors refuses: each gets its own.
-    own = {key: tensor.detach().cpu().clone() for key, tensor in outcome.model.state_dict().items()}
-    save_file(own, partial(weights))
-    partial(weights).replace(weights)
-    result = {"recipe": name, "seed": recipe.seed, "epoch": outcome.epoch, **row(recipe, outcome)}
-    write(folder / "result.json", json.dumps(result, indent=2, allow_nan=False) + "\n")
-    return result
+        raise RunError(f"{folder} cannot be used: {error.strerror}") from None
+    if not found:
+        return None
+    if not resume:
+        hint = ", or add --resume to go on with the run in it" if RECIPE in found else ", or remove it"
+        raise RunError(f"{folder} is not empty: choose another --out{hint}")
+    if RECIPE not in found:
+        raise RunError(f"{folder} is not a run, for it has no {RECIPE}: choose another --out")
+    refuse_other_recipe(folder, (folder / RECIPE).read_text("utf-8"), recipe)
+    result = folder / RESULT
+    return json.loads(result.read_text("utf-8")) if result.exists() else None
 
 
-def row(recipe: Any, outcome: Outcome) -> dict[str, Any]:
-    """The figures of one model, as the demo and result.json tell them."""
-    return {
-        "model": recipe.model.encoder,
-        "accuracy": outcome.accuracy["test"],
-        "accuracy_unseen": outcome.accuracy["unseen"],
-        "accuracy_dev": outcome.accuracy["dev"],
-        "parameters": outcome.parameters,
-        "seconds": round(outcome.seconds, 2),
-    }
+def refuse_other_recipe(folder: Path, text: str, recipe: Any) -> None:
+    """Refuse to go on with a recipe that is not the one of before, which is given as TOML."""
+    try:
+        before = config.build(type(recipe), tomllib.loads(text), source=RECIPE)
+    except (ConfigError, ValueError) as error:
+        raise RunError(f"{folder} holds the run of a recipe that cannot be read: {error}") from None
+    if changes := list(differences(before, recipe)):
+        raise RunError(
+            f"{folder} holds a run of another recipe ({', '.join(changes)}): "
+            "give the same one, or choose another --out"
+        )
+
+
+def differences(before: Any, now: Any, prefix: str = "") -> Iterator[str]:
+    """The keys in which two recipes differ, with both values."""
+    for each in fields(before):
+        key, old, new = f"{prefix}{each.name}", getattr(before, each.name), getattr(now, each.name)
+        if is_dataclass(old) and type(old) is type(new):
+            yield from differences(old, new, f"{key}.")
+        elif old != new:
+            yield f"{key} was {old} and is now {new}"
+
+
+class RunFolder(Keeper):
+    """Keeps a run in its folder."""
+
+    examples: Examples
+
+    def __init__(self, folder: Path, name: str, recipe: Any, progress: Progress, team: Team):
+        super().__init__()
+        self.folder, self.name, self.recipe, self.progress, self.team = folder, name, recipe, progress, team
+        self.toml = config.to_toml(recipe, comments=True)
+        self.checkpoint = folder / CHECKPOINT
+        self.seconds_between: float = 60 * recipe.train.minutes
+        self.last = time.monotonic()
+
+    def load(self) -> dict[str, Any] | None:
+        """The state to go on from, if it is of this run; and write what runs it now."""
+        packed = None
+        if self.checkpoint.exists():
+            packed = state.load(self.checkpoint)
+            refuse_other_recipe(self.folder, packed["recipe"], self.recipe)
+            self.refuse_other_data(packed["data"])
+            self.saved = packed["step"]
+            self.tell_how_it_goes_on(packed)
+        with self.writing():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write(self.folder / RECIPE, self.toml)
+            write(self.folder / DATA, as_json(self.examples.about))
+            write(self.folder / ENVIRONMENT, as_json(environment(self.team.device, self.team.size)))
+            self.log = Log(self.folder, packed["metrics"] if packed else [])
+        return packed
+
+    def refuse_other_data(self, fingerprint: str) -> None:
+        """Refuse to go on with data that is not that of before."""
+        if fingerprint != self.examples.about["fingerprint"]:
+            raise RunError(
+                f"{self.folder} holds a run on other data (see its {DATA}): "
+                "give the same data, or choose another --out"
+            )
+
+    def tell_how_it_goes_on(self, packed: dict[str, Any]) -> None:
+        """Say where the run goes on, and whether with another number of processes."""
+        before, now = len(packed["processes"]), self.team.size
+        processes = "" if before == now else f"; there were {before} processes, now {now}"
+        self.progress.tell(f"goes on after step {packed['step']} in epoch {packed['epoch']}{processes}")
+
+    def due(self) -> bool:
+        """Whether the last save is long enough ago."""
+        return time.monotonic() - self.last >= self.seconds_between
+
+    def save(self, packed: dict[str, Any]) -> None:
+        """Write the checkpoint."""
+        about = {"recipe": self.toml, "data": self.examples.about["fingerprint"]}
+        with self.writing():
+            state.save(self.checkpoint, packed | about)
+        self.last = time.monotonic()
+
+    def best(self, model: nn.Module, row: dict[str, Any]) -> None:
+        """Write the model folder."""
+        accuracy = {"train": row["train"], "dev": row["dev"]}
+        self.save_model(model, {"epoch": row["epoch"], "accuracy": accuracy})
+
+    def save_model(self, model: nn.Module, figures: dict[str, Any]) -> None:
+        """Write the model folder, with these figures in its card."""
+        about = {"recipe": self.name, "seed": self.recipe.seed, "training examples": self.counts()["train"]}
+        with self.writing():
+            kind = TASKS[self.recipe.task].folder(self.recipe)
+            hub.save(self.folder / MODEL, model, kind, self.examples.vocabulary, about | figures)
+
+    def epoch(self, row: dict[str, Any]) -> None:
+        """Write the figures of an epoch."""
+        with self.writing():
+            self.log.add(row)
+
+    def finish(self, outcome: Outcome) -> dict[str, Any]:
+        """Write the figures of the run, last of all the result; returns it."""
+        keys = ("epoch", "accuracy", "parameters", "parameters_without_embeddings")
+        result = self.result(outcome)
+        self.save_model(outcome.model, {key: result[key] for key in keys})
+        with self.writing():
+            write(self.folder / RESULT, as_json(result))
+        return result
+
+    def result(self, outcome: Outcome) -> dict[str, Any]:
+        """The figures of the run."""
+        found, counts = environment(self.team.device, self.team.size), self.counts()
+        return {
+            "recipe": self.name,
+            "task": self.recipe.task,
+            "seed": self.recipe.seed,
+            "epoch": outcome.epoch,
+            "epochs": len(outcome.metrics),
+            "accuracy": outcome.accuracy,
+            "parameters": outcome.parameters,
+            "parameters_without_embeddings": outcome.parameters_without_embeddings,
+            "seconds": round(outcome.seconds, 2),
+            "seconds_per_epoch": round(outcome.seconds_per_epoch, 4),
+            "examples_per_second": round(counts["train"] / outcome.seconds_per_epoch, 1),
+            "examples": counts,
+            **{key: found[key] for key in ("device", "processes", "nse", "torch")},
+            "data": self.examples.about,
+        }
+
+    def counts(self) -> dict[str, int]:
+        """How many examples each split has."""
+        return {name: len(split.labels) for name, split in self.examples.splits.items()}
+
+    def left(self) -> str:
+        """What is left after an error."""
+        if self.saved is None:
+            return "there is no checkpoint yet"
+        return f"the checkpoint at step {self.saved} is good"
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Inside, what cannot be written is told, with what is left."""
+        try:
+            yield
+        except (OSError, ModelError) as error:
+            reason = error if isinstance(error, ModelError) else error.strerror or error
+            what = "" if isinstance(error, ModelError) else f"{self.folder} cannot be written: "
+            raise RunError(f"{what}{reason}; {self.left()}; make room and run again with --resume") from error
+
+
+def as_json(value: Any) -> str:
+    """A value as a person reads it."""
+    return json.dumps(value, indent=2, allow_nan=False) + "\n"

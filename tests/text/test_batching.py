@@ -1,30 +1,14 @@
-"""Strings to ids and batches."""
+"""Batches of texts."""
 
 import pytest
 import torch
 
-from nse import InputError
 from nse.text.batching import Pairs, Texts, batches
 from nse.text.vocabulary import Vocabulary
 
 
-def test_vocabulary_keeps_two_ids_for_padding_and_the_unknown():
-    vocabulary = Vocabulary.of(["b a", "a c"])
-    assert vocabulary.words == ("<pad>", "<unk>", "a", "b", "c")
-    assert len(vocabulary) == 5
-    assert vocabulary.encode(" a  zebra c ") == [2, 1, 4]
-    assert vocabulary.encode("") == []
-
-
-def test_a_word_given_twice_is_refused():
-    with pytest.raises(InputError, match="expected each word once, got 'a' twice"):
-        Vocabulary(["a", "b", "a"])
-    with pytest.raises(InputError, match="'<pad>' twice"):
-        Vocabulary(["<pad>"])
-
-
 def test_texts_are_padded_and_batches_no_further_than_needed():
-    texts = Texts.of(["a b c", "", "b"], Vocabulary(["a", "b", "c"]))
+    texts = Texts.of([["a", "b", "c"], [], ["b"]], Vocabulary(["a", "b", "c"]))
     assert texts.ids.tolist() == [[2, 3, 4], [0, 0, 0], [3, 0, 0]]
     assert texts.lengths.tolist() == [3, 0, 1]
     some = texts.select(torch.tensor([2, 1]))
@@ -34,7 +18,7 @@ def test_texts_are_padded_and_batches_no_further_than_needed():
 
 
 def test_texts_of_a_given_length_are_padded_or_cut():
-    texts = Texts.of(["a b c", "", "b"], Vocabulary(["a", "b", "c"]))
+    texts = Texts.of([["a", "b", "c"], [], ["b"]], Vocabulary(["a", "b", "c"]))
     index = torch.tensor([2, 0])
     for longest, ids, lengths in [
         (3, [[3, 0, 0], [2, 3, 4]], [1, 3]),
@@ -48,10 +32,43 @@ def test_texts_of_a_given_length_are_padded_or_cut():
     assert texts.select(index[:0], 4).ids.shape == (0, 4)
 
 
+@pytest.mark.parametrize("kind", [torch.long, torch.int32])
+def test_flat_ids_are_cut_and_padded_to_the_longest_that_is_kept(kind):
+    ids, lengths = torch.tensor([5, 6, 7, 8, 9, 2], dtype=kind), torch.tensor([4, 0, 1, 1], dtype=kind)
+    for longest, wanted, kept in [
+        (0, [[5, 6, 7, 8], [0, 0, 0, 0], [9, 0, 0, 0], [2, 0, 0, 0]], [4, 0, 1, 1]),
+        (9, [[5, 6, 7, 8], [0, 0, 0, 0], [9, 0, 0, 0], [2, 0, 0, 0]], [4, 0, 1, 1]),
+        (2, [[5, 6], [0, 0], [9, 0], [2, 0]], [2, 0, 1, 1]),
+        (1, [[5], [0], [9], [2]], [1, 0, 1, 1]),
+    ]:
+        texts = Texts.flat(ids, lengths, longest)
+        assert texts.ids.tolist() == wanted
+        assert texts.lengths.tolist() == kept
+        assert texts.ids.dtype == texts.lengths.dtype == torch.long
+    assert Texts.flat(ids[:0], lengths[1:2], 3).ids.shape == (1, 0)
+    assert Texts.flat(ids[:0], lengths[:0], 3).ids.shape == (0, 0)
+
+
+def test_flat_ids_are_whose_they_are_whatever_the_others_lengths():
+    lengths = torch.randint(0, 9, (50,))
+    whole = torch.randint(2, 99, (int(lengths.sum()),)).split(lengths.tolist())
+    texts = Texts.flat(torch.cat(whole), lengths, 5)
+    assert texts.ids.shape == (50, 5)
+    for ids, kept, given in zip(*texts, whole, strict=True):
+        assert ids[:kept].tolist() == given[:5].tolist()
+        assert not ids[kept:].any()
+
+
+def test_words_are_cut_to_the_longest():
+    texts = Texts.of([["a", "b", "c"], [], ["b"]], Vocabulary(["a", "b", "c"]), longest=2)
+    assert texts.ids.tolist() == [[2, 3], [0, 0], [3, 0]]
+    assert texts.lengths.tolist() == [2, 0, 1]
+
+
 def pairs_of(premises, hypotheses):
     """Pairs of so many words each."""
     vocabulary = Vocabulary(["a"])
-    texts = [Texts.of(["a " * n for n in lengths], vocabulary) for lengths in (premises, hypotheses)]
+    texts = [Texts.of([["a"] * n for n in lengths], vocabulary) for lengths in (premises, hypotheses)]
     return Pairs(*texts, torch.arange(len(premises)))
 
 
@@ -71,7 +88,9 @@ def test_shapes_of_buckets_are_multiples_up_to_the_longest():
 
 def test_pairs_stay_together():
     vocabulary = Vocabulary(["a", "b"])
-    pairs = Pairs(Texts.of(["a", "b"], vocabulary), Texts.of(["a b", "b"], vocabulary), torch.tensor([2, 0]))
+    premises = Texts.of([["a"], ["b"]], vocabulary)
+    hypotheses = Texts.of([["a", "b"], ["b"]], vocabulary)
+    pairs = Pairs(premises, hypotheses, torch.tensor([2, 0]))
     batch = pairs.to(torch.device("cpu")).select(torch.tensor([1]))
     assert batch.premise.ids.tolist() == batch.hypothesis.ids.tolist() == [[3]]
     assert batch.labels.tolist() == [0]

@@ -1,0 +1,116 @@
+"""The card of a model folder: a README.md for people, with front matter for the Hugging Face Hub."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from nse.data.catalogue import DATA
+
+LICENCE = "mit"
+"""Of the weights, where the card says nothing else: that of the package."""
+
+USE = """\
+## How to use it
+
+```python
+from nse import hub
+
+model = hub.load("FOLDER")  # this folder
+words = model.tokenize("A dog runs .")
+ids = model.vocabulary.encode(words)
+```
+
+```text
+nse evaluate FOLDER --split test
+```
+"""
+
+
+def card_text(task: str, data: str, labels: Sequence[str], told: Mapping[str, Any]) -> str:
+    """A card from what is known of a model.
+
+    Args:
+        task: What it was trained for.
+        data: The data set it was trained on, or nothing.
+        labels: What its scores stand for.
+        told: What else to tell. "title", "about" (a paragraph), "license" (the Hub's identifier), "notes" (on
+            licences of data and vectors) and "accuracy" (a number for each split, from 0 to 1) have their
+            places; whatever else is there goes into the table of figures, inner keys after outer ones.
+    """
+    title = str(told.get("title") or f"A model for {task}, made with nse")
+    places = ("title", "about", "license", "notes")
+    figures = [
+        f"| {key.replace('_', ' ')} | {shown(key, value)} |" for key, value in flat(told) if key not in places
+    ]
+    parts = [
+        front_matter(task, data, title, told),
+        f"# {title}\n",
+        f"{told.get('about') or 'Trained with nse, Neural Semantic Encoders in PyTorch.'}\n",
+        f"Task: {task}. Labels: {', '.join(labels)}. Data: {source(data)}.\n",
+    ]
+    if figures:
+        parts.append("\n".join(["## Figures\n", "| | |", "| --- | ---: |", *figures, ""]))
+    parts += [USE, f"## Licence\n\n{licence(data, told)}\n"]
+    return "\n".join(parts)
+
+
+def front_matter(task: str, data: str, title: str, told: Mapping[str, Any]) -> str:
+    """What the Hub reads. Each value is written as JSON, which YAML reads too, so that nothing breaks out."""
+    accuracy = told.get("accuracy")
+    scores = accuracy if isinstance(accuracy, Mapping) else {}
+    fields: dict[str, Any] = {
+        "license": told.get("license") or LICENCE,
+        "library_name": "nse",
+        "tags": ["neural-semantic-encoders", "pytorch", task],
+        "pipeline_tag": "text-classification",
+        "metrics": ["accuracy"],
+    }
+    if data:
+        fields["datasets"] = [data]
+    if data and scores:
+        metrics = [
+            {"type": "accuracy", "name": f"accuracy ({split})", "value": value}
+            for split, value in scores.items()
+        ]
+        result = {"task": {"type": "text-classification"}, "dataset": {"name": data, "type": data}}
+        fields["model-index"] = [{"name": title, "results": [{**result, "metrics": metrics}]}]
+    lines = [f"{key}: {json.dumps(value, allow_nan=False)}" for key, value in fields.items()]
+    return "\n".join(["---", *lines, "---", ""])
+
+
+def source(data: str) -> str:
+    """What the data is, and how much of it there is when it is whole."""
+    if data not in DATA:
+        return data or "not told"
+    return f"{data} ({DATA[data].about}; {DATA[data].published['train']:,} examples to train on when whole)"
+
+
+def licence(data: str, told: Mapping[str, Any]) -> str:
+    """What to know before using the model elsewhere."""
+    weights = f"The weights: {told.get('license') or LICENCE}."
+    published = f" The data: {DATA[data].licence}." if data in DATA else ""
+    notes = told.get("notes") or "Data and word vectors keep the licences of their authors."
+    return f"{weights}{published} {notes}"
+
+
+def flat(told: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Keys and values, those of inner mappings after their outer key."""
+    for key, value in told.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{key} ")
+        elif value is not None:
+            yield f"{prefix}{key}", value
+
+
+def shown(key: str, value: object) -> str:
+    """A value as a table's cell shows it."""
+    if isinstance(value, float) and key.startswith("accuracy"):
+        return f"{100 * value:.1f}%"
+    if isinstance(value, float):
+        return f"{value:,.6g}"
+    if isinstance(value, int) and not isinstance(value, bool) and key != "seed":
+        return f"{value:,}"
+    text = value if isinstance(value, str) else json.dumps(value)
+    return " ".join(str(text).split()).replace("|", "\\|")

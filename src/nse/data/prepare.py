@@ -1,0 +1,206 @@
+"""From published files to ids, once: what was prepared is kept and found again."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nse.data.catalogue import DataSet, data_set
+from nse.data.folders import cache_folder, checksum, data_folder
+from nse.data.prepared import FORMAT, Column, Columns, Ints, Prepared, load, save
+from nse.data.rows import Rows
+from nse.errors import DataError
+from nse.text.published import Progress, Source
+from nse.text.tokenize import TOKENIZERS
+from nse.text.vectors import Vectors, coverage, load_vectors, vector_sources
+from nse.text.vocabulary import Vocabulary
+
+Log = Callable[[str], None]
+
+
+def obtain(
+    name: str,
+    vectors: str | None,
+    data: Path | None,
+    log: Log = lambda _: None,
+    progress: Progress | None = None,
+) -> Prepared:
+    """A data set as ids, made only where it has to be.
+
+    A prepared file in the data folder or in `prepared/` in it is taken as it is. Else the published files are
+    prepared, and the result is kept in the cache folder for as long as they stay the same. Without vectors,
+    any prepared file of the data set will do where the published files are not there.
+
+    Args:
+        name: Of the data set.
+        vectors: Their name, such as glove.840B.300d; None for every word, without vectors.
+        data: The data folder; None means NSE_DATA, else ./data.
+        log: Told what is done, in a line.
+        progress: Told how far a text file of vectors is read.
+    """
+    entry = data_set(name)
+    folder = data_folder(data)
+    for place in (folder, folder / "prepared"):
+        if (file := place / file_name(name, vectors)).is_file():
+            return _expected(file, load(file), name, vectors)
+    try:
+        files = sources(entry, vectors, folder)
+    except DataError:
+        if vectors is None and (found := prepared_files(name, folder)):
+            log(f"reading {found[0]}, because the published files are not in {folder}")
+            return load(found[0])
+        raise
+    cached = cache_folder() / file_name(name, vectors)
+    if (known := _still_good(cached, files, log)) is not None:
+        return known
+    log(f"preparing {name}" + (f" with {vectors}" if vectors else ""))
+    prepared = prepare(name, vectors, folder, progress)
+    try:
+        save(prepared, cached)
+        log(f"kept in {cached}")
+    except OSError as error:
+        log(f"not kept, because {cached} cannot be written: {error.strerror}")
+    return prepared
+
+
+def file_name(name: str, vectors: str | None) -> str:
+    """What the file of a data set and vectors is called."""
+    file = f"{name}.{vectors}.safetensors" if vectors else f"{name}.safetensors"
+    if Path(file).name != file:
+        raise DataError(f"vectors {vectors!r}: expected a name such as glove.840B.300d, not a path")
+    return file
+
+
+def prepared_files(name: str, folder: Path) -> list[Path]:
+    """The prepared files of a data set in a data folder."""
+    return [
+        file
+        for place in (folder, folder / "prepared")
+        for file in sorted(place.glob(f"{name}.*safetensors"))
+        if file.is_file()
+    ]
+
+
+def _expected(file: Path, prepared: Prepared, name: str, vectors: str | None) -> Prepared:
+    held = file_name(prepared.name, prepared.information["vectors"])
+    if held != file_name(name, vectors):
+        raise DataError(f"{file}: holds {held}; rename it, or remove it")
+    return prepared
+
+
+def _still_good(cached: Path, files: list[Path], log: Log) -> Prepared | None:
+    """What the cache holds, if it was made from these very files."""
+    if not cached.is_file():
+        return None
+    try:
+        prepared = load(cached)
+    except DataError as error:  # it can be made again
+        log(str(error))
+        return None
+    same = prepared.information.get("sources") == [described(file) for file in files]
+    return prepared if same else None
+
+
+def prepare(name: str, vectors: str | None, data: Path, progress: Progress | None = None) -> Prepared:
+    """From published files to ids.
+
+    With vectors, the vocabulary is the words of all splits that have one, and every other word is unknown.
+    Without, it is every word.
+
+    Args:
+        name: Of the data set.
+        vectors: Their name, such as glove.840B.300d.
+        data: The data folder.
+        progress: Told how far a text file of vectors is read.
+    """
+    entry = data_set(name)
+    files = sources(entry, vectors, data)  # before anything is read: what is missing is told at once
+    rows = entry.read(data)
+    splits, counts = _numbered(rows, TOKENIZERS[entry.tokenizer])
+    found = load_vectors(data, vectors, counts.keys(), progress) if vectors else None
+    known = Counter({word: counts[word] for word in (found.words if found else counts)})
+    vocabulary = Vocabulary.counted(known)
+    table = np.array(vocabulary.encode(counts), np.int32)  # from the order of appearance to ids
+    information: dict[str, Any] = {
+        "format": FORMAT,
+        "data": name,
+        "labels": list(entry.labels),
+        "tokenizer": entry.tokenizer,
+        "vectors": vectors,
+        "rows": {
+            split: {"read": each.read, "kept": len(each.labels), "published": entry.published[split]}
+            for split, each in rows.items()
+        },
+        "columns": {split: list(each.texts) for split, each in rows.items()},
+        "coverage": asdict(coverage(counts, known)),
+        "sources": [described(file) for file in files],
+    }
+    return Prepared(
+        name=name,
+        vocabulary=vocabulary,
+        vectors=_matrix(found, vocabulary) if found else None,
+        splits={split: _mapped(columns, table) for split, columns in splits.items()},
+        labels=entry.labels,
+        information=json.loads(json.dumps(information)),  # as it will be read back
+    )
+
+
+def sources(entry: DataSet, vectors: str | None, data: Path) -> list[Path]:
+    """Every file that `prepare` reads; `DataError` says what is missing."""
+    found: list[Source] = list(entry.sources(data).values())
+    if vectors:
+        found += vector_sources(data, vectors)
+    return list(dict.fromkeys(source.path for source in found))
+
+
+def described(file: Path) -> dict[str, Any]:
+    """A source by its name, size and checksum."""
+    try:
+        return {"name": file.name, "size": file.stat().st_size, "sha256": checksum(file)}
+    except OSError as error:
+        raise DataError(f"{file}: cannot be read: {error.strerror}") from None
+
+
+def _numbered(
+    rows: Mapping[str, Rows], tokenize: Callable[[str], list[str]]
+) -> tuple[dict[str, Columns], Counter[str]]:
+    """Words numbered as they appear, and how often each does: lists of words would fill the memory."""
+    numbers: dict[str, int] = {}
+    splits = {}
+    for split, each in rows.items():
+        texts = {}
+        for name, column in each.texts.items():
+            flat, lengths = array("i"), array("i")
+            for text in column:
+                words = tokenize(text)
+                flat.extend(numbers.setdefault(word, len(numbers)) for word in words)
+                lengths.append(len(words))
+            texts[name] = Column(np.array(flat, np.int32), np.array(lengths, np.int32))
+        splits[split] = Columns(texts, np.array(each.labels, np.int32))
+    totals = np.zeros(len(numbers), np.int64)
+    for columns in splits.values():
+        for ids, _ in columns.texts.values():
+            totals += np.bincount(ids, minlength=len(numbers))
+    return splits, Counter(dict(zip(numbers, totals.tolist(), strict=True)))
+
+
+def _mapped(columns: Columns, table: Ints) -> Columns:
+    texts = {name: Column(table[column.ids], column.lengths) for name, column in columns.texts.items()}
+    return Columns(texts, columns.labels)
+
+
+def _matrix(vectors: Vectors, vocabulary: Vocabulary) -> NDArray[np.float16]:
+    with np.errstate(over="ignore"):
+        matrix = vectors.of(vocabulary.words).astype(np.float16)
+    if not np.isfinite(matrix).all():
+        raise DataError(f"vectors {vectors.name}: hold numbers that are too large for float16")
+    matrix[[Vocabulary.PAD, Vocabulary.UNKNOWN]] = 0  # also where a set has a vector called <unk>
+    return matrix

@@ -1,0 +1,181 @@
+"""A data set as ids in one safetensors file: what training reads.
+
+The tensors are `vocabulary` (the words, each followed by a line feed, in UTF-8), `vectors` [V, d] in float16
+where there are some, and for each split SPLIT.labels [N], SPLIT.COLUMN.lengths [N] and SPLIT.COLUMN.ids, the
+ids of all texts one after the other. Everything else is one JSON text in the metadata. The same sources
+give the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save as to_bytes
+
+from nse.errors import DataError
+from nse.files import write_bytes
+from nse.text.vocabulary import Vocabulary
+
+FORMAT = 1
+KEY = "nse"  # one key alone: safetensors writes several in any order
+AGAIN = "remove it, and make it again with `nse data prepare`"
+
+Ints = NDArray[np.int32]
+
+
+class Column(NamedTuple):
+    """One text of each row, as ids.
+
+    Attributes:
+        ids: Of all texts, one after the other.
+        lengths: [N], how many of them belong to each row.
+    """
+
+    ids: Ints
+    lengths: Ints
+
+
+class Columns(NamedTuple):
+    """One split.
+
+    Attributes:
+        texts: The columns by name, such as premise and hypothesis.
+        labels: [N].
+    """
+
+    texts: dict[str, Column]
+    labels: Ints
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A data set as ids.
+
+    Attributes:
+        name: Of the data set.
+        vocabulary: The words that the ids stand for.
+        vectors: [V, d], float16, zero for padding and the unknown; None where it was prepared without.
+        splits: By name.
+        labels: Their names, in the order of their numbers.
+        information: Where it comes from: counts, coverage, tokenizer, sources and their checksums.
+    """
+
+    name: str
+    vocabulary: Vocabulary
+    vectors: NDArray[np.float16] | None
+    splits: dict[str, Columns]
+    labels: tuple[str, ...]
+    information: dict[str, Any]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Changes with any id, length, label, word or vector; not with where they were read from."""
+        digest = hashlib.sha256()
+        for name, tensor in sorted(self.tensors().items()):
+            digest.update(f"{name} {tensor.dtype} {tensor.shape}\n".encode())
+            digest.update(np.ascontiguousarray(tensor).data)
+        return digest.hexdigest()
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """What the file holds, by name."""
+        words = np.frombuffer(self.vocabulary.to_bytes(), np.uint8)
+        found: dict[str, NDArray[Any]] = {"vocabulary": words}
+        if self.vectors is not None:
+            found["vectors"] = self.vectors
+        for split, columns in self.splits.items():
+            found[f"{split}.labels"] = columns.labels
+            for name, column in columns.texts.items():
+                found[f"{split}.{name}.ids"] = column.ids
+                found[f"{split}.{name}.lengths"] = column.lengths
+        return found
+
+
+def save(prepared: Prepared, file: Path) -> None:
+    """Write a prepared data set; whatever interrupts it, the file is the old one or the new one."""
+    metadata = {KEY: json.dumps(prepared.information, sort_keys=True, allow_nan=False)}
+    tensors = {name: np.ascontiguousarray(tensor) for name, tensor in prepared.tensors().items()}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    own = file.with_name(f".{os.getpid()}.{file.name}")  # several processes may do the same at once
+    write_bytes(own, to_bytes(tensors, metadata))
+    own.replace(file)
+
+
+def load(file: Path) -> Prepared:
+    """Read what `save` wrote, strictly; `DataError` says what is wrong with another file."""
+    try:
+        with safe_open(file, framework="numpy") as opened:
+            text = (opened.metadata() or {}).get(KEY)
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError, ValueError, TypeError) as error:
+        raise DataError(f"{file}: is not a whole prepared data set: {error}; {AGAIN}") from None
+    try:
+        return _built(json.loads(text or "null"), tensors)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise DataError(f"{file}: is not a prepared data set of format {FORMAT}: {error}; {AGAIN}") from None
+
+
+def _built(information: Any, tensors: dict[str, NDArray[Any]]) -> Prepared:
+    """What a file holds; `ValueError` and the like where it does not fit together."""
+    if not isinstance(information, dict) or information.get("format") != FORMAT:
+        raise ValueError("it does not tell its format" if not information else "another format")
+    if tensors["vocabulary"].dtype != np.uint8:
+        raise ValueError("vocabulary is not bytes")
+    splits = {
+        split: Columns(
+            {
+                name: Column(tensors[f"{split}.{name}.ids"], tensors[f"{split}.{name}.lengths"])
+                for name in names
+            },
+            tensors[f"{split}.labels"],
+        )
+        for split, names in information["columns"].items()
+    }
+    prepared = Prepared(
+        name=information["data"],
+        vocabulary=Vocabulary.from_bytes(tensors["vocabulary"].tobytes()),
+        vectors=tensors["vectors"] if information["vectors"] is not None else None,
+        splits=splits,
+        labels=tuple(information["labels"]),
+        information=information,
+    )
+    if extra := tensors.keys() - prepared.tensors().keys():
+        raise ValueError(f"unknown tensors: {', '.join(sorted(extra))}")
+    _check(prepared)
+    return prepared
+
+
+def _check(prepared: Prepared) -> None:
+    """Raise ValueError where the numbers do not fit together."""
+    for split, columns in prepared.splits.items():
+        _check_range(f"{split}.labels", columns.labels, 0, len(prepared.labels))
+        kept, _, _ = (prepared.information["rows"][split][key] for key in ("kept", "read", "published"))
+        for name, column in columns.texts.items():
+            _check_range(f"{split}.{name}.ids", column.ids, Vocabulary.UNKNOWN, len(prepared.vocabulary))
+            _check_range(f"{split}.{name}.lengths", column.lengths, 0, len(column.ids) + 1)
+            if not len(column.lengths) == len(columns.labels) == kept:
+                raise ValueError(f"{split}.{name}: lengths, labels and rows kept differ in number")
+            if column.lengths.sum(dtype=np.int64) != len(column.ids):
+                raise ValueError(f"{split}.{name}: the lengths do not add up to the ids")
+    matrix = prepared.vectors
+    if matrix is None:
+        return
+    if matrix.dtype != np.float16 or matrix.ndim != 2 or len(matrix) != len(prepared.vocabulary):
+        raise ValueError("vectors are not float16 [words, d]")
+    if not np.isfinite(matrix).all() or matrix[: Vocabulary.UNKNOWN + 1].any():
+        raise ValueError("vectors hold NaN, Inf, or something for padding and the unknown")
+
+
+def _check_range(name: str, numbers: NDArray[Any], low: int, high: int) -> None:
+    if numbers.dtype != np.int32 or numbers.ndim != 1:
+        raise ValueError(f"{name}: is not a list of int32")
+    if len(numbers) and not (low <= numbers.min() and numbers.max() < high):
+        raise ValueError(f"{name}: not every number is from {low} to {high - 1}")

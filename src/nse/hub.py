@@ -1,0 +1,334 @@
+"""Save and load a model folder, strictly: weights never travel without their vocabulary.
+
+config.json         what the model is, every value spelled out
+model.safetensors   the weights; never a pickle
+vocabulary.txt      a word a line, in the order of the ids
+README.md           the card: what it is, its figures, data and licence, how to use it
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, make_dataclass, replace
+from difflib import get_close_matches
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import nn
+
+from nse import config as strict
+from nse import weights as tensors
+from nse.card import card_text
+from nse.errors import ConfigError, InputError, ModelError
+from nse.files import settle, write_bytes
+from nse.nn.models import PairClassifier, PairConfig
+from nse.text.tokenize import TOKENIZERS
+from nse.text.vocabulary import Vocabulary
+from nse.weights import AGAIN, Precision, content
+
+FORMAT = 1
+"""Of the folder; one that a newer version made is refused by its number."""
+
+CONFIG, WEIGHTS, WORDS, CARD = "config.json", "model.safetensors", "vocabulary.txt", "README.md"
+
+KINDS: dict[str, tuple[type[PairConfig], type[PairClassifier]]] = {"pair": (PairConfig, PairClassifier)}
+"""The kinds of models: the dataclass of the configuration, and the module made of it."""
+
+LONGEST_CONFIG = 1 << 20
+"""Bytes: no configuration comes near."""
+
+Weights = Literal["float32", "float16"]
+Vectors = Literal["float32", "float16", "int8"]
+
+
+@dataclass(kw_only=True)
+class Described:
+    """What config.json says, whatever the kind of the model."""
+
+    format: int = FORMAT
+    """Of the folder."""
+    kind: Literal["pair"] = "pair"
+    """What the model takes: a pair of sentences."""
+    task: str
+    """What it was trained for."""
+    labels: list[str]
+    """What its scores stand for, in their order."""
+    tokenizer: Literal["paper", "whitespace", "moses"]
+    """How a text becomes words."""
+    weights: Weights = "float32"
+    """How weights are stored; they are computed with as float32."""
+    vectors: Vectors = "float32"
+    """How the words' vectors are stored; int8 with a scale for each word."""
+    data: str = ""
+    """The data set it was trained on."""
+
+    def __post_init__(self) -> None:
+        """Refuse another format, and labels that cannot be told apart."""
+        if self.format != FORMAT:
+            raise ValueError(f"format must be {FORMAT}, got {self.format}")
+        if not self.labels or len(set(self.labels)) != len(self.labels):
+            raise ValueError(f"labels must be given, each once, got {self.labels}")
+
+
+@dataclass(kw_only=True)
+class ModelConfig(Described):
+    """What config.json says: enough to load the model without its recipe."""
+
+    model: PairConfig
+    """The model's own configuration, of the type that `KINDS` gives for its kind."""
+
+
+class Model(NamedTuple):
+    """A model, ready to use.
+
+    Attributes:
+        model: In evaluation mode, as float32.
+        config: What the folder says of it.
+        vocabulary: Its words.
+        tokenize: From a text to words, as the model was trained.
+        folder: Where it came from.
+    """
+
+    model: nn.Module
+    config: ModelConfig
+    vocabulary: Vocabulary
+    tokenize: Callable[[str], list[str]]
+    folder: Path
+
+
+def save(
+    folder: Path, model: nn.Module, config: ModelConfig, vocabulary: Vocabulary, card: Mapping[str, Any]
+) -> None:
+    """Write a model folder whole; whatever interrupts it, `load` finds the old model or the new one.
+
+    Args:
+        folder: Where; a model folder that is there is replaced.
+        model: Of the kind, the sizes and the vocabulary that the configuration says.
+        config: What the folder says of the model, and how weights are stored.
+        vocabulary: The words, in the order of the rows of the model's embedding.
+        card: What to tell of the model; see `nse.card.card_text`.
+
+    Raises:
+        ModelError: The weights are not finite, the parts do not belong together, or it cannot be written.
+    """
+    _write(folder, model, config, vocabulary, _card(config, card))
+
+
+def load(name: str | Path, device: str | torch.device = "cpu") -> Model:
+    """A model by its folder, by the folder of the run that trained it, or by the name of a shipped one.
+
+    Args:
+        name: A shipped model's name goes first; write `./name` for a folder of the same name.
+        device: "cpu", "cuda", or "auto", which is a CUDA device where there is one.
+
+    Raises:
+        ModelError: There is no such model, or a file of it is missing, broken, or does not fit the others.
+    """
+    target, folder = device_named(device), find(name)
+    config = _read_config(folder / CONFIG)
+    vocabulary, checksum = _read_vocabulary(folder / WORDS)
+    state = tensors.read(folder / WEIGHTS, _layout(config, len(vocabulary), folder), checksum)
+    model = _built(config, len(vocabulary), "cpu").float()
+    model.load_state_dict(state)
+    return Model(model.to(target).eval(), config, vocabulary, TOKENIZERS[config.tokenizer], folder)
+
+
+def compact(
+    model: str | Path,
+    out: Path,
+    weights: Weights = "float16",
+    vectors: Vectors = "int8",
+    card: Mapping[str, Any] | None = None,
+) -> None:
+    """Save a model again in less room.
+
+    Args:
+        model: As for `load`.
+        out: The new folder.
+        weights: How to store weights.
+        vectors: How to store the words' vectors.
+        card: What to tell of it; `None` keeps the card it has.
+    """
+    loaded = load(model)
+    config = replace(loaded.config, weights=weights, vectors=vectors)
+    kept = content(loaded.folder / CARD).decode("utf-8", "replace") if card is None else _card(config, card)
+    _write(out, loaded.model, config, loaded.vocabulary, kept)
+
+
+def shipped() -> dict[str, Path]:
+    """The models that come with the package, by name: a closed list."""
+    room = Path(str(resources.files("nse.pretrained")))
+    return {each.name: each for each in sorted(room.iterdir()) if (each / CONFIG).is_file()}
+
+
+def find(name: str | Path) -> Path:
+    """The folder of a model; see `load`."""
+    models = shipped()
+    if "\0" in str(name):
+        raise ModelError(f"{str(name)!r}: no such model; no path holds a NUL")
+    if str(name) in models:
+        return models[str(name)]
+    for folder in (Path(name), Path(name) / "model"):
+        place = folder if os.path.exists(folder) else _beside(folder, "old")  # where a save was cut off
+        if any(os.path.isfile(place / file) for file in (CONFIG, WEIGHTS)):
+            return place
+    if os.path.isfile(Path(name) / "recipe.toml"):
+        raise ModelError(f"{name}: this run has no model yet; go on with `nse train ... --resume`")
+    if os.path.exists(name):
+        raise ModelError(f"{name}: there is no {CONFIG} in it; give the folder of a model or of a run")
+    near = get_close_matches(str(name), models, n=1)
+    names = f"a shipped one ({', '.join(models)})" if models else "none is shipped"
+    hint = f"did you mean {near[0]}?" if near else f"give the folder of a model or of a run; {names}"
+    raise ModelError(f"{name}: no such model; {hint}")
+
+
+def device_named(name: str | torch.device) -> torch.device:
+    """The device of this name; "auto" is a CUDA device where there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise InputError(f"device: expected auto, cpu or cuda, got {str(name)!r}") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise InputError("device: there is no CUDA device here; use cpu or auto")
+    return device
+
+
+def _card(config: ModelConfig, told: Mapping[str, Any]) -> str:
+    return card_text(config.task, config.data, config.labels, told)
+
+
+def _write(folder: Path, model: nn.Module, config: ModelConfig, vocabulary: Vocabulary, card: str) -> None:
+    words = vocabulary.to_bytes()
+    state, precision = model.state_dict(), Precision(config.weights, config.vectors)
+    expected = _layout(config, len(vocabulary), folder)
+    if mistakes := tensors.differences(expected, tensors.layout(state, precision)):
+        raise ModelError(f"{folder}: the model is not what its configuration says: {mistakes}")
+    files = {
+        CONFIG: (json.dumps(asdict(config), indent=2, allow_nan=False) + "\n").encode(),
+        WEIGHTS: tensors.written(state, precision, _checksum(words)),
+        WORDS: words,
+        CARD: card.encode(),
+    }
+    # Links are followed: what is renamed must be the folder itself.
+    place, new, old = Path(os.path.realpath(folder)), _beside(folder, "new"), _beside(folder, "old")
+    try:
+        _swap_in(place, new, old, files)
+    except OSError as error:
+        with suppress(OSError):
+            _bring_back(place, old)
+            _remove(new)
+        reason = error.strerror or str(error)
+        raise ModelError(f"{folder} cannot be written: {reason}; what was there is as it was") from None
+
+
+def _swap_in(folder: Path, new: Path, old: Path, files: dict[str, bytes]) -> None:
+    """Replace a model folder by a new one, which is whole before it takes the name.
+
+    Between the two renames there is no folder of the name; `find` and the next save then take the old one.
+    """
+    _bring_back(folder, old)
+    if folder.exists() and (others := set(os.listdir(folder)) - set(files)):
+        what = f"other files than a model's: {tensors.listed(others)}"
+        raise ModelError(f"{folder} holds {what}; choose another folder")
+    _remove(new, old)
+    new.mkdir(parents=True)
+    for name, written in files.items():
+        write_bytes(new / name, written)
+    if folder.exists():
+        folder.rename(old)
+    new.rename(folder)
+    settle(folder.parent)
+    _remove(old)
+
+
+def _bring_back(folder: Path, old: Path) -> None:
+    if old.exists() and not folder.exists():
+        old.rename(folder)
+
+
+def _remove(*folders: Path) -> None:
+    for folder in folders:
+        if folder.exists():
+            shutil.rmtree(folder)
+
+
+def _beside(folder: Path, state: str) -> Path:
+    place = Path(os.path.realpath(folder))
+    return place.parent / f".{place.name}.{state}"
+
+
+def _layout(config: ModelConfig, words: int, folder: Path) -> dict[str, tensors.Stored]:
+    """Every tensor that the file of such a model holds. Nothing is allocated, whatever sizes are claimed."""
+    try:
+        state = _built(config, words, "meta").state_dict()
+    except (RuntimeError, TypeError, ValueError, OverflowError) as error:
+        reason = str(error).split("\n")[0]
+        raise ModelError(f"{folder / CONFIG}: no model can be built as it says: {reason}") from None
+    return tensors.layout(state, Precision(config.weights, config.vectors))
+
+
+def _built(config: ModelConfig, words: int, device: str) -> nn.Module:
+    with torch.random.fork_rng(devices=[]), torch.device(device):  # nobody else's random numbers change
+        return KINDS[config.kind][1](config.model, words, len(config.labels))
+
+
+def _read_vocabulary(file: Path) -> tuple[Vocabulary, str]:
+    """The words, and the checksum of their file."""
+    written = content(file)
+    try:
+        return Vocabulary.from_bytes(written), _checksum(written)
+    except InputError as error:
+        raise ModelError(f"{file} is no vocabulary: {error}; {AGAIN}") from None
+
+
+def _checksum(words: bytes) -> str:
+    return hashlib.sha256(words).hexdigest()
+
+
+def _read_config(file: Path) -> ModelConfig:
+    data = _parsed(file)
+    if type(number := data.get("format")) is int and number > FORMAT:
+        raise ModelError(f"{file}: format {number} is newer than {FORMAT}, which this nse reads: update nse")
+    kind = KINDS.get(str(data.get("kind")), KINDS["pair"])  # an unknown one is refused below, with the rest
+    whole = make_dataclass("ModelConfig", [("model", kind[0])], bases=(Described,), kw_only=True)
+    try:
+        return ModelConfig(**vars(strict.build(whole, data, source=str(file))))
+    except (ConfigError, RecursionError) as error:
+        raise ModelError(str(error)) from None
+
+
+def _parsed(file: Path) -> dict[str, object]:
+    """JSON without the liberties that Python takes: each key once, no NaN, no endless nesting."""
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is no number in JSON")
+
+    written = content(file, LONGEST_CONFIG + 1)
+    try:
+        if len(written) > LONGEST_CONFIG:
+            raise ValueError(f"longer than {LONGEST_CONFIG:,} bytes")
+        data = json.loads(written.decode("utf-8"), object_pairs_hook=_each_once, parse_constant=refuse)
+        if not isinstance(data, dict):
+            raise ValueError(f"expected keys and values, got {type(data).__name__}")
+        json.dumps(data, ensure_ascii=False).encode()  # half of a character, escaped, is no text
+        return data
+    except RecursionError:
+        raise ModelError(f"{file} is no configuration: nested too deep; {AGAIN}") from None
+    except ValueError as error:
+        raise ModelError(f"{file} is no configuration: {error}; {AGAIN}") from None
+
+
+def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    data = dict(pairs)
+    if len(data) != len(pairs):
+        raise ValueError(f"a key occurs twice among {', '.join(key for key, _ in pairs)}")
+    return data

@@ -1,0 +1,165 @@
+"""Many processes train one model: `torchrun` starts them, Lightning Fabric joins them, and here they agree.
+
+Every process takes its share of every batch, and the losses are weighted so that the gradient is that of the
+whole batch. A process that dies ends the others with a clear error, not with a wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar, cast
+
+import torch
+import torch.distributed as dist
+from lightning.fabric import Fabric
+from torch import Tensor, nn
+
+from nse.errors import RunError
+from nse.train.signals import ignore_termination
+
+T = TypeVar("T")
+
+LOST = ("gloo", "nccl", "connection closed by peer", "connection reset by peer", "broken pipe", "tcpstore")
+"""What the messages of communication that failed have in common; their types differ from one to the next."""
+
+
+class Share(NamedTuple):
+    """One process's part of a batch.
+
+    Attributes:
+        numbers: Of the examples; never none, because every process takes part in every step.
+        size: How many of them count.
+        weight: What their mean loss counts for in this process.
+    """
+
+    numbers: Tensor
+    size: int
+    weight: float
+
+
+def leads() -> bool:
+    """Whether this is the process that writes and tells: the only one, or the first of `torchrun`'s."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+class Team:
+    """The processes of a run, as `torchrun` tells them in the environment; or one alone.
+
+    Attributes:
+        size: How many there are.
+        rank: Which one this is; 0 writes and shows progress.
+        fabric: Knows the device, and wraps the model.
+    """
+
+    def __init__(self) -> None:
+        self.size = int(os.environ.get("WORLD_SIZE", "1"))
+        self.rank = int(os.environ.get("RANK", "0")) if self.size > 1 else 0
+        if self.size == 1:
+            self.fabric = Fabric(accelerator="auto", devices=1)
+            return
+        for name in ("lightning.fabric", "lightning.pytorch"):  # which greet from every process
+            logging.getLogger(name).setLevel(logging.WARNING)
+        here = int(os.environ.get("LOCAL_WORLD_SIZE", self.size))
+        try:
+            self.fabric = Fabric(
+                accelerator="auto", devices=here, num_nodes=self.size // here, strategy="ddp"
+            )
+            self.fabric.launch()
+        except (RuntimeError, ValueError) as error:
+            reason = str(error).split("\n")[0]
+            raise RunError(f"{self.size} processes cannot be joined: {reason}") from error
+        # What processes agree on travels apart from the gradients: on a GPU those go another way (NCCL), and
+        # agreeing must not wait for the device.
+        self.group = dist.new_group(backend="gloo")
+
+    @property
+    def device(self) -> torch.device:
+        """Where this process computes."""
+        return self.fabric.device
+
+    def set_up(self, model: nn.Module) -> nn.Module:
+        """The model on its device, as steps must call it.
+
+        Alone, Fabric's wrappers would only pass calls on, in ways that a CUDA graph cannot hold, so what they
+        wrap is returned.
+        """
+        wrapped = self.fabric.setup_module(model)
+        return wrapped if self.size > 1 else wrapped.module
+
+    def unwrapped(self, model: nn.Module) -> nn.Module:
+        """The model itself, out of what `set_up` made of it."""
+        return cast(nn.Module, model.module) if self.size > 1 else model
+
+    def share(self, index: Tensor) -> Share:
+        """This process's part of a batch."""
+        mine = index[self.rank :: self.size]
+        # Gradients are averaged over the processes, so a share counts by its part of an even one.
+        weight = self.size * len(mine) / len(index) if self.size > 1 else 1.0
+        return Share(mine if len(mine) else index[:1], len(mine), weight)
+
+    def most(self, *values: int) -> list[int]:
+        """The largest of each value over the processes."""
+        if self.size == 1:
+            return list(values)
+        together = torch.tensor(values)
+        dist.all_reduce(together, op=dist.ReduceOp.MAX, group=self.group)
+        return together.tolist()
+
+    def sum(self, *values: float) -> list[float]:
+        """The sum of each value over the processes."""
+        if self.size == 1:
+            return list(values)
+        together = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(together, group=self.group)
+        return together.tolist()
+
+    def gather(self, thing: T) -> list[T]:
+        """What each process has, in their order."""
+        if self.size == 1:
+            return [thing]
+        found: list[T | None] = [None] * self.size
+        dist.all_gather_object(found, thing, group=self.group)
+        return [each for each in found if each is not None]
+
+    def lead(self, act: Callable[[], T]) -> T:
+        """What the first process gets out of an act that it alone does; the others wait for it.
+
+        Where the act fails, the first process tells why, and the others end without a word.
+        """
+        if self.size == 1:
+            return act()
+        told: list[Any] = [None, True]  # what came of it, and whether anything did
+        failed: Exception | None = None
+        if self.rank == 0:
+            try:
+                told[0] = act()
+            except Exception as error:
+                failed, told[1] = error, False
+        dist.broadcast_object_list(told, src=0, group=self.group)
+        if failed:
+            raise failed
+        if not told[1]:
+            raise SystemExit(2)
+        found: T = told[0]
+        return found
+
+    def in_turn(self, act: Callable[[], T]) -> T:
+        """Let every process act, the first of each machine first: the others find what it left in caches."""
+        first = self.size == 1 or self.fabric.local_rank == 0
+        found = [act()] if first else []
+        self.most(0)
+        return found[0] if first else act()
+
+    @contextmanager
+    def together(self, left: Callable[[], str]) -> Iterator[None]:
+        """Inside, a process that dies ends this one with an error; `left` says what is left."""
+        try:
+            yield
+        except RuntimeError as error:
+            if self.size == 1 or not any(word in str(error).lower() for word in LOST):
+                raise
+            ignore_termination()  # which `torchrun` is sending to all that are left
+            raise RunError(f"another process of this run died; {left()}; run again with --resume") from error

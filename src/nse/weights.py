@@ -1,0 +1,168 @@
+"""The weights of a model as one safetensors file: what is in it, how small, and strictly read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from nse.errors import ModelError
+
+VECTORS, SCALE = "embedding.weight", "embedding.weight.scale"
+"""The tensor of the words' vectors, and what its rows are multiplied by where it is stored as int8."""
+
+CHECKSUM = "vocabulary"
+"""The key of the file's metadata that holds the vocabulary's checksum. One key: several have no order."""
+
+AGAIN = "get the model folder again, whole"
+
+MANY = 20
+"""So many names are listed in an error; the rest is counted."""
+
+DTYPES: dict[torch.dtype, str] = {
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.int32: "I32",
+    torch.int64: "I64",
+    torch.bool: "BOOL",
+}
+"""How safetensors names what a model may be stored as."""
+
+
+class Stored(NamedTuple):
+    """How one tensor lies in the file."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {list(self.shape)}"
+
+
+class Precision(NamedTuple):
+    """How weights and the words' vectors are stored: names of dtypes, int8 for vectors alone."""
+
+    weights: str
+    vectors: str
+
+    def of(self, name: str, tensor: Tensor) -> torch.dtype:
+        """How a tensor is stored; whole numbers stay what they are."""
+        stored: torch.dtype = getattr(torch, self.vectors if name == VECTORS else self.weights)
+        return stored if tensor.is_floating_point() else tensor.dtype
+
+
+def layout(state: Mapping[str, Tensor], precision: Precision) -> dict[str, Stored]:
+    """Every tensor that the file of a model with these weights holds; they may be on the meta device."""
+    stored = {
+        name: Stored(DTYPES[precision.of(name, tensor)], tuple(tensor.shape))
+        for name, tensor in state.items()
+    }
+    if VECTORS in stored and precision.vectors == "int8":
+        stored[SCALE] = Stored("F32", stored[VECTORS].shape[:1])
+    return stored
+
+
+def written(state: Mapping[str, Tensor], precision: Precision, checksum: str) -> bytes:
+    """The file of these weights, and of no others than finite ones."""
+    # Cloned, because on a GPU an LSTM's weights are views of one block, which safetensors refuses.
+    tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in state.items()}
+    refuse_non_finite("the weights", tensors)
+    for name, tensor in list(tensors.items()):
+        if precision.of(name, tensor) == torch.int8 != tensor.dtype:
+            tensors[name], tensors[SCALE] = as_bytes(tensor.float())
+        else:
+            tensors[name] = tensor.to(precision.of(name, tensor))
+    refuse_non_finite(f"the weights as {precision.weights}", tensors)
+    return save(tensors, {CHECKSUM: checksum})
+
+
+def as_bytes(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows [V, d] as int8 and one scale [V] each: the largest number of a row becomes 127."""
+    scale = rows.abs().amax(dim=1, keepdim=True) / 127
+    small = (rows / scale.where(scale > 0, 1)).round().clamp(-127, 127)
+    return small.to(torch.int8), scale.squeeze(1)
+
+
+def read(file: Path, expected: Mapping[str, Stored], checksum: str) -> dict[str, Tensor]:
+    """The weights in a file, if they are exactly the expected ones and finite.
+
+    Args:
+        file: The safetensors file.
+        expected: What must be in it; see `layout`.
+        checksum: Of the vocabulary that it must have been saved with.
+    """
+    refuse_pickle(file)
+    try:
+        with safe_open(file, framework="pt") as handle:
+            slices = {name: handle.get_slice(name) for name in handle.keys()}  # noqa: SIM118
+            found = {name: Stored(s.get_dtype(), tuple(s.get_shape())) for name, s in slices.items()}
+            if mistakes := differences(expected, found):
+                raise ModelError(
+                    f"{file} does not fit the configuration and vocabulary beside it: {mistakes}"
+                )
+            if (handle.metadata() or {}).get(CHECKSUM) != checksum:
+                raise ModelError(
+                    f"{file}: the vocabulary beside it is not the one it was saved with; {AGAIN}"
+                )
+            tensors = {name: handle.get_tensor(name) for name in found}
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{file} is not a whole safetensors file ({error}); {AGAIN}") from None
+    refuse_non_finite(str(file), tensors)
+    if SCALE in tensors:
+        tensors[VECTORS] = tensors[VECTORS] * tensors.pop(SCALE)[:, None]
+        refuse_non_finite(str(file), {VECTORS: tensors[VECTORS]})
+    return tensors
+
+
+def differences(expected: Mapping[str, Stored], found: Mapping[str, Stored]) -> str:
+    """What is missing, what is too much and what differs, by name; nothing where all is as expected."""
+    both = expected.keys() & found.keys()
+    wrong = [f"{n}: expected {expected[n]}, found {found[n]}" for n in both if expected[n] != found[n]]
+    groups = {
+        "missing ": expected.keys() - found.keys(),
+        "unexpected ": found.keys() - expected.keys(),
+        "": wrong,
+    }
+    return "; ".join(f"{title}{listed(names)}" for title, names in groups.items() if names)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names in a line, in their order."""
+    every = sorted(names)
+    more = f" and {len(every) - MANY} more" if len(every) > MANY else ""
+    return ", ".join(every[:MANY]) + more
+
+
+def refuse_pickle(file: Path) -> None:
+    """Say what it is where a pickle has taken the name; nothing but its first bytes is read."""
+    start = content(file, 4)
+    if start[:1] == b"\x80" or start == b"PK\x03\x04":  # a bare pickle, or the archive that torch.save writes
+        raise ModelError(
+            f"{file} is a pickle or a .pt file, not safetensors: opening it could run code, so it never is; "
+            "get the model as safetensors, or save it again with nse.hub.save where it was made"
+        )
+
+
+def refuse_non_finite(what: str, tensors: Mapping[str, Tensor]) -> None:
+    """Name every tensor that holds NaN or infinity."""
+    bad = [name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())]
+    if bad:
+        raise ModelError(f"{what}: NaN or infinity in {listed(bad)}")
+
+
+def content(file: Path, size: int = -1) -> bytes:
+    """The bytes of a file of a model folder, or its first ones."""
+    try:
+        with file.open("rb") as handle:
+            return handle.read(size)
+    except FileNotFoundError:
+        raise ModelError(f"{file} is missing; {AGAIN}") from None
+    except OSError as error:
+        raise ModelError(f"{file} cannot be read: {error.strerror or error}") from None

@@ -1,0 +1,39 @@
+"""What is published is told without slips."""
+
+import re
+
+import pytest
+
+from nse.data.catalogue import DATA, VECTORS, data_set, downloads
+from nse.errors import DataError
+from nse.text.tokenize import TOKENIZERS
+
+ENTRIES = {**DATA, **VECTORS}
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_entries_are_whole(name):
+    entry = ENTRIES[name]
+    assert entry.about
+    assert entry.licence
+    for download in entry.downloads:
+        assert download.address.startswith("https://")
+        assert download.size > 1_000_000
+        assert re.fullmatch(r"[0-9a-f]{64}", download.sha256)
+        assert ".." not in download.file
+        assert not download.file.startswith("/")
+
+
+def test_data_sets_can_be_read():
+    for entry in DATA.values():
+        assert entry.tokenizer in TOKENIZERS
+        assert set(entry.published) == {"train", "dev", "test"}
+
+
+def test_unknown_names_are_told_with_the_nearest():
+    with pytest.raises(DataError, match=r"'glove.840B', did you mean glove.840B.300d\?; there is snli"):
+        downloads("glove.840B")
+    with pytest.raises(DataError, match=r"no data set is called '../x'; there is snli"):
+        data_set("../x")
+    with pytest.raises(DataError, match=r"spacy.md.300d has no public address"):
+        downloads("spacy.md.300d")

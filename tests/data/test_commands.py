@@ -1,0 +1,135 @@
+"""`nse data`: what is there, fetch it, prepare it."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from data.made_up import write_snli, write_vectors
+from nse.data.folders import meter
+from nse.data.prepare import prepare
+from nse.data.prepared import load, save
+from nse.data_commands import app
+from nse.errors import DataError
+
+
+def call(*words):
+    return CliRunner().invoke(app, [*map(str, words)])
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("NSE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("NSE_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    return tmp_path / "data"
+
+
+def test_status_without_data_tells_what_to_type(folder, monkeypatch):
+    folder.rmdir()
+    answer = call("status")
+    assert answer.exit_code == 0
+    assert "There is no data folder data" in answer.output
+    assert "missing; nse data fetch snli" in answer.output
+    report = json.loads(call("status", "--json").output)
+    assert not report["exists"]
+    assert [(row["present"], row["get"]) for row in report["data"]] == [(False, "nse data fetch snli")]
+    assert all(not row["present"] for row in report["vectors"])
+
+
+def test_status_counts_against_the_published(folder, monkeypatch):
+    write_snli(folder, "xz")
+    write_vectors(folder)
+    (folder / "vectors" / "glove.6B.100d.txt").write_text("the" + " 0.5" * 100 + "\n")
+    save(prepare("snli", "set.2d", folder), folder / "prepared" / "snli.set.2d.safetensors")
+    monkeypatch.setenv("NSE_DATA", str(folder))
+    monkeypatch.chdir("/")
+    report = json.loads(call("status", "--json").output)
+    (snli,) = report["data"]
+    assert snli["present"]
+    assert snli["form"] == "jsonl.xz"
+    assert snli["counts"]["train"] == {"found": 3, "published": 549367}
+    vectors = {row["name"]: row for row in report["vectors"]}
+    assert vectors["set.2d"]["counts"]["words"] == {"found": 9, "published": None}
+    assert (vectors["set.2d"]["dimension"], vectors["set.2d"]["form"]) == (2, "npy")
+    assert (vectors["glove.6B.100d"]["dimension"], vectors["glove.6B.100d"]["form"]) == (100, "txt")
+    assert vectors["glove.840B.300d"]["get"] == "nse data fetch glove.840B.300d"
+    assert report["prepared"][0]["counts"]["test"] == {"found": 2, "published": 9824}
+    table = call("status").output
+    assert "train 3 of 549,367 (0%), dev 1 of 9,842 (0%)" in table
+    assert "words 9, 2 numbers each; npy in" in table
+    assert "snli.set.2d.safetensors" in table
+
+
+def test_status_tells_what_is_broken_and_goes_on(folder):
+    write_snli(folder, dev=b"{\n")
+    (folder / "vectors").mkdir()
+    (folder / "vectors" / "glove.840B.300d.txt.gz").write_bytes(b"garbage")
+    np.save(folder / "set.2d.npy", np.zeros(3))
+    (folder / "set.2d.words.txt").write_text("a\n")
+    (folder / "snli.x.safetensors").write_bytes(b"garbage")
+    answer = call("status", "--json")
+    assert answer.exit_code == 0
+    report = json.loads(answer.output)
+    assert "snli_1.0_dev.jsonl: line 1" in report["data"][0]["problem"]
+    problems = {row["name"]: row["problem"] for row in report["vectors"]}
+    assert "glove.840B.300d.txt.gz: cannot be read" in problems["glove.840B.300d"]
+    assert "set.2d.npy: expected" in problems["set.2d"]
+    assert "is not a whole prepared" in report["prepared"][0]["problem"]
+    assert call("status").exit_code == 0
+
+
+def test_prepare_tells_the_file_and_what_is_covered(folder):
+    write_snli(folder)
+    write_vectors(folder)
+    answer = call("prepare", "snli", "--vectors", "set.2d")
+    assert answer.exit_code == 0, answer.output
+    file = folder.parent / "cache" / "snli.set.2d.safetensors"
+    assert f"{file}: {file.stat().st_size:,} bytes, 10 words" in answer.output
+    assert "train: 3 of 549,367 rows, 1 without a label" in answer.output
+    assert "types covered: " in answer.output
+    assert "most frequent without a vector: dogs (2), zebra (2), , (1)" in answer.output
+    told = json.loads(call("prepare", "snli", "--out", "made/here", "--json").output)
+    assert told["file"] == "made/here/snli.safetensors"
+    assert told["fingerprint"] == load(folder.parent / told["file"]).fingerprint
+    assert told["information"]["vectors"] is None
+
+
+def test_prepare_makes_sure_that_it_can_write_first(folder):
+    write_snli(folder)
+    (folder.parent / "file").write_text("")
+    answer = call("prepare", "snli", "--out", "file/x")
+    assert isinstance(answer.exception, DataError)
+    assert "cannot be written: Not a directory; choose another" in str(answer.exception)
+
+
+def test_prepare_leaves_nothing_where_data_is_missing(folder):
+    for words in (["snli"], ["snil"], ["snli", "--vectors", "../x"]):
+        answer = call("prepare", *words)
+        assert isinstance(answer.exception, DataError)
+    assert not (folder.parent / "cache").exists()
+
+
+def test_fetch_refuses_what_it_does_not_know(folder):
+    for words in (["nothing"], ["spacy.md.300d"], ["snli", "--from", "ftp://x/y"]):
+        assert isinstance(call("fetch", *words).exception, DataError)
+    assert list(folder.iterdir()) == []
+
+
+def test_no_bar_where_there_is_no_terminal():
+    with meter("file") as progress:
+        assert progress is None
+
+
+def test_a_bar_in_a_terminal(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    with meter("[file]") as progress:
+        progress(5_000_000, 10_000_000)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "[file]" in shown.err
+    assert "5.0/10.0 MB" in shown.err

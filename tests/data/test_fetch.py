@@ -1,0 +1,299 @@
+"""Fetching from a server on this machine: whole, in parts, broken off, and wrong."""
+
+import hashlib
+import http.server
+import resource
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+import pytest
+from typer.testing import CliRunner
+
+from nse.data import fetch as module
+from nse.data.catalogue import DATA, Download
+from nse.data.fetch import fetch
+from nse.data_commands import app
+from nse.errors import DataError
+
+CONTENT = bytes(range(256)) * 4000
+DOWNLOAD = Download("deep/file.zip", "", len(CONTENT), hashlib.sha256(CONTENT).hexdigest())
+
+
+@dataclass
+class Behaviour:
+    """What the server does, and what it was asked for."""
+
+    content: bytes = CONTENT
+    ranges: bool = True
+    wrong_range: bool = False
+    etag: str = '"one"'
+    drop_after: int | None = None
+    length: bool = True
+    status: int = 200
+    asked: list[str | None] = field(default_factory=list)
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """A server of one file that can misbehave."""
+
+    def do_GET(self):
+        behaviour = self.server.behaviour
+        wanted = self.headers.get("Range")
+        behaviour.asked.append(wanted)
+        if behaviour.status != 200:
+            self.send_error(behaviour.status)
+            return
+        start = self.start(wanted) if behaviour.ranges else 0
+        if start >= len(behaviour.content):
+            self.send_error(416)
+            return
+        self.answer(behaviour, start)
+
+    def start(self, wanted):
+        if self.headers.get("If-Range") not in (None, self.server.behaviour.etag):
+            return 0
+        return int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted else 0
+
+    def answer(self, behaviour, start):
+        content = behaviour.content[start:]
+        self.send_response(206 if start else 200)
+        if start:
+            told = 0 if behaviour.wrong_range else start
+            end = len(behaviour.content)
+            self.send_header("Content-Range", f"bytes {told}-{end - 1}/{end}")
+        if behaviour.etag:
+            self.send_header("ETag", behaviour.etag)
+        if behaviour.length:
+            self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        with suppress(ConnectionError):  # a client that has seen enough
+            self.wfile.write(content[: behaviour.drop_after])
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """A server on loopback, its behaviour, and its address."""
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(module, "CHUNK", 10_000)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
+        running.behaviour = Behaviour()
+        running.address = f"http://127.0.0.1:{running.server_address[1]}/file.zip"
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+def names(folder):
+    return sorted(file.name for file in folder.rglob("*") if file.is_file())
+
+
+def test_a_file_comes_whole_and_is_not_got_twice(server, tmp_path):
+    said, reports = [], []
+    file = fetch(DOWNLOAD, tmp_path, server.address, said.append, lambda *report: reports.append(report))
+    assert file == tmp_path / "deep" / "file.zip"
+    assert file.read_bytes() == CONTENT
+    assert names(tmp_path) == ["file.zip"]
+    assert said[0] == f"getting {server.address}"
+    assert DOWNLOAD.sha256 in said[1]
+    assert reports[-1] == (len(CONTENT), len(CONTENT))
+    assert fetch(DOWNLOAD, tmp_path, server.address, said.append) == file
+    assert said[2] == f"{file} is already there"
+    assert server.behaviour.asked == [None]
+
+
+def test_the_catalogue_address_is_the_default_and_a_mirror_may_be_a_folder(server, tmp_path):
+    fetch(replace(DOWNLOAD, address=server.address), tmp_path / "a")
+    fetch(DOWNLOAD, tmp_path / "b", server.address.removesuffix("file.zip"))
+    assert names(tmp_path) == ["file.zip", "file.zip"]
+
+
+@pytest.mark.parametrize(
+    "mirror", ["ftp://x/file.zip", "file:///etc/passwd", "/etc/passwd", "https:///x", "x"]
+)
+def test_other_addresses_are_refused(tmp_path, mirror):
+    with pytest.raises(DataError, match="expected an address that starts with https:// or http://"):
+        fetch(DOWNLOAD, tmp_path, mirror)
+
+
+def test_the_command(server, tmp_path, monkeypatch):
+    monkeypatch.setitem(DATA, "snli", replace(DATA["snli"], downloads=(DOWNLOAD,)))
+    words = ["fetch", "snli", "--data", str(tmp_path / "new"), "--from", server.address]
+    answer = CliRunner().invoke(app, words)
+    assert answer.exit_code == 0, answer.output
+    assert DOWNLOAD.sha256 in answer.output
+    assert (tmp_path / "new" / "deep" / "file.zip").read_bytes() == CONTENT
+    assert "is already there" in CliRunner().invoke(app, words).output
+
+
+@pytest.mark.parametrize("length", [True, False])
+@pytest.mark.parametrize("etag", ['"one"', "", 'W/"weak"'])
+def test_a_broken_connection_is_resumed(server, tmp_path, etag, length):
+    server.behaviour.etag = etag
+    server.behaviour.length = length
+    server.behaviour.drop_after = 300_000
+    for done in ("300,000", "600,000", "900,000"):
+        with pytest.raises(
+            DataError, match=rf"broke off after {done} of 1,024,000 bytes.*run the command again"
+        ):
+            fetch(DOWNLOAD, tmp_path, server.address)
+        assert "file.zip" not in names(tmp_path)
+    fetch(DOWNLOAD, tmp_path, server.address)
+    assert (tmp_path / "deep" / "file.zip").read_bytes() == CONTENT
+    assert names(tmp_path) == ["file.zip"]
+    assert server.behaviour.asked == [None, "bytes=300000-", "bytes=600000-", "bytes=900000-"]
+
+
+def broken_off(server, folder):
+    server.behaviour.drop_after = 300_000
+    with pytest.raises(DataError, match="broke off"):
+        fetch(DOWNLOAD, folder, server.address)
+    server.behaviour.drop_after = None
+
+
+def test_a_server_without_ranges_starts_over(server, tmp_path):
+    broken_off(server, tmp_path)
+    server.behaviour.ranges = False
+    assert fetch(DOWNLOAD, tmp_path, server.address).read_bytes() == CONTENT
+
+
+def test_a_server_with_wrong_ranges_is_asked_for_the_whole(server, tmp_path):
+    broken_off(server, tmp_path)
+    server.behaviour.wrong_range = True
+    assert fetch(DOWNLOAD, tmp_path, server.address).read_bytes() == CONTENT
+    assert server.behaviour.asked == [None, "bytes=300000-", None]
+
+
+def test_another_version_of_the_file_starts_over(server, tmp_path):
+    server.behaviour.content = bytes(len(CONTENT))
+    broken_off(server, tmp_path)
+    server.behaviour.content, server.behaviour.etag = CONTENT, '"two"'
+    assert fetch(DOWNLOAD, tmp_path, server.address).read_bytes() == CONTENT
+
+
+def test_another_version_without_a_mark_is_found_by_its_checksum(server, tmp_path):
+    server.behaviour.content, server.behaviour.etag = bytes(len(CONTENT)), ""
+    broken_off(server, tmp_path)
+    server.behaviour.content = CONTENT
+    with pytest.raises(DataError, match=r"has the sha256 .* it was removed; run the command again"):
+        fetch(DOWNLOAD, tmp_path, server.address)
+    assert names(tmp_path) == []
+    assert fetch(DOWNLOAD, tmp_path, server.address).read_bytes() == CONTENT
+
+
+def test_a_range_past_the_end_starts_over(server, tmp_path):
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "file.zip.part").write_bytes(bytes(500))
+    server.behaviour.content = CONTENT[:400]
+    with pytest.raises(DataError, match="has 400 bytes, the published file 1,024,000"):
+        fetch(DOWNLOAD, tmp_path, server.address)
+    assert server.behaviour.asked == ["bytes=500-", None]
+
+
+def test_a_wrong_checksum_is_told_and_nothing_is_left(server, tmp_path):
+    server.behaviour.content = CONTENT[:-1] + b"x"
+    with pytest.raises(DataError, match=f"the published file {DOWNLOAD.sha256}; it was removed"):
+        fetch(DOWNLOAD, tmp_path, server.address)
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("length", [True, False])
+def test_a_file_that_is_too_long_is_not_taken(server, tmp_path, length):
+    server.behaviour.content = CONTENT * 2
+    server.behaviour.length = length
+    with pytest.raises(DataError, match="the published file 1,024,000"):
+        fetch(DOWNLOAD, tmp_path, server.address)
+    assert names(tmp_path) == []
+
+
+def test_without_a_known_checksum_it_is_only_told(server, tmp_path):
+    said = []
+    fetch(replace(DOWNLOAD, sha256=None), tmp_path, server.address, said.append)
+    assert said[1].endswith(f"sha256 {DOWNLOAD.sha256} (not verified)")
+
+
+@pytest.mark.parametrize("status", [404, 403, 500])
+def test_an_answer_that_is_an_error_is_told(server, tmp_path, status):
+    server.behaviour.status = status
+    with pytest.raises(DataError, match=rf"the server answers {status} .*--from"):
+        fetch(DOWNLOAD, tmp_path, server.address)
+    assert names(tmp_path) == []
+
+
+def test_an_error_while_resuming_keeps_what_came(server, tmp_path):
+    broken_off(server, tmp_path)
+    server.behaviour.status = 503
+    with pytest.raises(DataError, match="503"):
+        fetch(DOWNLOAD, tmp_path, server.address)
+    assert (tmp_path / "deep" / "file.zip.part").stat().st_size == 300_000
+
+
+def test_a_server_that_is_not_there_is_told(tmp_path, monkeypatch):
+    monkeypatch.delenv("http_proxy", raising=False)
+    with pytest.raises(DataError, match=r"broke off after 0 of .*refused"):
+        fetch(DOWNLOAD, tmp_path, "http://127.0.0.1:9/file.zip")
+
+
+def test_a_server_that_falls_silent_is_told(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "TIMEOUT", 0.2)
+    answered = threading.Event()
+
+    def stall(self, behaviour, start):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(CONTENT[:1000])
+        self.wfile.flush()
+        answered.wait(10)
+
+    monkeypatch.setattr(Handler, "answer", stall)
+    with pytest.raises(DataError, match=r"timed out.*run the command again"):
+        fetch(DOWNLOAD, tmp_path, server.address)
+    answered.set()
+
+
+def test_a_complete_part_needs_no_server(tmp_path):
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "file.zip.part").write_bytes(CONTENT)
+    assert fetch(DOWNLOAD, tmp_path, "http://127.0.0.1:9/file.zip").read_bytes() == CONTENT
+    assert names(tmp_path) == ["file.zip"]
+
+
+@pytest.mark.parametrize("content", [b"mine", bytes(len(CONTENT))])
+def test_a_file_of_the_user_is_never_overwritten(server, tmp_path, content):
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "file.zip").write_bytes(content)
+    with pytest.raises(DataError, match="it is not the published file: move it away"):
+        fetch(DOWNLOAD, tmp_path, server.address)
+    assert (tmp_path / "deep" / "file.zip").read_bytes() == content
+    assert server.behaviour.asked == []
+
+
+def test_a_folder_under_the_name_of_the_file_is_told(tmp_path):
+    (tmp_path / "deep" / "file.zip").mkdir(parents=True)
+    with pytest.raises(DataError, match=r"deep/file\.zip: "):
+        fetch(DOWNLOAD, tmp_path, "http://127.0.0.1:9/file.zip")
+
+
+def test_a_folder_that_cannot_be_written_is_told(server, tmp_path):
+    (tmp_path / "deep").write_text("a file in the way")
+    with pytest.raises(DataError, match="deep: cannot be used"):
+        fetch(DOWNLOAD, tmp_path, server.address)
+
+
+def test_a_disk_without_room_is_told_and_what_came_is_kept(server, tmp_path):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, before[1]))
+    try:
+        with pytest.raises(DataError, match=r"file.zip: cannot be used: File too large"):
+            fetch(DOWNLOAD, tmp_path, server.address)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert names(tmp_path) == ["file.zip.part", "file.zip.part.etag"]
+    assert fetch(DOWNLOAD, tmp_path, server.address).read_bytes() == CONTENT
+    assert server.behaviour.asked == [None, "bytes=300000-"]

@@ -1,0 +1,308 @@
+"""From published files to one file of ids, found again."""
+
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from data.made_up import line, write_snli, write_vectors
+from nse.data.prepare import obtain, prepare
+from nse.data.prepared import KEY, load, save
+from nse.errors import DataError
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A data folder with SNLI and vectors, and an empty cache beside."""
+    monkeypatch.setenv("NSE_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "data").mkdir()
+    write_snli(tmp_path / "data")
+    write_vectors(tmp_path / "data")
+    return tmp_path / "data"
+
+
+def texts(prepared, split, name):
+    """A column as words again."""
+    ids, lengths = prepared.splits[split].texts[name]
+    rows = np.split(ids, np.cumsum(lengths))[:-1]
+    return [" ".join(prepared.vocabulary.words[number] for number in row) for row in rows]
+
+
+def test_words_with_a_vector_are_known_and_the_others_not(folder):
+    prepared = prepare("snli", "set.2d", folder)
+    assert prepared.vocabulary.words[2:] == ("A", ".", "dog", "cat", "runs", "The", "a", "moves")
+    assert texts(prepared, "train", "premise") == [
+        "A dog runs <unk> <unk> .",
+        "The cat <unk> .",
+        "A dog runs .",
+    ]
+    assert texts(prepared, "train", "hypothesis") == ["A dog moves .", "<unk> <unk> A", ""]
+    assert prepared.splits["test"].labels.tolist() == [1, 0]
+    assert prepared.labels == ("entailment", "contradiction", "neutral")
+    assert prepared.vectors.dtype == np.float16
+    assert prepared.vectors[:4].tolist() == [[0, 0], [0, 0], [1, -1], [6, -6]]  # that of <unk> is not used
+    assert prepared.information["rows"]["train"] == {"read": 4, "kept": 3, "published": 549367}
+    covered = prepared.information["coverage"]
+    assert covered["known_types"] == 8
+    assert covered["missing"][:3] == [["dogs", 2], ["zebra", 2], [",", 1]]
+    assert [source["name"] for source in prepared.information["sources"]] == [
+        *(f"snli_1.0_{split}.jsonl" for split in ("train", "dev", "test")),
+        *("set.2d.npy", "set.2d.words.txt"),
+    ]
+
+
+def test_without_vectors_every_word_is_known(folder):
+    prepared = prepare("snli", None, folder)
+    assert prepared.vectors is None
+    assert texts(prepared, "test", "hypothesis") == ["a dog", "zebra zebra"]
+    assert texts(prepared, "train", "hypothesis") == ["A dog moves .", "N / A", ""]
+    assert "dropped" not in prepared.vocabulary.words
+
+
+def test_saved_and_loaded(folder, tmp_path):
+    for vectors in ("set.2d", None):
+        prepared = prepare("snli", vectors, folder)
+        save(prepared, tmp_path / "new" / "file.safetensors")
+        again = load(tmp_path / "new" / "file.safetensors")
+        assert again.fingerprint == prepared.fingerprint
+        assert again.information == prepared.information
+        assert again.vocabulary.words == prepared.vocabulary.words
+        assert texts(again, "train", "premise") == texts(prepared, "train", "premise")
+        assert (again.vectors is None) == (vectors is None)
+    assert [file.name for file in (tmp_path / "new").iterdir()] == ["file.safetensors"]
+
+
+def test_the_same_bytes_in_every_process(folder, tmp_path):
+    script = (
+        "import sys; from pathlib import Path; from nse.data.prepare import prepare; "
+        "from nse.data.prepared import save; "
+        "save(prepare('snli', 'set.2d', Path(sys.argv[1])), Path(sys.argv[2]))"
+    )
+    files = [tmp_path / str(seed) for seed in range(2)]
+    for seed, file in enumerate(files):
+        environment = os.environ | {"PYTHONHASHSEED": str(seed)}
+        subprocess.run([sys.executable, "-c", script, str(folder), str(file)], env=environment, check=True)
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_the_fingerprint_tells_data_and_not_where_it_was_read(folder, tmp_path):
+    before = prepare("snli", "set.2d", folder).fingerprint
+    shutil.rmtree(folder / "snli_1.0")
+    write_snli(folder, "zip")
+    assert prepare("snli", "set.2d", folder).fingerprint == before
+    write_vectors(folder, scale=2)
+    another = prepare("snli", "set.2d", folder).fingerprint
+    write_snli(folder, "zip", dev=line("entailment", "Two dogs", "dogs"))
+    assert len({before, another, prepare("snli", "set.2d", folder).fingerprint}) == 3
+
+
+def test_unusual_sentences(folder):
+    huge = " ".join(["dog"] * 10_000)
+    rows = [("", ""), ("zzz qqq", "xxx"), (huge, "a" * 1_000_000), (" \n\t", "\u00a0")]
+    write_snli(folder, train=b"".join(line("neutral", *row) for row in rows))
+    column = prepare("snli", "set.2d", folder).splits["train"].texts
+    assert column["premise"].lengths.tolist() == [0, 2, 10_000, 0]
+    assert column["hypothesis"].lengths.tolist() == [0, 1, 1, 0]
+    assert column["premise"].ids[:2].tolist() == [1, 1]
+
+
+def test_a_split_without_rows_and_one_without_words(folder, tmp_path):
+    write_snli(folder, dev=b"", test=line("neutral", "", ""))
+    save(prepare("snli", "set.2d", folder), tmp_path / "x.safetensors")
+    splits = load(tmp_path / "x.safetensors").splits
+    assert len(splits["dev"].labels) == len(splits["dev"].texts["premise"].ids) == 0
+    assert splits["test"].texts["hypothesis"].lengths.tolist() == [0]
+
+
+def test_several_processes_may_prepare_at_once(folder):
+    script = (
+        "import sys; from pathlib import Path; from nse.data.prepare import obtain; "
+        "print(obtain('snli', 'set.2d', Path(sys.argv[1])).fingerprint)"
+    )
+    run = [sys.executable, "-c", script, str(folder)]
+    running = [subprocess.Popen(run, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    answers = {process.communicate()[0] for process in running}
+    assert answers == {prepare("snli", "set.2d", folder).fingerprint + "\n"}
+    assert [file.name for file in (folder.parent / "cache").iterdir()] == ["snli.set.2d.safetensors"]
+
+
+def test_vectors_too_large_for_half_precision_are_refused(folder):
+    write_vectors(folder, scale=1e6)
+    with pytest.raises(DataError, match="too large for float16"):
+        prepare("snli", "set.2d", folder)
+
+
+def test_what_is_missing_is_told_before_anything_is_read(folder):
+    with pytest.raises(DataError, match=r"vectors glove.840B.300d are not in"):
+        prepare("snli", "glove.840B.300d", folder)
+    with pytest.raises(DataError, match="no data set is called 'snil', did you mean snli"):
+        prepare("snil", None, folder)
+
+
+# Finding it again
+
+
+def test_it_is_made_once_and_again_when_a_source_changes(folder):
+    said = []
+    first = obtain("snli", "set.2d", folder, said.append)
+    cached = folder.parent / "cache" / "snli.set.2d.safetensors"
+    assert said == ["preparing snli with set.2d", f"kept in {cached}"]
+    written = cached.stat().st_mtime_ns
+    assert obtain("snli", "set.2d", folder, said.append).fingerprint == first.fingerprint
+    assert len(said) == 2
+    assert cached.stat().st_mtime_ns == written
+    write_vectors(folder, scale=2)
+    assert obtain("snli", "set.2d", folder, said.append).fingerprint != first.fingerprint
+    assert said[2:] == said[:2]
+
+
+def test_a_broken_cache_is_made_again(folder):
+    first = obtain("snli", "set.2d", folder)
+    cached = folder.parent / "cache" / "snli.set.2d.safetensors"
+    cached.write_bytes(cached.read_bytes()[:-3])
+    said = []
+    assert obtain("snli", "set.2d", folder, said.append).fingerprint == first.fingerprint
+    assert "is not a whole prepared data set" in said[0]
+    assert load(cached).fingerprint == first.fingerprint
+
+
+def test_a_cache_that_cannot_be_written_is_only_told(folder, monkeypatch):
+    (folder.parent / "file").write_text("")
+    monkeypatch.setenv("NSE_CACHE", str(folder.parent / "file"))
+    said = []
+    assert obtain("snli", "set.2d", folder, said.append).name == "snli"
+    assert "cannot be written" in said[-1]
+
+
+@pytest.mark.parametrize("place", ["", "prepared"])
+def test_a_prepared_file_in_the_data_folder_comes_first(folder, place, monkeypatch):
+    prepared = prepare("snli", "set.2d", folder)
+    shutil.rmtree(folder / "snli_1.0")
+    shutil.rmtree(folder / "vectors")
+    save(prepared, folder / place / "snli.set.2d.safetensors")
+    assert obtain("snli", "set.2d", folder).fingerprint == prepared.fingerprint
+    monkeypatch.setenv("NSE_DATA", str(folder))
+    assert obtain("snli", "set.2d", None).fingerprint == prepared.fingerprint
+    said = []
+    assert obtain("snli", None, folder, said.append).vectors is not None  # better than nothing
+    assert "snli.set.2d.safetensors" in said[0]
+    with pytest.raises(DataError, match=r"no snli_1.0_train.jsonl"):
+        obtain("snli", "other.3d", folder)
+
+
+def test_without_vectors_the_published_files_are_preferred(folder):
+    save(prepare("snli", "set.2d", folder), folder / "snli.set.2d.safetensors")
+    assert obtain("snli", None, folder).vectors is None
+
+
+def test_a_prepared_file_under_a_wrong_name_is_refused(folder):
+    save(prepare("snli", None, folder), folder / "snli.set.2d.safetensors")
+    with pytest.raises(DataError, match=r"holds snli\.safetensors; rename it"):
+        obtain("snli", "set.2d", folder)
+    with pytest.raises(DataError, match="not a path"):
+        obtain("snli", "../set.2d", folder)
+
+
+def test_a_missing_data_folder_is_told(tmp_path, monkeypatch):
+    monkeypatch.delenv("NSE_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match="there is no data folder data: name yours with --data or NSE_DATA"):
+        obtain("snli", None, None)
+    with pytest.raises(DataError, match="nowhere"):
+        obtain("snli", None, tmp_path / "nowhere")
+
+
+# What is not a prepared file
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage" * 100, pickle.dumps({"a": 1}), b"\xff" * 8])
+def test_garbage_is_refused(tmp_path, content):
+    (tmp_path / "x.safetensors").write_bytes(content)
+    with pytest.raises(DataError, match=r"x.safetensors: is not a whole prepared .*nse data prepare"):
+        load(tmp_path / "x.safetensors")
+
+
+def test_every_truncation_is_refused(folder, tmp_path):
+    file = tmp_path / "x.safetensors"
+    save(prepare("snli", "set.2d", folder), file)
+    whole = file.read_bytes()
+    for size in range(0, len(whole), 97):
+        file.write_bytes(whole[:size])
+        with pytest.raises(DataError, match=r"x.safetensors"):
+            load(file)
+    with pytest.raises(DataError, match="absent"):
+        load(tmp_path / "absent.safetensors")
+    with pytest.raises(DataError, match="not a whole"):
+        load(tmp_path)
+
+
+def changed_tensor(name, change):
+    def harm(tensors, information):
+        tensors[name] = change(tensors[name].copy())
+
+    return harm
+
+
+def changed_information(key, value):
+    def harm(tensors, information):
+        information[key] = value
+
+    return harm
+
+
+def put(index, value):
+    def change(array):
+        array[index] = value
+        return array
+
+    return change
+
+
+HARMS = {
+    "another format": changed_information("format", 2),
+    "no split": changed_information("columns", {}),
+    "labels not listed": changed_information("labels", ["one"]),
+    "rows not counted": changed_information("rows", {}),
+    "columns of another kind": changed_information("columns", {"train": None}),
+    "a tensor missing": lambda tensors, information: tensors.pop("train.premise.ids"),
+    "a tensor too many": lambda tensors, information: tensors.update(extra=np.zeros(1)),
+    "vectors not told": changed_information("vectors", None),
+    "an id too large": changed_tensor("train.premise.ids", put(0, 99)),
+    "padding inside a text": changed_tensor("train.premise.ids", put(0, 0)),
+    "a negative length": changed_tensor("train.premise.lengths", put(0, -1)),
+    "lengths that add up to more": changed_tensor("train.premise.lengths", put(0, 7)),
+    "a label too large": changed_tensor("dev.labels", put(0, 3)),
+    "a label more": changed_tensor("dev.labels", lambda labels: np.append(labels, labels)),
+    "ids of another type": changed_tensor("dev.premise.ids", lambda ids: ids.astype(np.int64)),
+    "a word less": changed_tensor("vocabulary", lambda words: words[:-6]),
+    "bytes that are no text": changed_tensor("vocabulary", put(-2, 255)),
+    "NaN": changed_tensor("vectors", put((3, 0), np.nan)),
+    "something for the unknown": changed_tensor("vectors", put((1, 0), 1)),
+    "a vector less": changed_tensor("vectors", lambda vectors: vectors[:-1].copy()),
+    "vectors of another type": changed_tensor("vectors", lambda vectors: vectors.astype(np.float32)),
+}
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_what_does_not_fit_together_is_refused(folder, tmp_path, harm):
+    file = tmp_path / "x.safetensors"
+    prepared = prepare("snli", "set.2d", folder)
+    save(prepared, file)
+    tensors, information = load_file(file), dict(prepared.information)
+    HARMS[harm](tensors, information)
+    save_file(tensors, file, {KEY: json.dumps(information)})
+    with pytest.raises(DataError, match=r"x.safetensors: is not a prepared data set of format 1: "):
+        load(file)
+
+
+def test_a_file_of_something_else_is_refused(tmp_path):
+    for metadata in (None, {"other": "1"}, {KEY: "{"}, {KEY: "[]"}, {KEY: '{"format": 1}'}):
+        save_file({"vocabulary": np.zeros(1, np.uint8)}, tmp_path / "x.safetensors", metadata)
+        with pytest.raises(DataError, match="is not a prepared data set"):
+            load(tmp_path / "x.safetensors")

@@ -1,0 +1,65 @@
+"""A small model in a folder, for tests that break it."""
+
+import os
+import subprocess
+import sys
+
+import torch
+
+from nse import hub
+from nse.nn.models import PairClassifier, PairConfig
+from nse.text.vocabulary import Vocabulary
+
+WORDS = ["all", "bark", "dance", "do", "dogs", "not", "some", "that", "caf\u00e9", "line\u2028separator"]
+LABELS = ["entailment", "contradiction", "neutral"]
+
+
+def configured(**changes):
+    """The configuration of a small model; changes go to it or, by the name `model`, to the model's own."""
+    model = PairConfig(**{"size": 6, "hidden": 4, **changes.pop("model", {})})
+    told = {"task": "logic", "labels": LABELS, "tokenizer": "whitespace", "data": "logic", **changes}
+    return hub.ModelConfig(**told, model=model)
+
+
+def made(config, seed=0):
+    """The model of a configuration and its vocabulary."""
+    vocabulary = Vocabulary(WORDS)
+    torch.manual_seed(seed)
+    return PairClassifier(config.model, len(vocabulary), len(config.labels)), vocabulary
+
+
+def saved(folder, seed=0, **changes):
+    """A model folder; returns the model that is in it."""
+    config = configured(**changes)
+    model, vocabulary = made(config, seed)
+    hub.save(folder, model, config, vocabulary, {"accuracy": {"dev": 0.5}})
+    return model
+
+
+def same(one, other):
+    """Whether two models have the same weights, bit by bit."""
+    a, b = one.state_dict(), other.state_dict()
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def shell(*words, cwd, **environment):
+    """Run the real command."""
+    return subprocess.run(
+        [sys.executable, "-m", "nse", *map(str, words)],
+        cwd=cwd,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def refused(answer):
+    """What the command said, if it refused as it should: exit 2, one line, no traceback, nothing printed."""
+    assert answer.returncode == 2, answer.stderr
+    assert answer.stdout == ""
+    assert "Traceback" not in answer.stderr
+    assert answer.stderr.startswith("nse: ")
+    assert answer.stderr.count("\n") == 1
+    return answer.stderr

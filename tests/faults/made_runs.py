@@ -1,0 +1,117 @@
+"""Small runs of the real program, for tests that harm them."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+from nse.tasks import load_recipe
+from nse.train import run, state
+from nse.train.progress import Progress
+from nse.train.signals import Stopped
+
+SMALL = [
+    "data.train=81",
+    "data.dev=30",
+    "data.test=30",
+    "data.unseen=30",
+    "model.size=8",
+    "model.hidden=16",
+    "model.dropout=0.2",
+    "train.batch=10",
+    "train.epochs=3",
+]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def words(folder, *overrides, recipe="logic/nse", processes=1):
+    """The command line of a run; with `--resume`, which a new folder ignores."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    sets = [word for each in [*SMALL, *overrides] for word in ("--set", each)]
+    program = ["-m", "nse", "train", recipe, "--out", str(folder), "--resume", *sets]
+    return [sys.executable, *(launcher if processes > 1 else []), *program]
+
+
+def finished(folder, *overrides, seconds=120, **settings):
+    """Run to the end; returns the completed process."""
+    command = words(folder, *overrides, **settings)
+    return subprocess.run(
+        command, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=seconds
+    )
+
+
+def started(folder, *overrides, **settings):
+    """Start a run in the background."""
+    command = words(folder, *overrides, **settings)
+    return subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for(process, there, seconds=60):
+    """Wait until a file is there; the process must live as long."""
+    end = time.monotonic() + seconds
+    while not there.exists():
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < end, f"no {there}"
+        time.sleep(0.01)
+
+
+def end(process, number, seconds=60):
+    """Send a signal; returns the exit code and what was told."""
+    process.send_signal(number)
+    told = process.communicate(timeout=seconds)[1]
+    return process.returncode, told
+
+
+def checkpoint(folder):
+    return state.load(Path(folder) / "checkpoint.pt")
+
+
+def assert_same_end(one, other):
+    """Two runs ended with the same weights, to the last bit, and the same figures."""
+    a, b = checkpoint(one), checkpoint(other)
+    for name in ("step", "epoch"):
+        assert a[name] == b[name]
+    for weights, others in ((a["model"], b["model"]), (a["best"]["weights"], b["best"]["weights"])):
+        assert weights.keys() == others.keys()
+        assert all(torch.equal(weights[name], others[name]) for name in weights)
+    figures = ("epoch", "step", "loss", "train", "dev", "rate")
+    assert [[row[k] for k in figures] for row in a["metrics"]] == [
+        [row[k] for k in figures] for row in b["metrics"]
+    ]
+    model = "model/model.safetensors"
+    assert (Path(one) / model).read_bytes() == (Path(other) / model).read_bytes()
+
+
+def train(folder, *overrides, recipe="logic/nse", after=None, resume=False, told=None):
+    """A run in this process, which a signal stops after some step."""
+    console = Console(file=told or io.StringIO(), width=200)
+    with StopsAfter(console, after) as progress:
+        return run.train(recipe, load_recipe(recipe, [*SMALL, *overrides]), folder, progress, resume)
+
+
+def stop(folder, *overrides, after, **settings):
+    """A run in this process that must stop after some step."""
+    wanted = f"stopped; the checkpoint at step {after} is good; run again with --resume"
+    with pytest.raises(Stopped, match=wanted) as stopped:
+        train(folder, *overrides, after=after, **settings)
+    assert stopped.value.code == 143
+
+
+class StopsAfter(Progress):
+    """Sends this process a signal after some step."""
+
+    def __init__(self, console, after, number=signal.SIGTERM):
+        super().__init__(console)
+        self.after, self.number = after, number
+
+    def step(self, epoch, step, *figures):
+        super().step(epoch, step, *figures)
+        if step == self.after:
+            signal.raise_signal(self.number)

@@ -1,0 +1,39 @@
+"""Run by torchrun in two processes: a run, the same one stopped by a signal to one process, and resumed.
+
+torchrun --nproc-per-node 2 resumed_by_two.py FOLDER
+"""
+
+import sys
+from pathlib import Path
+
+from made_runs import SMALL, StopsAfter
+from rich.console import Console
+
+from nse.tasks import load_recipe
+from nse.train import run
+from nse.train.progress import Progress
+from nse.train.signals import Stopped
+
+folder = Path(sys.argv[1])
+recipe = load_recipe("logic/nse", SMALL)
+
+
+class OnTheLast(Progress):
+    """In place of the silent progress of other processes: asks its own process alone to stop."""
+
+    @classmethod
+    def silent(cls):
+        return StopsAfter(Console(quiet=True), after=13)
+
+
+with Progress(Console(stderr=True)) as progress:
+    run.train("whole", recipe, folder / "whole", progress)
+    run.Progress = OnTheLast
+    try:
+        run.train("stopped", recipe, folder / "stopped", progress)
+    except Stopped as stopped:
+        (folder / f"told-{stopped.code}").touch()
+    except SystemExit as silent:
+        (folder / f"silent-{silent.code}").touch()
+    run.Progress = Progress
+    run.train("stopped", recipe, folder / "stopped", progress, resume=True)

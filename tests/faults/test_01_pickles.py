@@ -1,0 +1,95 @@
+"""Fault 1: a weights file that is a pickle, or a .pt renamed: refused, and never opened."""
+
+import ast
+import io
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+
+import nse
+from faults.made_models import refused, saved, shell
+from nse import hub
+from nse.errors import ModelError
+
+SOURCE = Path(nse.__file__).parent
+
+
+class Bomb:
+    """Touches a file when it is unpickled."""
+
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return Path.touch, (self.marker,)
+
+
+def archive(bomb, **options):
+    buffer = io.BytesIO()
+    torch.save({"head.0.bias": bomb}, buffer, **options)
+    return buffer.getvalue()
+
+
+FORMS = {
+    "pickle": lambda bomb: pickle.dumps(bomb),
+    "old pickle": lambda bomb: pickle.dumps(bomb, protocol=0),
+    "pt": lambda bomb: archive(bomb),
+    "old pt": lambda bomb: archive(bomb, _use_new_zipfile_serialization=False),
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    saved(tmp_path / "mine")
+    return tmp_path / "mine"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_pickle_by_the_name_of_weights_is_refused_and_not_run(form, folder, tmp_path):
+    marker = tmp_path / "marker"
+    content = FORMS[form](Bomb(marker))
+    (folder / "model.safetensors").write_bytes(content)
+    expected = "is not a whole safetensors file" if form == "old pickle" else "is a pickle or a .pt file"
+    with pytest.raises(ModelError, match=expected):
+        hub.load(folder)
+    assert not marker.exists()
+    # Had it been opened, this is what it would have done.
+    if "pt" in form:
+        torch.load(io.BytesIO(content), weights_only=False)
+    else:
+        pickle.loads(content)
+    assert marker.exists()
+
+
+def test_the_command_says_so_in_a_line(folder, tmp_path):
+    marker = tmp_path / "marker"
+    (folder / "model.safetensors").write_bytes(FORMS["pt"](Bomb(marker)))
+    message = refused(shell("evaluate", folder, cwd=tmp_path))
+    assert f"{folder}/model.safetensors is a pickle or a .pt file, not safetensors" in message
+    assert "get the model as safetensors" in message
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("name", ["model.pt", "pytorch_model.bin", "weights.pkl"])
+def test_there_is_no_falling_back_to_a_pickle(name, folder, tmp_path):
+    (folder / "model.safetensors").unlink()
+    (folder / name).write_bytes(FORMS["pt"](Bomb(tmp_path / "marker")))
+    with pytest.raises(ModelError, match=r"model\.safetensors is missing"):
+        hub.load(folder)
+    assert not (tmp_path / "marker").exists()
+
+
+def test_no_file_of_the_package_opens_pickles():
+    for file in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [getattr(node, "module", None) or "", *(alias.name for alias in node.names)]
+                assert not {"pickle", "dill", "joblib"} & set(names), file
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load":
+                options = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+                assert options.get("weights_only") == "True", f"{file}: {ast.unparse(node)}"
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("np.load", "numpy.load"):
+                options = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+                assert options.get("allow_pickle") == "False", f"{file}: {ast.unparse(node)}"

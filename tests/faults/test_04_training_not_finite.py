@@ -1,0 +1,109 @@
+"""Fault 4, in training: a loss or gradient that is no number stops the run; the last checkpoint is good."""
+
+import json
+import math
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from faults.made_runs import SMALL, checkpoint, finished
+from nse import RunError
+from nse.tasks import TASKS, load_recipe
+from nse.train import log, watch
+from nse.train.captured import Average, Step, adam
+from nse.train.loop import fit
+from nse.train.progress import Progress
+from nse.train.state import Sums
+
+
+def test_the_run_stops_and_its_last_checkpoint_is_good(tmp_path):
+    answer = finished(tmp_path / "run", "train.rate=1e30", "train.clip=1e30", "train.minutes=0")
+    assert answer.returncode == 2
+    lines = answer.stderr.strip().split("\n")
+    told = re.fullmatch(
+        r"nse: the (loss|gradient's norm) is (nan|inf) at step (\d+), epoch 1, batch \3 of 9 "
+        r"\(examples \d+(, \d+){7}, \.\.\.\): try a smaller train\.rate or train\.clip; "
+        r"the checkpoint at step (\d+) is good",
+        lines[-1],
+    )
+    assert told, lines
+    packed = checkpoint(tmp_path / "run")
+    assert int(told[5]) == packed["step"] == int(told[3]) - 1
+    assert all(t.isfinite().all() for t in packed["model"].values())
+    assert not (tmp_path / "run" / "result.json").exists()
+
+
+def test_on_a_cpu_a_step_that_is_not_finite_changes_nothing():
+    weight = nn.Parameter(torch.ones(3))
+    average = Average([weight], 0.5)
+    factor = torch.ones(())
+    step = Step(
+        adam([weight], 0.1, 0.1, torch.device("cpu")),
+        lambda index, shape: ((weight * factor).sum(), torch.tensor(1)),
+        1.0,
+        average,
+    )
+    step(torch.arange(2))
+    before, averaged = weight.detach().clone(), average.values[0].clone()
+    for bad in (math.nan, math.inf):
+        factor.fill_(bad)
+        result = step(torch.arange(2))
+        assert not result.isfinite().all()
+        assert torch.equal(weight, before)
+        assert torch.equal(average.values[0], averaged)
+        assert weight.grad is None
+    factor.fill_(1)
+    step(torch.arange(2))
+    assert weight.isfinite().all()
+    assert not torch.equal(weight, before)
+
+
+@pytest.mark.parametrize(("bad", "what"), [(0, "loss"), (2, "gradient's norm")])
+def test_a_look_names_the_first_bad_step(bad, what):
+    sums = Sums()
+    seen = watch.Watch(sums, every=50)
+    for number in range(1, 40):
+        result = torch.tensor([1.0, 2.0, 3.0])
+        if number >= 17:
+            result[bad] = math.inf
+        seen.add(watch.Seen(f"step {number}", torch.arange(number, number + 20), 4, result))
+    assert sums.examples == 0  # nothing was waited for
+    wanted = rf"the {what} is inf at step 17 \(examples 17, 18, 19, 20, 21, 22, 23, 24, \.\.\.\): try"
+    with pytest.raises(watch.NotFiniteError, match=wanted):
+        seen.look()
+    assert (sums.loss, sums.right, sums.examples) == (64.0, 32.0, 64)
+
+
+def test_a_look_comes_by_itself_in_time():
+    sums = Sums()
+    seen = watch.Watch(sums, every=50)
+    for _ in range(49):
+        seen.add(watch.Seen("", torch.arange(3), 3, torch.ones(3)))
+    assert sums.examples == 0
+    with pytest.raises(watch.NotFiniteError, match="the loss is nan at here"):
+        seen.add(watch.Seen("here", torch.arange(3), 3, torch.full((3,), math.nan)))
+
+
+def test_scores_of_dev_that_are_not_finite_stop_the_run():
+    recipe = load_recipe("logic/bow", SMALL)
+    honest = TASKS["logic"]
+
+    def scores(model, batch):
+        found = honest.scores(model, batch)
+        return found if model.training else found * math.nan
+
+    task = replace(honest, scores=scores)
+    with (
+        Progress.silent() as progress,
+        pytest.raises(RunError, match="scores of dev are not finite after st"),
+    ):
+        fit(task, recipe, task.examples(recipe), progress)
+
+
+def test_nan_never_gets_into_json():
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        log.line({"epoch": 1, "loss": math.nan})
+    assert json.loads(log.line({"epoch": 1, "loss": 0.5})) == {"epoch": 1, "loss": 0.5}

@@ -1,0 +1,51 @@
+"""Fault 4, at loading: NaN or infinity in weights is refused by the tensor's name."""
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from faults.made_models import refused, saved, shell
+from nse import hub
+from nse.errors import ModelError
+
+
+def spoil(folder, name, value):
+    file = folder / "model.safetensors"
+    with safe_open(file, framework="pt") as handle:
+        metadata = handle.metadata()
+    tensors = load_file(file)
+    tensors[name].view(-1)[-1] = value
+    save_file(tensors, file, metadata)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize(
+    ("stored", "name"),
+    [
+        ({}, "head.0.bias"),
+        ({"weights": "float16"}, "head.3.weight"),
+        ({"vectors": "float16"}, "embedding.weight"),
+        ({"vectors": "int8"}, "embedding.weight.scale"),
+    ],
+)
+def test_one_number_that_is_not_finite(stored, name, value, tmp_path):
+    saved(tmp_path / "mine", **stored)
+    hub.load(tmp_path / "mine")
+    spoil(tmp_path / "mine", name, value)
+    with pytest.raises(ModelError, match=rf"model\.safetensors: NaN or infinity in {name}$"):
+        hub.load(tmp_path / "mine")
+
+
+def test_finite_parts_with_an_infinite_product(tmp_path):
+    saved(tmp_path / "mine", vectors="int8")
+    spoil(tmp_path / "mine", "embedding.weight.scale", torch.finfo(torch.float32).max)
+    with pytest.raises(ModelError, match=r"NaN or infinity in embedding\.weight"):
+        hub.load(tmp_path / "mine")
+
+
+def test_the_command_says_so_in_a_line(tmp_path):
+    saved(tmp_path / "mine")
+    spoil(tmp_path / "mine", "head.0.bias", float("nan"))
+    message = refused(shell("evaluate", "mine", "--json", cwd=tmp_path))
+    assert "mine/model.safetensors: NaN or infinity in head.0.bias" in message

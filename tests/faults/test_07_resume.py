@@ -1,0 +1,160 @@
+"""Fault 7: a run that was stopped anywhere ends as if it never was; another recipe or data is refused."""
+
+import io
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+from faults.made_runs import ENVIRONMENT, SMALL, assert_same_end, checkpoint, stop, train
+from nse import RunError
+from nse.config import to_toml
+from nse.tasks import TASKS, load_recipe
+from nse.train.progress import Progress
+
+KINDS = {
+    "plain": [],
+    "everything": [
+        "train.buckets=true",
+        "train.average=0.9",
+        "train.warmup=0.2",
+        "train.schedule=cosine",
+        "train.smoothing=0.1",
+        "train.minutes=0",
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_end_is_the_same_to_the_last_bit(tmp_path, kind):
+    whole = train(tmp_path / "whole", *KINDS[kind])
+    stop(tmp_path / "stopped", *KINDS[kind], after=4)
+    assert checkpoint(tmp_path / "stopped")["cursor"] == 4
+    stop(tmp_path / "stopped", *KINDS[kind], after=9, resume=True)  # the last batch of an epoch
+    stop(tmp_path / "stopped", *KINDS[kind], after=20, resume=True)
+    resumed = train(tmp_path / "stopped", *KINDS[kind], resume=True)
+    assert_same_end(tmp_path / "whole", tmp_path / "stopped")
+    assert resumed["accuracy"] == whole["accuracy"]
+    assert resumed["epoch"] == whole["epoch"]
+
+
+def test_with_two_processes_too(tmp_path):
+    script = Path(__file__).with_name("resumed_by_two.py")
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    answer = subprocess.run(
+        [sys.executable, *launcher, str(script), str(tmp_path)],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert (tmp_path / "told-143").exists()
+    assert (tmp_path / "silent-143").exists()
+    assert "goes on after step 13 in epoch 2" in answer.stderr
+    assert_same_end(tmp_path / "whole", tmp_path / "stopped")
+    assert len(checkpoint(tmp_path / "stopped")["processes"]) == 2
+
+
+def test_no_epoch_is_logged_twice(tmp_path):
+    stop(tmp_path / "run", after=11)
+    stop(tmp_path / "run", after=20, resume=True)
+    train(tmp_path / "run", resume=True)
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().split("\n")[:-1]]
+    assert [row["epoch"] for row in rows] == [1, 2, 3]
+    (events,) = (tmp_path / "run").glob("events.out.tfevents.*")
+    steps = [event.step for event in EventFileLoader(str(events)).Load() if event.HasField("summary")]
+    assert steps == [9, 18, 27]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (["train.rate=1e-3"], "train.rate was 0.004 and is now 0.001"),
+        (["seed=8"], "seed was 1 and is now 8"),
+        (["train.epochs=9", "data.seed=5"], "data.seed was 0 and is now 5, train.epochs was 3 and is now 9"),
+    ],
+)
+def test_another_recipe_is_refused(tmp_path, overrides, told):
+    stop(tmp_path / "run", after=5)
+    before = {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}
+    with pytest.raises(RunError, match=f"holds a run of another recipe .{told}.: give the same one, or ch"):
+        train(tmp_path / "run", *overrides, resume=True)
+    assert all(file.read_bytes() == content for file, content in before.items())
+    changed = to_toml(load_recipe("logic/nse", [*SMALL, *overrides]))
+    (tmp_path / "run" / "recipe.toml").write_text(changed)
+    with pytest.raises(RunError, match="holds a run of another recipe"):  # the checkpoint knows as well
+        train(tmp_path / "run", *overrides, resume=True)
+
+
+def test_other_data_is_refused(tmp_path, monkeypatch):
+    stop(tmp_path / "run", after=5)
+    data = (tmp_path / "run" / "data.json").read_bytes()
+    task = TASKS["logic"]
+
+    def examples(recipe, data=None):
+        found = task.examples(recipe, data)
+        return found._replace(about={**found.about, "fingerprint": "other"})
+
+    monkeypatch.setitem(TASKS, "logic", replace(task, examples=examples))
+    with pytest.raises(RunError, match=r"holds a run on other data .see its data.json.: give the same"):
+        train(tmp_path / "run", resume=True)
+    assert (tmp_path / "run" / "data.json").read_bytes() == data
+
+
+def test_a_finished_run_is_told_and_left_alone(tmp_path):
+    result = train(tmp_path / "run")
+    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*")}
+    told = io.StringIO()
+    assert train(tmp_path / "run", resume=True, told=told) == result
+    assert "run holds the finished run" in told.getvalue()
+    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*")} == before
+
+
+def test_without_a_checkpoint_it_starts_from_the_beginning(tmp_path):
+    whole = train(tmp_path / "whole")
+    stop(tmp_path / "run", after=3)
+    (tmp_path / "run" / "checkpoint.pt").unlink()
+    assert train(tmp_path / "run", resume=True)["accuracy"] == whole["accuracy"]
+    assert_same_end(tmp_path / "whole", tmp_path / "run")
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", "truncated", "other"])
+def test_a_broken_checkpoint_is_named(tmp_path, content):
+    stop(tmp_path / "run", after=3)
+    file = tmp_path / "run" / "checkpoint.pt"
+    if content == "truncated":
+        content = file.read_bytes()[:-100]
+    if content == "other":
+        torch.save({"format": 99}, file)
+    else:
+        file.write_bytes(content)
+    with pytest.raises(
+        RunError, match=r"checkpoint.pt(: format 99, this version reads 1| cannot be read as a)"
+    ):
+        train(tmp_path / "run", resume=True)
+
+
+def test_a_folder_that_is_no_run_is_left_alone(tmp_path):
+    (tmp_path / "mine").write_text("precious")
+    with pytest.raises(RunError, match=r"is not a run, for it has no recipe.toml: choose another --out"):
+        train(tmp_path, resume=True)
+    assert (tmp_path / "mine").read_text() == "precious"
+
+
+def test_progress_begins_where_the_run_goes_on():
+    told = io.StringIO()
+    with Progress(Console(file=told, width=200)) as progress:
+        progress.begin(100, 60)
+        progress.epoch(
+            {"epoch": 4, "step": 80, "loss": 1.0, "train": 0.5, "dev": 0.4, "examples_per_second": 10.0}
+        )
+    line = "epoch 4, loss 1.000, train 50.0%, dev 40.0%, 10 examples/s, 0:00:00 left"
+    assert told.getvalue().strip() == line

@@ -1,0 +1,44 @@
+"""Fault 15: settings that contradict, mistyped keys, names that are paths, a kernel on the wrong machine."""
+
+import os
+
+import pytest
+
+from faults.made_models import refused, saved, shell
+
+TINY = ["data.train=60", "data.dev=30", "data.test=30", "data.unseen=30", "train.epochs=1", "model.size=8"]
+SETS = [word for assignment in TINY for word in ("--set", assignment)]
+
+
+@pytest.mark.parametrize(
+    ("assignments", "messages"),
+    [
+        (["model.sise=8"], ["--set model.sise: no such key; did you mean model.size?"]),
+        (["model.padding=paper"], ["model", "needs longest"]),
+    ],
+)
+def test_settings_are_refused_before_anything_is_made(assignments, messages, tmp_path):
+    words = [word for assignment in assignments for word in ("--set", assignment)]
+    told = refused(shell("train", "logic/nse", *SETS, *words, cwd=tmp_path))
+    assert all(message in told for message in messages)
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["../../x", "snly"])
+def test_a_model_that_is_not_there(name, tmp_path):
+    told = refused(shell("evaluate", name, cwd=tmp_path))
+    assert f"nse: {name}: " in told
+    assert "give the folder of a model or of a run" in told or "did you mean" in told
+
+
+def test_a_split_that_is_not_there(tmp_path):
+    saved(tmp_path / "mine")
+    told = refused(shell("evaluate", "mine", "--split", "tset", cwd=tmp_path))
+    assert "split: there is no 'tset'; did you mean test? there are dev, test, train, unseen" in told
+
+
+def test_a_kernel_on_a_machine_that_cannot_run_it(tmp_path):
+    saved(tmp_path / "mine")
+    for words in (["train", "logic/nse", *SETS], ["evaluate", "mine"]):
+        told = refused(shell(*words, cwd=tmp_path, NSE_BACKEND="triton", TRITON_INTERPRET=""))
+        assert "NSE_BACKEND='triton' cannot run here" in told

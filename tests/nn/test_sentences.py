@@ -1,0 +1,190 @@
+"""Sentence encoders against loops over single sentences."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from nse.nn import sentences
+from nse.nn.sentences import BagOfWords, Encoded, LSTMSentence, NSESentence, at_end, run, turned
+from oracle.problems import assert_close, tensors
+
+LENGTHS = torch.tensor([5, 1, 0, 3])
+KIND = {"dtype": torch.float64}
+
+
+def words(T=5, k=4):
+    return torch.randn(4, T, k, **KIND)
+
+
+def made(kind, *settings):
+    return kind(*settings).double().eval()
+
+
+def encoders():
+    """Every encoder, in one direction and in both."""
+    yield "bow", made(BagOfWords, 0.0)
+    for directions in (1, 2):
+        yield f"lstm-{directions}", made(LSTMSentence, 4, 0.0, directions)
+        yield f"nse-{directions}", made(NSESentence, 4, 0.0, directions)
+
+
+def each_alone(encoder, x, lengths):
+    """Outputs and last of every sentence, encoded without any other and without padding; of none, zero."""
+    for row, length in zip(x, lengths.tolist(), strict=True):
+        yield encoder(row[None, :length], torch.tensor([length])) if length else None
+
+
+@pytest.mark.parametrize("name", [name for name, _ in encoders()])
+def test_a_sentence_depends_on_neither_batch_nor_padding(name):
+    encoder, x = dict(encoders())[name], words()
+    together, padded = encoder(x, LENGTHS), encoder(torch.cat([x, words(3)], dim=1), LENGTHS)
+    for b, alone in enumerate(each_alone(encoder, x, LENGTHS)):
+        n = int(LENGTHS[b])
+        for found in (together, padded):
+            assert (found.outputs[b, n:] == 0).all()
+            if alone is None:
+                assert (found.last[b] == 0).all()
+            else:
+                assert_close([found.outputs[b, :n], found.last[b]], [alone.outputs[0], alone.last[0]], 1e-12)
+    assert together.lengths.tolist() == LENGTHS.tolist()
+    assert together.outputs.shape[-1] == together.last.shape[-1] == (8 if name.endswith("2") else 4)
+
+
+def test_turned_is_every_sentence_backwards():
+    x = words()
+    wanted = x.clone()
+    for b, length in enumerate(LENGTHS.tolist()):
+        for t in range(length):
+            wanted[b, t] = x[b, length - 1 - t]
+    assert torch.equal(turned(x, LENGTHS), wanted)
+    assert torch.equal(turned(wanted, LENGTHS), x)
+    assert not torch.equal(wanted, x)
+
+
+def test_at_end_is_the_last_word():
+    x = words()
+    for b, length in enumerate(LENGTHS.tolist()):
+        wanted = x[b, length - 1] if length else torch.zeros(4)
+        assert at_end(x, LENGTHS)[b].tolist() == wanted.tolist()
+
+
+@pytest.mark.parametrize("pool", ["last", "max", "mean-max"])
+def test_pools_against_loops(pool):
+    # All negative: a zero of the padding must not be taken for the largest.
+    outputs, last = -words().abs() - 1, words()[:, 0]
+    for b, length in enumerate(LENGTHS):
+        outputs[b, length:] = 0
+    pooled = Encoded(outputs, LENGTHS, last).pooled(pool)
+    for b, length in enumerate(LENGTHS.tolist()):
+        means, highest = [0.0] * 4, [0.0] * 4
+        for unit in range(4 if length else 0):
+            values = [outputs[b, t, unit].item() for t in range(length)]
+            means[unit], highest[unit] = sum(values) / length, max(values)
+        wanted = {"last": last[b].tolist(), "max": highest, "mean-max": means + highest}[pool]
+        assert pooled[b].tolist() == pytest.approx(wanted, abs=1e-12)
+
+
+def test_a_batch_in_pieces():
+    encoded = Encoded(words(), LENGTHS, words()[:, 0])
+    first, second = encoded.split([3, 1])
+    assert_close(first[:3], [each[:3] for each in encoded[:3]], 0)
+    assert_close(second[:3], [each[3:] for each in encoded[:3]], 0)
+    assert torch.equal(second.shortened(3).outputs, encoded.outputs[3:, :3])
+
+
+def test_words_beside_outputs_end_with_the_sentence():
+    x, outputs = words(), words()
+    beside = Encoded(outputs, LENGTHS, x[:, 0]).beside(x).outputs
+    assert torch.equal(beside[..., 4:], outputs)
+    for b, length in enumerate(LENGTHS):
+        assert torch.equal(beside[b, :length, :4], x[b, :length])
+        assert (beside[b, length:, :4] == 0).all()
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+def test_an_lstm_over_padding_is_the_lstm_over_the_words(directions, monkeypatch):
+    """A CUDA device runs over the padding, a CPU packs: the same numbers and gradients."""
+    encoder, x = made(LSTMSentence, 4, 0.0, directions), words().requires_grad_()
+    found = []
+    for runs in (run, lambda lstm, x, _: lstm(x)[0]):
+        monkeypatch.setattr(sentences, "run", runs)
+        encoded = encoder(x, LENGTHS)
+        loss = encoded.outputs.square().sum() + encoded.last.sum()
+        gradients = torch.autograd.grad(loss, [x, *encoder.parameters()])
+        found.append((encoded.outputs, encoded.last, gradients))
+    assert_close(*found, 1e-12)
+    assert all(gradient.abs().sum() > 0 for gradient in found[0][2])
+
+
+def test_two_lstms_are_a_bidirectional_one():
+    encoder = made(LSTMSentence, 4, 0.0, 2)
+    bidirectional = nn.LSTM(4, 4, bidirectional=True, batch_first=True, **KIND)
+    back = {f"{name}_reverse": weight for name, weight in encoder.back.state_dict().items()}
+    bidirectional.load_state_dict(encoder.lstm.state_dict() | back)
+    x, lengths = words(), torch.tensor([5, 1, 2, 3])
+    packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+    outputs, (h, _) = bidirectional(packed)
+    found = encoder(x, lengths)
+    assert_close(found.outputs, pad_packed_sequence(outputs, batch_first=True)[0], 1e-12)
+    assert_close(found.last, torch.cat([h[0], h[1]], dim=-1), 1e-12)
+
+
+def test_the_second_nse_reads_from_the_last_word_to_the_first():
+    encoder, x = made(NSESentence, 4, 0.0, 2), words()
+    found = encoder(x, LENGTHS)
+    for b, length in enumerate(LENGTHS.tolist()):
+        row = x[b : b + 1, :length]
+        there, back = encoder.nse[0](row), encoder.nse[1](row.flip(1))
+        assert_close(found.outputs[b, :length, :4], there.outputs[0], 1e-12)
+        assert_close(found.outputs[b, :length, 4:], back.outputs[0].flip(0), 1e-12)
+        assert_close(found.last[b], torch.cat([there.last[0], back.last[0]]), 1e-12)
+        for memory, alone in zip(found.memories, (there.memory, back.memory), strict=True):
+            assert memory.lengths[b] == length
+            assert_close(memory.slots[b, :length], alone.slots[0], 1e-12)
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+def test_each_direction_reads_the_memory_of_its_own(directions):
+    first, second = made(NSESentence, 4, 0.0, directions), made(NSESentence, 4, 0.0, directions, 1)
+    x, y, lengths = words(), words(3), torch.tensor([2, 3, 3, 0])
+    memories = first(x, LENGTHS).memories
+    assert len(memories) == directions
+    found = second(y, lengths, memories)
+    hand = second.nse[0](y, lengths, shared=[memories[0]])
+    assert_close([found.outputs[..., :4], found.last[..., :4]], [hand.outputs, hand.last], 1e-12)
+    if directions == 2:
+        hand = second.nse[1](turned(y, lengths), lengths, shared=[memories[1]])
+        assert_close(found.last[..., 4:], hand.last, 1e-12)
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+def test_padding_is_read_as_in_the_paper(directions):
+    encoder, x = made(NSESentence, 4, 0.0, directions, 0, "paper"), words()
+    found, whole = encoder(x, LENGTHS), encoder(x, torch.full((4,), 5))
+    assert found.lengths.tolist() == [5] * 4
+    assert_close(tensors(found), tensors(whole), 0)
+    assert (found.outputs != 0).all()
+
+
+def test_blanks_and_starts_reach_every_direction():
+    encoder = NSESentence(4, 0.0, 2, blanks=3, starts=2)
+    assert [nse.blank.shape for nse in encoder.nse] == [(3, 4)] * 2
+    assert [nse.start.shape for nse in encoder.nse] == [(2, 4)] * 2
+
+
+def test_a_bag_of_words_is_their_mean():
+    x = words()
+    found = made(BagOfWords, 0.0)(x, LENGTHS)
+    for b, length in enumerate(LENGTHS.tolist()):
+        wanted = sum(x[b, t] for t in range(length)) / max(length, 1)
+        assert_close(found.last[b], wanted * torch.ones(4, **KIND), 1e-12)
+
+
+@pytest.mark.parametrize("kind", [BagOfWords, LSTMSentence, NSESentence])
+def test_dropout_only_in_training(kind):
+    encoder = kind(0.5) if kind is BagOfWords else kind(4, 0.5)
+    x = words().float()
+    assert not torch.equal(encoder(x, LENGTHS).last, encoder(x, LENGTHS).last)
+    encoder.eval()
+    assert torch.equal(encoder(x, LENGTHS).last, encoder(x, LENGTHS).last)

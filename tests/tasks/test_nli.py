@@ -1,0 +1,248 @@
+"""SNLI from the published files to a trained model that is scored again, on a corpus made here."""
+
+import json
+import math
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from data.made_up import line, write_snli
+from faults.made_models import shell
+from nse import hub
+from nse.errors import ConfigError
+from nse.nn.models import PAD, left_padded
+from nse.tasks import load_recipe, nli
+from nse.tasks.recipe import recipes
+from nse.tasks.tables import table
+from nse.text.tokenize import TOKENIZERS
+from nse.text.vocabulary import Vocabulary
+from nse.train import run
+from nse.train.evaluate import evaluate
+from nse.train.loop import fit
+from nse.train.progress import Progress
+
+RECIPES = [name for name in recipes() if name.startswith("snli/")]
+KNOWN = ["a", "dog", "cat", "runs", "sleeps", "."]
+UNUSUAL = ["", "zzz qqq", "dog " * 10_000]
+SMALL = [
+    "data.vectors=small.5d",
+    "model.words=5",
+    "model.size=4",
+    "model.hidden=16",
+    "model.init_range=1",  # so that the tiny model tells sentences apart
+    "train.epochs=1",
+    "train.batch=4",
+    "train.rate=0.03",
+]
+
+
+def corpus(pairs, seed):
+    """So many pairs, and after them every unusual sentence beside a usual one and beside itself.
+
+    Some word tells the label, so that a model learns to give more than one.
+    """
+    draw = random.Random(seed)
+
+    def sentence():
+        return " ".join(draw.choices([*KNOWN, "zebra"], k=draw.randint(1, 6)))
+
+    usual = [(sentence(), sentence()) for _ in range(pairs)]
+    unusual = [pair for text in UNUSUAL for pair in ((text, "a dog"), ("a dog", text), (text, text))]
+    labelled = [line(nli.LABELS["cat" in pair[1]], *pair) for pair in usual]
+    labelled += [line("neutral", *pair) for pair in unusual]
+    return b"".join([*labelled, line("-", "a dog", "a cat")])
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    """A data folder as published: SNLI, and vectors of five numbers for some of its words."""
+    monkeypatch.setenv("NSE_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "data"
+    (folder / "vectors").mkdir(parents=True)
+    write_snli(folder, train=corpus(24, 1), dev=corpus(8, 2), test=corpus(8, 3))
+    rows = np.random.default_rng(0).normal(size=(len(KNOWN), 5)).astype(np.float32)
+    np.save(folder / "vectors" / "small.5d.npy", rows)
+    (folder / "vectors" / "small.5d.words.txt").write_text("".join(f"{word}\n" for word in KNOWN))
+    return folder
+
+
+def recipe(name, *assignments):
+    return load_recipe(name, [*SMALL, *assignments])
+
+
+def trained(name, folder, data, *assignments):
+    return run.train(name, recipe(name, *assignments), folder, Progress.silent(), data=data)
+
+
+def test_examples_are_the_labelled_pairs_of_each_split(data):
+    found = nli.examples(recipe("snli/nse-masked"), data)
+    assert {name: len(split.labels) for name, split in found.splits.items()} == {
+        "train": 33,
+        "dev": 17,
+        "test": 17,
+    }
+    assert found.vocabulary.words[:2] == Vocabulary.SPECIAL
+    assert sorted(found.vocabulary.words[2:]) == sorted(KNOWN)
+    rows = [json.loads(row) for row in (data / "snli_1.0" / "snli_1.0_dev.jsonl").read_bytes().splitlines()]
+    dev, tokenize = found.splits["dev"], TOKENIZERS["paper"]
+    for b, row in enumerate(rows[:-1]):
+        assert dev.labels[b] == nli.LABELS.index(row["gold_label"])
+        for texts, key in ((dev.premise, "sentence1"), (dev.hypothesis, "sentence2")):
+            ids = found.vocabulary.encode(tokenize(row[key])[:128])
+            assert texts.lengths[b] == len(ids)
+            assert texts.ids[b, : len(ids)].tolist() == ids
+            assert not texts.ids[b, len(ids) :].any()
+    assert dev.premise.ids.shape == (17, 128)
+
+
+def test_vectors_are_those_of_the_words(data):
+    found = nli.examples(recipe("snli/nse-masked"), data)
+    published = np.load(data / "vectors" / "small.5d.npy")
+    assert found.vectors.dtype == torch.float32
+    assert not found.vectors[:2].any()
+    for index, word in enumerate(found.vocabulary.words[2:], start=2):
+        assert found.vectors[index].tolist() == pytest.approx(published[KNOWN.index(word)], rel=1e-3)
+
+
+def test_what_is_told_of_the_data(data):
+    about = nli.examples(recipe("snli/nse-masked"), data).about
+    assert about["name"] == "snli"
+    assert about["counts"] == {"train": 33, "dev": 17, "test": 17}
+    assert about["published"] == {"train": 549_367, "dev": 9_842, "test": 9_824}
+    assert about["vectors"] == "small.5d"
+    assert about["coverage"]["known_types"] == len(KNOWN)
+    json.dumps(about, allow_nan=False)
+
+
+def test_the_fingerprint_is_that_of_what_is_trained_on(data):
+    def fingerprint(*assignments):
+        return nli.examples(recipe("snli/nse-masked", *assignments), data).about["fingerprint"]
+
+    first = fingerprint()
+    assert fingerprint("seed=2", "model.size=3") == fingerprint("data.train=99") == first
+    assert len({first, fingerprint("data.train=10"), fingerprint("data.train=11")}) == 3
+    write_snli(data, train=corpus(24, 4), dev=corpus(8, 2), test=corpus(8, 3))
+    assert fingerprint() != first
+
+
+def test_training_on_the_first_pairs_alone(data):
+    whole = nli.examples(recipe("snli/nse"), data).splits
+    some = nli.examples(recipe("snli/nse", "data.train=10"), data)
+    assert some.about["counts"] == {"train": 10, "dev": 17, "test": 17}
+    for one, other in ((some.splits["train"], whole["train"]), (some.splits["dev"], whole["dev"])):
+        n = len(one.labels)
+        assert one.labels.tolist() == other.labels[:n].tolist()
+        assert one.hypothesis.ids.tolist() == other.hypothesis.ids[:n].tolist()
+    with pytest.raises(ConfigError, match="data: train must be at least 0, got -1"):
+        recipe("snli/nse", "data.train=-1")
+
+
+def test_the_papers_padding_is_put_there_once(data):
+    masked = nli.examples(recipe("snli/nse-masked", "model.longest=32"), data).splits["test"]
+    paper = nli.examples(recipe("snli/nse"), data).splits["test"]
+    for one, other in ((paper.premise, masked.premise), (paper.hypothesis, masked.hypothesis)):
+        ids, lengths = left_padded(*other, 32)
+        assert torch.equal(one.ids, ids)
+        assert one.lengths.tolist() == lengths.tolist() == [32] * 17
+        ended = one.ids[other.lengths > 0, -1]
+        assert (ended != PAD).all()
+
+
+@pytest.mark.parametrize(("size", "words"), [(4, 0), (4, 6), (5, 4)])
+def test_vectors_of_another_size_are_told_with_what_to_set(data, size, words):
+    wrong = recipe("snli/nse", f"model.size={size}", f"model.words={words}")
+    with pytest.raises(ConfigError, match=r"small\.5d has vectors of 5 numbers .* set model\.words=5"):
+        nli.examples(wrong, data)
+    assert nli.examples(recipe("snli/nse", "model.size=5", "model.words=0"), data).vectors.shape[1] == 5
+
+
+def embedding(data, seed, *assignments):
+    loaded = recipe("snli/nse", *assignments)
+    torch.manual_seed(seed)
+    return nli.model(loaded, nli.examples(loaded, data)).embedding.weight
+
+
+def test_the_padding_is_one_fixed_vector_whatever_the_seed(data):
+    found, examples = embedding(data, 1), nli.examples(recipe("snli/nse"), data)
+    assert torch.equal(found, embedding(data, 2))
+    assert torch.equal(found[1:], examples.vectors[1:])
+    assert (found[PAD] != 0).all()
+    assert found[PAD].abs().max() <= nli.PAD_RANGE
+    assert found[PAD].unique().numel() == 5
+    assert torch.equal(found.half().float(), found)  # so that a saved model reads the same padding
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_training_leaves_fixed_vectors_alone(data, learned):
+    loaded = recipe("snli/mma", f"model.trained={str(learned).lower()}")
+    examples = nli.examples(loaded, data)
+    before = nli.model(loaded, examples).embedding.weight.detach()
+    outcome = fit(nli.TASK, loaded, examples, Progress.silent())
+    after = outcome.model.embedding.weight
+    assert after.requires_grad == learned
+    assert torch.equal(after, before) != learned
+    assert outcome.parameters - outcome.parameters_without_embeddings == (before.numel() if learned else 0)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_trains_and_is_scored_again(name, data, tmp_path):
+    """Also on sentences without words, without known words, and with 10,000."""
+    folder = tmp_path / "run"
+    result = trained(name, folder, data)
+    assert json.loads((folder / "result.json").read_text()) == result
+    (row,) = table("snli", tmp_path / "run")
+    assert (row["recipe"], row["paper"], row["seeds"]) == (name, nli.PAPER.get(name), [1])
+    assert (row["examples"], row["published"], row["vectors"]) == (33, 549_367, "small.5d")
+    assert row["test"] == {"mean": 100 * result["accuracy"]["test"], "sd": None}
+    assert row["parameters"] == result["parameters"] > 0
+    metrics = [json.loads(text) for text in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [math.isfinite(each["loss"]) for each in metrics] == [True]
+    assert result["seconds"] < 20
+    for split in ("dev", "test"):
+        again = evaluate(str(folder), split, data, device="cpu")
+        assert again["accuracy"] == result["accuracy"][split]
+        assert (again["n"], again["cut"], again["labels"]) == (17, 4, list(nli.LABELS))
+        assert sum(any(column) for column in zip(*again["confusion"], strict=True)) > 1
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, learned):
+    """The same scores to the last bit, so nothing may be rounded when it is saved."""
+    loaded = recipe("snli/mma-attention", f"model.trained={str(learned).lower()}")
+    examples = nli.examples(loaded, data)
+    outcome = fit(nli.TASK, loaded, examples, Progress.silent())
+    hub.save(tmp_path / "mine", outcome.model, nli.folder(loaded), examples.vocabulary, {})
+    again = hub.load(tmp_path / "mine")
+    assert (again.config.task, again.config.data, again.config.tokenizer) == ("snli", "snli", "paper")
+    assert again.config.labels == list(nli.LABELS)
+    assert again.vocabulary.words == examples.vocabulary.words
+    with torch.no_grad():
+        batch = examples.splits["test"]
+        found, wanted = nli.scores(again.model, batch), nli.scores(outcome.model.eval(), batch)
+    assert torch.equal(found, wanted)
+    assert len(wanted.unique(dim=0)) > 5
+
+
+def test_the_same_seed_gives_the_same_figures_and_another_one_others(data, tmp_path):
+    figures = [
+        json.loads((tmp_path / out / "metrics.jsonl").read_text())["loss"]
+        for out, seed in (("a", 1), ("b", 1), ("c", 2))
+        if trained("snli/nse-masked", tmp_path / out, data, f"seed={seed}")
+    ]
+    assert figures[0] == figures[1] != figures[2]
+
+
+def test_the_command_takes_unusual_sentences(data, tmp_path):
+    sets = [word for assignment in SMALL for word in ("--set", assignment)]
+    words = ["train", "snli/nse-masked", *sets, "--out", "mine"]
+    answer = shell(*words, "--data", data, "--json", cwd=tmp_path)
+    assert answer.returncode == 0, answer.stderr
+    result = json.loads(answer.stdout)
+    assert set(result["accuracy"]) == {"train", "dev", "test"}
+    answer = shell("evaluate", "mine", "--data", data, "--json", cwd=tmp_path)
+    assert answer.returncode == 0, answer.stderr
+    again = json.loads(answer.stdout)
+    assert (again["accuracy"], again["n"], again["cut"]) == (result["accuracy"]["test"], 17, 4)
+    assert result["seconds"] + again["seconds"] < 20

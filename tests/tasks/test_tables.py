@@ -1,0 +1,173 @@
+"""The table is what the results say, and refuses results that do not belong together."""
+
+import copy
+import io
+import json
+import statistics
+
+import pytest
+from rich.console import Console
+
+from nse.errors import RunError
+from nse.tasks.tables import markdown, shown, table
+
+RESULT = {
+    "recipe": "snli/nse",
+    "task": "snli",
+    "seed": 1,
+    "epoch": 3,
+    "accuracy": {"train": 0.9, "dev": 0.76, "test": 0.75},
+    "parameters": 3_398_299,
+    "parameters_without_embeddings": 3_398_299,
+    "seconds_per_epoch": 1.5,
+    "examples": {"train": 99_890, "dev": 9_842, "test": 9_824},
+    "device": "NVIDIA H200",
+    "data": {
+        "name": "snli",
+        "fingerprint": "abc",
+        "published": {"train": 549_367},
+        "vectors": "spacy.md.300d",
+    },
+}
+
+
+def result(file, **changes):
+    told = copy.deepcopy(RESULT)
+    for key, value in changes.items():
+        *outer, name = key.split("__")
+        section = told
+        for part in outer:
+            section = section[part]
+        section[name] = value
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(told))
+    return file
+
+
+def test_a_row_for_each_recipe_with_mean_and_deviation_over_seeds(tmp_path):
+    tests = {1: 0.75, 2: 0.76, 10: 0.78}
+    for seed, test in tests.items():
+        result(tmp_path / f"{seed}.json", seed=seed, accuracy__test=test)
+    result(tmp_path / "deep" / "lstm.json", recipe="snli/lstm", accuracy__test=0.74)
+    result(tmp_path / "mma.json", recipe="snli/mma")
+    result(tmp_path / "logic.json", recipe="logic/nse", task="logic")
+    rows = table("snli", tmp_path)
+    assert [row["recipe"] for row in rows] == ["snli/nse", "snli/mma", "snli/lstm"]
+    first, _, baseline = rows
+    assert first["seeds"] == [1, 2, 10]
+    assert first["test"] == pytest.approx(
+        {"mean": 100 * statistics.mean(tests.values()), "sd": 100 * statistics.stdev(tests.values())}
+    )
+    assert (first["paper"], baseline["paper"]) == (84.6, None)
+    assert (first["examples"], first["published"]) == (99_890, 549_367)
+    assert baseline["test"] == {"mean": 74.0, "sd": None}
+    json.dumps(rows, allow_nan=False)
+    other = table("snli", tmp_path, {"snli/lstm": 80.6})
+    assert [row["paper"] for row in other] == [80.6, None, None]
+
+
+def test_as_text(tmp_path):
+    result(tmp_path / "1.json")
+    result(tmp_path / "2.json", seed=2, accuracy__test=0.77, device="cpu")
+    rows = table("snli", tmp_path)
+    lines = markdown(rows).split("\n")
+    assert lines[0].startswith("| model | paper | test | dev | train | seeds | parameters |")
+    assert lines[2] == (
+        "| snli/nse | 84.6 | 76.0 ± 1.4 | 76.0 ± 0.0 | 90.0 ± 0.0 | 2 | 3,398,299 | 1.50 | NVIDIA H200, cpu "
+        "| 99,890 of 549,367 | spacy.md.300d |"
+    )
+    text = printed(rows)
+    for cell in ("snli/nse", "76.0 ± 1.4", "84.6", "training pairs 99,890 of 549,367, vectors spacy.md.300d"):
+        assert cell in text
+    result(tmp_path / "3.json", recipe="snli/lstm", data__vectors="glove.840B.300d")
+    text = printed(table("snli", tmp_path), width=160)
+    assert "│ spacy.md.300d " in text
+    assert "│ glove.840B.300d " in text
+
+
+def printed(rows, width=100):
+    console = Console(width=width, file=io.StringIO())
+    console.print(shown("snli", rows))
+    return console.file.getvalue()
+
+
+def test_of_a_run_only_its_result_is_read_and_of_a_model_nothing(tmp_path):
+    result(tmp_path / "runs" / "small" / "config.json", recipe="snli/small")
+    (tmp_path / "runs" / "small" / "model.safetensors").touch()
+    run = tmp_path / "runs" / "first"
+    result(run / "result.json")
+    for name in ("recipe.toml", "data.json", "environment.json", "model/config.json"):
+        (run / name).parent.mkdir(exist_ok=True)
+        (run / name).write_text("{}")
+    (tmp_path / "runs" / "unfinished").mkdir()
+    (tmp_path / "runs" / "unfinished" / "recipe.toml").touch()
+    (tmp_path / "runs" / "unfinished" / "data.json").write_text("{}")
+    assert [row["recipe"] for row in table("snli", tmp_path / "runs")] == ["snli/nse"]
+    assert [row["recipe"] for row in table("snli", run)] == ["snli/nse"]
+
+
+def test_data_without_a_published_size_is_whole(tmp_path):
+    about = {"name": "logic", "fingerprint": "abc", "vectors": None}
+    result(tmp_path / "1.json", recipe="logic/nse", task="logic", data=about)
+    rows = table("logic", tmp_path)
+    assert "| 99,890 |  |" in markdown(rows)
+
+
+@pytest.mark.parametrize("key", ["recipe", "task", "seed", "accuracy", "device", "seconds_per_epoch", "data"])
+def test_a_missing_field_is_named(key, tmp_path):
+    file = result(tmp_path / "1.json")
+    told = json.loads(file.read_text())
+    del told[key]
+    file.write_text(json.dumps(told))
+    with pytest.raises(RunError, match=rf"1\.json is no result: {key} is missing"):
+        table("snli", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"accuracy__test": None}, r"accuracy\.test is missing"),
+        ({"accuracy__test": 75.0}, r"accuracy\.test is 75\.0, not from 0 to 1"),
+        ({"accuracy__dev": True}, r"accuracy\.dev is missing"),
+        ({"seed": "1"}, "seed is missing, or not as `nse train` writes it"),
+        ({"examples": [3]}, "examples is missing"),
+    ],
+)
+def test_a_wrong_field_is_named(changes, message, tmp_path):
+    result(tmp_path / "1.json", **changes)
+    with pytest.raises(RunError, match=message):
+        table("snli", tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, '{"task": NaN}', "\ud800"])
+def test_a_file_that_is_not_json(text, tmp_path):
+    (tmp_path / "1.json").write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(RunError, match=r"1\.json is not JSON"):
+        table("snli", tmp_path)
+
+
+def test_json_that_is_no_result(tmp_path):
+    (tmp_path / "1.json").write_text("[]")
+    with pytest.raises(RunError, match=r"1\.json is no result: task is missing"):
+        table("snli", tmp_path)
+
+
+def test_the_same_seed_twice_names_both(tmp_path):
+    result(tmp_path / "a.json")
+    result(tmp_path / "b.json")
+    with pytest.raises(RunError, match=r"a\.json and .*b\.json are both snli/nse with seed 1: keep one"):
+        table("snli", tmp_path)
+
+
+def test_seeds_on_different_data_are_not_averaged(tmp_path):
+    result(tmp_path / "a.json")
+    result(tmp_path / "b.json", seed=2, data__fingerprint="other", examples__train=549_367)
+    with pytest.raises(RunError, match=r"differ in data\.fingerprint, examples\.train"):
+        table("snli", tmp_path)
+
+
+def test_nothing_to_show(tmp_path):
+    with pytest.raises(RunError, match="no result of snli in"):
+        table("snli", tmp_path)
+    with pytest.raises(RunError, match=r"there is no folder .*missing: name the one"):
+        table("snli", tmp_path / "missing")

@@ -1,0 +1,79 @@
+"""Words and their ids."""
+
+from collections import Counter
+
+import pytest
+
+from nse import InputError
+from nse.errors import DataError
+from nse.text.vocabulary import Vocabulary
+
+
+def test_two_ids_are_kept_for_padding_and_the_unknown():
+    vocabulary = Vocabulary.of([["b", "a"], ["a", "c"], []])
+    assert vocabulary.words == ("<pad>", "<unk>", "a", "b", "c")
+    assert len(vocabulary) == 5
+    assert vocabulary.encode(["a", "zebra", "c"]) == [2, 1, 4]
+    assert vocabulary.encode([]) == []
+
+
+def test_a_text_that_spells_a_special_entry_is_unknown():
+    vocabulary = Vocabulary.of([["<pad>", "a", "<unk>"]])
+    assert vocabulary.words == ("<pad>", "<unk>", "a")
+    assert vocabulary.encode(["<pad>", "<unk>", "a"]) == [1, 1, 2]
+
+
+def test_a_text_is_not_taken_for_its_words():
+    for call in (lambda: Vocabulary.of(["a b"]), lambda: Vocabulary(["a"]).encode("a b")):
+        with pytest.raises(InputError, match="expected a list of words, got the text 'a b'"):
+            call()
+
+
+def test_counted_words_come_by_frequency_and_alphabet():
+    counts = Counter({"b": 2, "rare": 1, "a": 2, "often": 9, "<pad>": 99})
+    assert Vocabulary.counted(counts).words[2:] == ("often", "a", "b", "rare")
+
+
+def test_a_word_given_twice_is_refused():
+    with pytest.raises(InputError, match="expected each word once, got 'a' twice"):
+        Vocabulary(["a", "b", "a"])
+    with pytest.raises(InputError, match="'<pad>' twice"):
+        Vocabulary(["<pad>"])
+
+
+@pytest.mark.parametrize("word", ["a\nb", "a\rb", "\n", "\ud800"])
+def test_a_word_that_fits_no_line_is_refused(word):
+    with pytest.raises(InputError, match="fit a line"):
+        Vocabulary([word])
+
+
+def test_saved_and_loaded_word_by_word(tmp_path):
+    file = tmp_path / "vocabulary.txt"
+    words = ["a", "no\u00a0break", "line\u2028end", "\x85", "\x1c", "", "ä", "𝄞", " "]
+    Vocabulary(words).save(file)
+    assert Vocabulary.load(file).words == ("<pad>", "<unk>", *words)
+    assert file.read_bytes().split(b"\n")[:3] == [b"<pad>", b"<unk>", b"a"]
+    Vocabulary([]).save(file)
+    assert Vocabulary.load(file).words == ("<pad>", "<unk>")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "a word a line"),
+        (b"a\nb\n", "<pad> and <unk> first"),
+        (b"<pad>\n<unk>\na\ntrunc", "a line break last"),
+        (b"<pad>\n<unk>\na\na\n", "'a' twice"),
+        (b"<pad>\n<unk>\n\xff\n", "not UTF-8"),
+    ],
+)
+def test_a_broken_file_is_named(tmp_path, content, message):
+    file = tmp_path / "words.txt"
+    file.write_bytes(content)
+    with pytest.raises(DataError, match=rf"words.txt: is no vocabulary: words: .*{message}"):
+        Vocabulary.load(file)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(DataError, match=r"absent.txt: cannot be read: No such file"):
+        Vocabulary.load(tmp_path / "absent.txt")
