@@ -204,7 +204,6 @@ def test_every_recipe_trains_and_is_scored_again(name, data, tmp_path):
         again = evaluate(str(folder), split, data, device="cpu")
         assert again["accuracy"] == result["accuracy"][split]
         assert (again["n"], again["cut"], again["labels"]) == (17, 4, list(nli.LABELS))
-        assert sum(any(column) for column in zip(*again["confusion"], strict=True)) > 1
 
 
 @pytest.mark.parametrize("learned", [False, True])

@@ -81,6 +81,10 @@ class PairConfig:
             raise ValueError(f'reader = "{self.reader}" needs attention = "aligned"')
         if self.attention == "aligned" and self.pool == "last" and self.reader == "none":
             raise ValueError('attention = "aligned" without a reader needs pool = "max" or "mean-max"')
+        if self.attention == "paper" and self.pool == "mean-max":
+            raise ValueError('attention = "paper" needs pool = "last" or "max"')
+        if self.init_range < 0:
+            raise ValueError(f"init_range must be at least 0, got {self.init_range}")
         if self.encoder not in ("nse", "mma") and (self.blanks or self.starts):
             raise ValueError("blanks and starts need an NSE as the encoder")
         if self.encoder == "bow" and self.directions == 2:

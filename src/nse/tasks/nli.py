@@ -114,7 +114,7 @@ def model(recipe: SNLIRecipe, examples: Examples) -> nn.Module:
         made.embedding.weight.copy_(examples.vectors)
         always = torch.Generator().manual_seed(0)
         pad = torch.rand(examples.vectors.shape[1], generator=always) * 2 - 1
-        made.embedding.weight[Vocabulary.PAD] = PAD_RANGE * pad
+        made.embedding.weight[Vocabulary.PAD] = (PAD_RANGE * pad).half()  # as a model folder keeps it
     return made
 
 
@@ -131,7 +131,7 @@ def folder(recipe: SNLIRecipe) -> ModelConfig:
         labels=list(LABELS),
         tokenizer="paper",
         data="snli",
-        vectors="float16",
+        vectors="float32" if recipe.model.trained else "float16",
         model=recipe.model,
     )
 

@@ -52,6 +52,9 @@ class Training:
     capture: bool = True
     """On a GPU, replay each step as one CUDA graph; false runs it operation by operation."""
 
+    tf32: bool = True
+    """On a GPU, multiply with the 10 bits of TF32 and add in float32; false takes all 23 bits, and longer."""
+
     minutes: float = 10.0
     """Between two checkpoints inside an epoch; each epoch ends with one anyway."""
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,7 +84,25 @@ def fit(
         keeper: Where to leave what must not be lost; by default nowhere.
         team: The processes that train together; by default those of `torchrun`, or this one.
     """
-    return Loop(task, recipe, examples, progress, keeper or Keeper(), team or Team()).run()
+    team = team or Team()
+    with products(recipe.train.tf32, team.device):
+        return Loop(task, recipe, examples, progress, keeper or Keeper(), team).run()
+
+
+@contextmanager
+def products(tf32: bool, device: torch.device) -> Iterator[None]:
+    """Inside, a GPU multiplies in TF32, or in float32."""
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = tf32
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]
 
 
 class Loop:
