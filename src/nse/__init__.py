@@ -1,6 +1,6 @@
 """Neural Semantic Encoders: a memory-augmented recurrent encoder for text."""
 
-from nse.errors import BackendError, ConfigError, InputError, NSEError, RunError
+from nse.errors import BackendError, ConfigError, DataError, InputError, ModelError, NSEError, RunError
 from nse.nn.encoder import NSE, Encoding, State
 from nse.ops.parts import Memory
 
@@ -10,9 +10,11 @@ __all__ = [
     "NSE",
     "BackendError",
     "ConfigError",
+    "DataError",
     "Encoding",
     "InputError",
     "Memory",
+    "ModelError",
     "NSEError",
     "RunError",
     "State",
