@@ -18,6 +18,7 @@ from nse.viz.sweeps import fingerprint
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "nse"
 FILES = sorted(SOURCE.rglob("*.py"))
+DOCUMENTS = ["README.md", *sorted(f"docs/{f.name}" for f in (ROOT / "docs").glob("*.md"))]
 MARKER = re.compile(r"# \(eq\. ([\d, ]+)\)")
 
 
@@ -129,7 +130,7 @@ def fenced(language, document):
     return re.findall(rf"```{language}\n(.*?)```", (ROOT / document).read_text("utf-8"), re.DOTALL)
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/encoder.md", "docs/index.md", "docs/logic.md", "docs/models.md"])
+@pytest.mark.parametrize("document", [document for document in DOCUMENTS if fenced("python", document)])
 def test_python_in_the_documents_runs(document):
     scope: dict[str, object] = {}
     for block in fenced("python", document):
@@ -140,9 +141,6 @@ def commands(document):
     """Every `nse` command that a document shows, in order."""
     lines = [line for block in fenced("bash", document) for line in block.split("\n")]
     return [line.split("#")[0].split() for line in lines if line.startswith("nse ")]
-
-
-DOCUMENTS = ["README.md", *sorted(f"docs/{f.name}" for f in (ROOT / "docs").glob("*.md"))]
 
 
 @pytest.mark.parametrize("document", [document for document in DOCUMENTS if commands(document)])
