@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 import nse
+from nse.data_commands import Data, Json
 from nse.data_commands import app as data_commands
 from nse.errors import NSEError, RunError
 from nse.files import make_sure, write
@@ -28,7 +29,6 @@ app = typer.Typer(
 
 app.add_typer(data_commands, name="data")
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of a table.")]
 Set = Annotated[
     list[str] | None,
     typer.Option(
@@ -36,12 +36,6 @@ Set = Annotated[
         metavar="KEY=VALUE",
         help="Change a value of the recipe, such as train.rate=1e-3. Repeatable.",
     ),
-]
-
-
-Data = Annotated[
-    Path | None,
-    typer.Option("--data", help="The folder of the published data; else NSE_DATA, else ./data."),
 ]
 
 

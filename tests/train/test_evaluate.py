@@ -12,9 +12,10 @@ from nse import hub
 from nse.errors import DataError, InputError, ModelError, RunError
 from nse.nn.models import PairClassifier, PairConfig
 from nse.tasks import load_recipe, logic
+from nse.text.batching import Pairs, Texts
 from nse.text.vocabulary import Vocabulary
 from nse.train import evaluate as module
-from nse.train.evaluate import Split, batches, describe, evaluate, padded, predicted
+from nse.train.evaluate import describe, evaluate, predicted, shares
 
 PAIRS = [
     ("A dog runs.", "An animal moves.", "entailment"),
@@ -174,34 +175,33 @@ def test_mistakes_are_told(data, tmp_path):
 
 
 def texts(*lengths):
-    return [torch.arange(2, 2 + length) % 7 + 2 for length in lengths]
+    ids = [torch.arange(2, 2 + length) % 7 + 2 for length in lengths]
+    return Texts.flat(torch.cat(ids), torch.tensor(lengths))
+
+
+def pairs_of(premises, hypotheses):
+    return Pairs(texts(*premises), texts(*hypotheses), torch.zeros(len(premises), dtype=torch.long))
 
 
 def test_answers_come_in_the_order_of_the_pairs():
     lengths = [5, 0, 17, 1, 3, 200, 2, 0]
     scores = torch.rand(9, 3)
-    asked = Split(texts(*reversed(lengths)), texts(*lengths), torch.zeros(8, dtype=torch.long), 8)
-    expected = [int(scores[int(text[-1]) if len(text) else 0].argmax()) for text in asked.hypothesis]
+    pairs = pairs_of(lengths[::-1], lengths)
+    last = [int(ids[n - 1]) if n else 0 for ids, n in zip(*pairs.hypothesis, strict=True)]
+    expected = [int(scores[word].argmax()) for word in last]
     for batch in (1, 3, 8):
-        assert predicted(Told(scores), asked, batch).tolist() == expected
+        assert predicted(Told(scores), pairs, batch).tolist() == expected
 
 
 def test_batches_hold_each_pair_once_and_never_too_many_words():
     lengths = [1, 5_000, 70, 3, 0, 999, 65, 64, 64, 64]
-    asked = Split(texts(*lengths), texts(*([2] * 10)), torch.zeros(10, dtype=torch.long), 10)
-    found = list(batches(asked, 4))
+    found = [share.tolist() for share in shares(pairs_of(lengths, [2] * 10), 4)]
     assert sorted(row for rows in found for row in rows) == list(range(10))
     for rows in found:
         assert 0 < len(rows) <= 4
         assert len(rows) == 1 or len(rows) * max(lengths[row] for row in rows) <= 4 * module.USUAL
-    assert list(batches(Split([], [], torch.zeros(0), 0), 4)) == []
-
-
-def test_padding():
-    ids, lengths = padded(texts(2, 0, 5_000), [1, 0], torch.device("cpu"))
-    assert (ids.shape, lengths.tolist()) == ((2, 2), [0, 2])
-    ids, lengths = padded(texts(0, 5_000), [1], torch.device("cpu"))
-    assert (ids.shape, lengths.tolist()) == ((1, module.LONGEST), [module.LONGEST])
+    none = Pairs(*[Texts.flat(torch.zeros(0), torch.zeros(0))] * 2, torch.zeros(0))
+    assert list(shares(none, 4)) == []
 
 
 def test_an_empty_split(data, tmp_path):
@@ -212,8 +212,11 @@ def test_an_empty_split(data, tmp_path):
     assert "no accuracy on snli dev, 0 of 0 pairs" in describe(result)
 
 
-@pytest.mark.parametrize("model", [{}, {"padding": "paper", "longest": 8}, {"encoder": "lstm"}])
-def test_empty_unknown_and_endless_sentences(model, data, tmp_path):
+@pytest.mark.parametrize(
+    ("model", "read"),
+    [({}, "1,000"), ({"padding": "paper", "longest": 8}, "8"), ({"encoder": "lstm"}, "1,000")],
+)
+def test_empty_unknown_and_endless_sentences(model, read, data, tmp_path):
     odd = ["", " ", "zzz", "qqq zzz", "dog " * 10_000]
     rows = [{"gold_label": "neutral", "sentence1": p, "sentence2": h} for p in odd for h in odd]
     text = "".join(json.dumps(row) + "\n" for row in rows)
@@ -224,17 +227,16 @@ def test_empty_unknown_and_endless_sentences(model, data, tmp_path):
     assert time.perf_counter() - started < 60
     assert (result["n"], result["cut"]) == (25, 10)
     assert sum(map(sum, result["confusion"])) == 25
-    assert "10 sentences cut to 1,000 words" in describe(result)
+    assert f"10 sentences cut to {read} words" in describe(result)
 
 
 def test_scores_that_are_not_finite_are_no_answers():
     scores = torch.rand(9, 3)
     scores[4, 1] = float("nan")
-    asked = Split(
-        texts(1, 1, 1), [torch.tensor([2]), torch.tensor([4]), torch.tensor([3])], torch.zeros(3), 3
-    )
+    one = torch.ones(3, dtype=torch.long)
+    pairs = Pairs(texts(1, 1, 1), Texts.flat(torch.tensor([2, 4, 3]), one), one)
     with pytest.raises(RunError, match=r"NaN or infinite, first for the pairs \[1\], counted from 0"):
-        predicted(Told(scores), asked, 2)
+        predicted(Told(scores), pairs, 2)
 
 
 def test_dropout_is_off(data, tmp_path):

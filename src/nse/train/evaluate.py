@@ -8,39 +8,35 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
 from nse import hub
 from nse.data.prepare import obtain
-from nse.data.prepared import Column
 from nse.errors import InputError, ModelError, RunError
 from nse.tasks import load_recipe, logic
+from nse.text.batching import Pairs, Texts, batches
 from nse.text.vocabulary import Vocabulary
 
 LONGEST = 1_000
-"""Words of a sentence that are read, which bounds the time; how many sentences were cut is told."""
+"""Words of a sentence that a model reads if it sets no limit itself, which bounds the time."""
 
 USUAL = 64
 """Words of a long sentence: a batch of longer ones has fewer of them, which bounds the memory."""
 
 
-class Split(NamedTuple):
+class Asked(NamedTuple):
     """What a model is asked.
 
     Attributes:
-        premise: The ids of each premise, in the model's vocabulary.
-        hypothesis: Likewise.
-        labels: [N], the right answers by their place among the model's labels.
+        pairs: As ids of the model's vocabulary; labels by their place among the model's.
         published: How many pairs the split has when whole.
+        cut: How many sentences were longer than is read.
     """
 
-    premise: list[Tensor]
-    hypothesis: list[Tensor]
-    labels: Tensor
+    pairs: Pairs
     published: int
+    cut: int = 0
 
 
 def evaluate(
@@ -57,19 +53,20 @@ def evaluate(
 
     Returns:
         Figures that JSON can hold: model, task, data, split, accuracy, right, n, published, seconds (of
-        scoring), cut (sentences that were too long), labels, by_label, and confusion, in which each row is a
-        right answer and each column the model's.
+        scoring), longest (how many words of a sentence are read), cut (how many are longer), labels,
+        by_label, and confusion, in which each row is a right answer and each column the model's.
     """
     if batch < 1:
         raise InputError(f"batch: expected at least 1, got {batch}")
     loaded = hub.load(name, device)
-    asked = questions(loaded, split, data)
+    longest = loaded.config.model.longest or LONGEST
+    asked = questions(loaded, split, data, longest)
     started = time.perf_counter()
-    answers = predicted(loaded.model, asked, batch)
+    answers = predicted(loaded.model, asked.pairs, batch)
     seconds = time.perf_counter() - started
-    labels, n = loaded.config.labels, len(asked.labels)
+    labels, n = loaded.config.labels, len(asked.pairs.labels)
     confusion = torch.zeros(len(labels), len(labels), dtype=torch.long)
-    confusion.index_put_((asked.labels, answers), torch.ones(n, dtype=torch.long), accumulate=True)
+    confusion.index_put_((asked.pairs.labels, answers), torch.ones(n, dtype=torch.long), accumulate=True)
     right = confusion.diagonal()
     return {
         "model": name,
@@ -81,7 +78,8 @@ def evaluate(
         "n": n,
         "published": asked.published,
         "seconds": round(seconds, 3),
-        "cut": sum(len(text) > LONGEST for text in (*asked.premise, *asked.hypothesis)),
+        "cut": asked.cut,
+        "longest": longest,
         "labels": labels,
         "by_label": {
             label: {"n": int(row.sum()), "right": int(row[i]), "accuracy": share(int(row[i]), int(row.sum()))}
@@ -95,7 +93,7 @@ def describe(result: dict[str, Any]) -> str:
     """The figures in a line."""
     accuracy = "no accuracy" if result["accuracy"] is None else f"{100 * result['accuracy']:.2f}%"
     whole = f" of {result['published']:,} published" if result["published"] != result["n"] else ""
-    cut = f"; {result['cut']:,} sentences cut to {LONGEST:,} words" if result["cut"] else ""
+    cut = f"; {result['cut']:,} sentences cut to {result['longest']:,} words" if result["cut"] else ""
     return (
         f"{result['model']}: {accuracy} on {result['data']} {result['split']}, "
         f"{result['right']:,} of {result['n']:,} pairs{whole}, {result['seconds']:.2f} s{cut}"
@@ -107,7 +105,7 @@ def share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
-def questions(loaded: hub.Model, split: str, data: Path | None) -> Split:
+def questions(loaded: hub.Model, split: str, data: Path | None, longest: int) -> Asked:
     """A split of the model's data set, as ids of the model's own vocabulary."""
     if loaded.config.data == "logic":
         return generated(loaded, split)
@@ -117,44 +115,42 @@ def questions(loaded: hub.Model, split: str, data: Path | None) -> Split:
         )
     prepared = obtain(loaded.config.data, None, data)
     known(split, prepared.splits)
-    if prepared.information["tokenizer"] != loaded.config.tokenizer:
-        raise ModelError(
-            f"{loaded.folder}: reads words as {loaded.config.tokenizer} makes them, and {prepared.name} was "
-            f"prepared by {prepared.information['tokenizer']}"
-        )
-    ids = np.array(loaded.vocabulary.encode(prepared.vocabulary.words))
+    refuse_other_words(loaded, prepared.information["tokenizer"])
+    ids = torch.tensor(loaded.vocabulary.encode(prepared.vocabulary.words))
     ids[Vocabulary.PAD] = Vocabulary.PAD
     columns = prepared.splits[split]
-    return Split(
-        mapped(columns.texts["premise"], ids),
-        mapped(columns.texts["hypothesis"], ids),
-        places(loaded, prepared.labels)[torch.from_numpy(columns.labels).long()],
+    lengths = {name: torch.from_numpy(column.lengths) for name, column in columns.texts.items()}
+    texts = {
+        name: Texts.flat(ids[torch.from_numpy(column.ids).long()], lengths[name], longest)
+        for name, column in columns.texts.items()
+    }
+    labels = places(loaded, prepared.labels)[torch.from_numpy(columns.labels).long()]
+    return Asked(
+        Pairs(texts["premise"], texts["hypothesis"], labels),
         int(prepared.information["rows"][split]["published"]),
+        sum(int((each > longest).sum()) for each in lengths.values()),
     )
 
 
-def mapped(column: Column, ids: Any) -> list[Tensor]:
-    """The texts of a column, with these ids for those of the prepared file."""
-    return list(torch.from_numpy(ids[column.ids]).split(column.lengths.tolist()))
-
-
-def generated(loaded: hub.Model, split: str) -> Split:
+def generated(loaded: hub.Model, split: str) -> Asked:
     """A split of the built-in corpus: of the run that the model belongs to, or else the default one."""
     recipe = loaded.folder.parent / "recipe.toml"
     run = load_recipe(str(recipe)) if recipe.is_file() else None
     sizes = run.data if isinstance(run, logic.LogicRecipe) else logic.LogicData()
     known(split, [name for name in vars(sizes) if name != "seed"])
-    pairs = logic.corpus(sizes)
+    refuse_other_words(loaded, "whitespace")
+    pairs = logic.tensors(logic.corpus(sizes)[split], loaded.vocabulary)
+    labels = places(loaded, logic.LABELS)[pairs.labels]
+    return Asked(pairs._replace(labels=labels), len(labels))
 
-    def encoded(text: str) -> Tensor:
-        return torch.tensor(loaded.vocabulary.encode(loaded.tokenize(text)), dtype=torch.long)
 
-    return Split(
-        [encoded(pair.premise) for pair in pairs[split]],
-        [encoded(pair.hypothesis) for pair in pairs[split]],
-        places(loaded, logic.LABELS)[torch.tensor([pair.label for pair in pairs[split]], dtype=torch.long)],
-        len(pairs[split]),
-    )
+def refuse_other_words(loaded: hub.Model, tokenizer: str) -> None:
+    """Refuse data whose words were made in another way than the model's."""
+    if loaded.config.tokenizer != tokenizer:
+        raise ModelError(
+            f"{loaded.folder}: reads words as {loaded.config.tokenizer} makes them, and "
+            f"{loaded.config.data} was prepared by {tokenizer}"
+        )
 
 
 def known(split: str, splits: Sequence[str] | dict[str, Any]) -> None:
@@ -173,39 +169,24 @@ def places(loaded: hub.Model, labels: Sequence[str]) -> Tensor:
 
 
 @torch.no_grad()
-def predicted(model: nn.Module, asked: Split, batch: int) -> Tensor:
+def predicted(model: nn.Module, pairs: Pairs, batch: int) -> Tensor:
     """The label with the highest score for each pair [N], in the order of the pairs."""
     device = next(model.parameters()).device
-    answers = torch.zeros(len(asked.labels), dtype=torch.long, device=device)
-    finite = torch.ones(len(asked.labels), dtype=torch.bool, device=device)
-    for rows in batches(asked, batch):
-        index = torch.tensor(rows, device=device)
-        scores = model(*padded(asked.premise, rows, device), *padded(asked.hypothesis, rows, device))
+    answers = torch.zeros(len(pairs.labels), dtype=torch.long)
+    finite = torch.ones(len(pairs.labels), dtype=torch.bool)
+    for index in shares(pairs, batch):
+        some = pairs.select(index).to(device)
+        scores = model(*some.premise, *some.hypothesis).cpu()
         answers[index], finite[index] = scores.argmax(dim=-1), scores.isfinite().all(dim=-1)
-    if not bool(finite.all()):  # waits for the device, once
+    if not bool(finite.all()):
         first = (~finite).nonzero().flatten()[:5].tolist()
         raise RunError(f"the model's scores are NaN or infinite, first for the pairs {first}, counted from 0")
-    return answers.cpu()
+    return answers
 
 
-def batches(asked: Split, batch: int) -> Iterator[list[int]]:
+def shares(pairs: Pairs, batch: int) -> Iterator[Tensor]:
     """Pairs of similar length, and no more words at once than a batch of usual ones has."""
-    lengths = [
-        min(max(map(len, pair)), LONGEST) for pair in zip(asked.premise, asked.hypothesis, strict=True)
-    ]
-    rows: list[int] = []
-    for row in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if len(rows) == batch or (len(rows) + 1) * lengths[row] > batch * USUAL:
-            if rows:
-                yield rows
-            rows = []
-        rows.append(row)
-    if rows:
-        yield rows
-
-
-def padded(texts: list[Tensor], rows: list[int], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Some texts as ids [B, T] and lengths [B]."""
-    chosen = [texts[row][:LONGEST] for row in rows]
-    lengths = torch.tensor([len(text) for text in chosen])
-    return pad_sequence(chosen, batch_first=True).to(device), lengths.to(device)
+    for index in batches(len(pairs.labels), batch, lengths=pairs.lengths):
+        if len(index):
+            longest = max(1, int(pairs.lengths[index].max()))
+            yield from index.split(max(1, batch * USUAL // longest))
