@@ -18,6 +18,7 @@ from nse.viz.sweeps import sweeps
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
+TRIED = ROOT / "docs" / "results" / "snli-tried.json"
 
 
 def demo() -> str:
@@ -59,6 +60,17 @@ def snli() -> str:
     return tables.markdown(tables.table("snli", ROOT / "docs" / "results" / "snli", PAPER)).strip()
 
 
+def tried() -> str:
+    """The table of `benchmarks/tried.py`: each row beside its recipe as it is, with the same seed."""
+    lines = ["| recipe | with | dev | as it is |", "| --- | --- | ---: | ---: |"]
+    for row in json.loads(TRIED.read_text("utf-8")):
+        own = ROOT / "docs" / "results" / f"{row['recipe']}-{row['seed']}.json"
+        dev = json.loads(own.read_text("utf-8"))["accuracy"]["dev"]
+        changes = ", ".join(f"`{change}`" for change in row["changes"])
+        lines.append(f"| {row['recipe']} | {changes} | {100 * row['dev']:.1f} | {100 * dev:.1f} |")
+    return "\n".join(lines)
+
+
 def report(name: str) -> dict[str, Any]:
     """A report that `nse bench` wrote."""
     return json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
@@ -70,6 +82,8 @@ TABLES = {
     "docs/nli.md": {"snli": snli},
     "docs/recipes.md": {f"keys of {task}": partial(keys, task) for task in TASKS},
 }
+if TRIED.exists():
+    TABLES["docs/nli.md"] |= {"tried": tried}
 PICTURES = {}
 if (RESULTS / "h200.json").exists():  # measured by those who have one
     sheets = {"h200": "main", "figures": "figures", "steps": "steps", "fits": "fits"}

@@ -27,6 +27,7 @@ def refused(message):
         ({"size": 4, "dropout": 1.0}, "dropout: expected a probability of at least 0 and below 1, got 1.0"),
         ({"size": 4, "dropout": float("nan")}, "dropout: expected a probability"),
         ({"size": 4, "padding": "left"}, "padding: expected 'masked' or 'paper', got 'left'"),
+        ({"size": 4, "init": "zeros"}, "init: expected 'uniform' or 'lookup', got 'zeros'"),
         ({"size": 4, "init_range": float("inf")}, "init_range: expected a finite number"),
     ],
 )

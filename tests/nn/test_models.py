@@ -178,6 +178,7 @@ REFUSED = [
     ({"reader": "nse", "attention": "paper"}, 'reader = "nse" needs attention = "aligned"'),
     ({"attention": "aligned"}, 'attention = "aligned" without a reader needs pool = "max" or "mean-max"'),
     ({"attention": "paper", "pool": "mean-max"}, 'attention = "paper" needs pool = "last" or "max"'),
+    ({"encoder": "lstm", "init": "lookup"}, 'init = "lookup" needs an NSE as the encoder'),
     ({"encoder": "lstm", "blanks": 1}, "blanks and starts need an NSE as the encoder"),
     ({"encoder": "bow", "starts": 1}, "blanks and starts need an NSE as the encoder"),
     ({"encoder": "bow", "directions": 2}, "a bag of words has no directions"),

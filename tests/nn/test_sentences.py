@@ -17,8 +17,8 @@ def words(T=5, k=4):
     return torch.randn(4, T, k, **KIND)
 
 
-def made(kind, *settings):
-    return kind(*settings).double().eval()
+def made(kind, *sizes, **settings):
+    return kind(*sizes, **settings).double().eval()
 
 
 def encoders():
@@ -146,7 +146,7 @@ def test_the_second_nse_reads_from_the_last_word_to_the_first():
 
 @pytest.mark.parametrize("directions", [1, 2])
 def test_each_direction_reads_the_memory_of_its_own(directions):
-    first, second = made(NSESentence, 4, 0.0, directions), made(NSESentence, 4, 0.0, directions, 1)
+    first, second = made(NSESentence, 4, 0.0, directions), made(NSESentence, 4, 0.0, directions, shared=1)
     x, y, lengths = words(), words(3), torch.tensor([2, 3, 3, 0])
     memories = first(x, LENGTHS).memories
     assert len(memories) == directions
@@ -160,7 +160,7 @@ def test_each_direction_reads_the_memory_of_its_own(directions):
 
 @pytest.mark.parametrize("directions", [1, 2])
 def test_padding_is_read_as_in_the_paper(directions):
-    encoder, x = made(NSESentence, 4, 0.0, directions, 0, "paper"), words()
+    encoder, x = made(NSESentence, 4, 0.0, directions, padding="paper"), words()
     found, whole = encoder(x, LENGTHS), encoder(x, torch.full((4,), 5))
     assert found.lengths.tolist() == [5] * 4
     assert_close(tensors(found), tensors(whole), 0)

@@ -47,7 +47,9 @@ def result(file, **changes):
 def test_a_row_for_each_recipe_with_mean_and_deviation_over_seeds(tmp_path):
     tests = {1: 0.75, 2: 0.76, 10: 0.78}
     for seed, test in tests.items():
-        result(tmp_path / f"{seed}.json", seed=seed, accuracy__test=test)
+        result(
+            tmp_path / f"{seed}.json", seed=seed, accuracy__test=test, seconds_per_epoch=3.0 + abs(seed - 2)
+        )
     result(tmp_path / "deep" / "lstm.json", recipe="snli/lstm", accuracy__test=0.74)
     result(tmp_path / "mma.json", recipe="snli/mma")
     result(tmp_path / "logic.json", recipe="logic/nse", task="logic")
@@ -55,6 +57,7 @@ def test_a_row_for_each_recipe_with_mean_and_deviation_over_seeds(tmp_path):
     assert [row["recipe"] for row in rows] == ["snli/nse", "snli/mma", "snli/lstm"]
     first, _, baseline = rows
     assert first["seeds"] == [1, 2, 10]
+    assert first["seconds"] == 3.0
     assert first["test"] == pytest.approx(
         {"mean": 100 * statistics.mean(tests.values()), "sd": 100 * statistics.stdev(tests.values())}
     )

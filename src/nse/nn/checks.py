@@ -35,6 +35,7 @@ def settings(
     padding: Any,
     blanks: Any,
     starts: Any,
+    init: Any,
     init_range: Any,
 ) -> None:
     """Check the arguments of a constructor."""
@@ -46,6 +47,8 @@ def settings(
         raise refuse("dropout", "a probability of at least 0 and below 1", dropout)
     if padding not in ("masked", "paper"):
         raise refuse("padding", "'masked' or 'paper'", padding)
+    if init not in ("uniform", "lookup"):
+        raise refuse("init", "'uniform' or 'lookup'", init)
     if not isinstance(init_range, int | float) or not 0 <= init_range < float("inf"):
         raise refuse("init_range", "a finite number of at least 0", init_range)
 

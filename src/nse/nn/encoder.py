@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
-from nse.nn import checks
+from nse.nn import checks, initial
 from nse.ops.parts import LSTMLayer, LSTMState, Memory, Weights
 from nse.ops.recurrence import choose, recurrence
 
@@ -81,7 +81,9 @@ class NSE(nn.Module):
             to, as the pads are in the original. Not where `memory` or `state` is given.
         starts: Learned words in front of every sequence, each a step and a slot after the blank ones: time to
             look around before the first word. Their outputs and keys are not returned. Likewise.
-        init_range: Weights and biases start uniform in (-init_range, init_range).
+        init: "uniform", as in the paper, or "lookup": reading starts as looking each word up in the memory,
+            and words, outputs and slots start in one space (`nse.nn.initial`).
+        init_range: Weights and biases start uniform in (-init_range, init_range), before any lookup.
         check_finite: Refuse x and memories that hold NaN or infinities, at the cost of looking.
         device: Where the parameters live.
         dtype: Their type.
@@ -105,17 +107,18 @@ class NSE(nn.Module):
         padding: Literal["masked", "paper"] = "masked",
         blanks: int = 0,
         starts: int = 0,
+        init: Literal["uniform", "lookup"] = "uniform",
         init_range: float = 0.1,
         check_finite: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ):
-        checks.settings(size, shared, layers, dropout, padding, blanks, starts, init_range)
+        checks.settings(size, shared, layers, dropout, padding, blanks, starts, init, init_range)
         choose(backend)  # a name that does not exist is told here, not at the first batch
         super().__init__()
         self.size, self.shared, self.layers, self.dropout = size, shared, layers, dropout
         self.backend, self.padding = backend, padding
-        self.init_range, self.check_finite = init_range, check_finite
+        self.init, self.init_range, self.check_finite = init, init_range, check_finite
         composition = (2 + shared) * size
         self.read = nn.LSTM(size, size, layers, batch_first=True, device=device, dtype=dtype)
         self.compose = nn.Linear(composition, composition, device=device, dtype=dtype)
@@ -125,9 +128,11 @@ class NSE(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw every weight and bias anew, uniform in (-init_range, init_range)."""
+        """Draw every weight and bias anew, as `init` and `init_range` say."""
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -self.init_range, self.init_range)
+        if self.init == "lookup":
+            initial.lookup(self.read, self.compose, self.write)
 
     def forward(
         self,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nse.nn.attention import Alignment, Attention
+from nse.nn.encoder import NSE
 from nse.nn.sentences import BagOfWords, Encoded, LSTMSentence, NSESentence, Pool, at_end
 
 PAD = 0
@@ -62,6 +63,9 @@ class PairConfig:
     starts: int = 0
     """Learned start words in front of a sentence, for an NSE."""
 
+    init: Literal["uniform", "lookup"] = "uniform"
+    """How an NSE starts: uniform, as in the paper; lookup: by looking each word up in its memory."""
+
     init_range: float = 0.0
     """Weights and biases start uniform within this range, as in the original; 0 leaves it to each layer."""
 
@@ -89,6 +93,8 @@ class PairConfig:
             raise ValueError("blanks and starts need an NSE as the encoder")
         if self.encoder == "bow" and self.directions == 2:
             raise ValueError("a bag of words has no directions")
+        if self.init != "uniform" and self.encoder not in ("nse", "mma"):
+            raise ValueError(f'init = "{self.init}" needs an NSE as the encoder')
 
 
 class PairClassifier(nn.Module):
@@ -120,7 +126,7 @@ class PairClassifier(nn.Module):
             self.alignment = Alignment(config.size + encoded, config.size, config.dropout)
             encoded = config.size
         if config.reader != "none":
-            self.reader = NSESentence(config.size, config.dropout, config.directions)
+            self.reader = NSESentence(config.size, config.dropout, config.directions, **initial(config))
             encoded = config.size * config.directions
         sentence = encoded * (2 if config.pool == "mean-max" else 1)
         self.head = nn.Sequential(
@@ -133,6 +139,9 @@ class PairClassifier(nn.Module):
             for name, parameter in self.named_parameters():
                 if not name.startswith("embedding."):
                     nn.init.uniform_(parameter, -config.init_range, config.init_range)
+            for module in self.modules():
+                if isinstance(module, NSE):
+                    module.reset_parameters()
 
     def forward(
         self, premise: Tensor, premise_lengths: Tensor, hypothesis: Tensor, lengths: Tensor
@@ -205,11 +214,17 @@ def sentence_encoder(config: PairConfig, shared: int = 0) -> NSESentence | LSTMS
         config.size,
         config.dropout,
         config.directions,
-        shared,
-        config.padding,
-        config.blanks,
-        config.starts,
+        shared=shared,
+        padding=config.padding,
+        blanks=config.blanks,
+        starts=config.starts,
+        **initial(config),
     )
+
+
+def initial(config: PairConfig) -> dict[str, Any]:
+    """How an NSE starts, by its model's configuration."""
+    return {"init": config.init} | ({"init_range": config.init_range} if config.init_range else {})
 
 
 def left_padded(ids: Tensor, lengths: Tensor, longest: int) -> tuple[Tensor, Tensor]:

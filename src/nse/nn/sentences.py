@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -62,28 +62,14 @@ class NSESentence(nn.Module):
         size: k.
         dropout: As for `NSE`.
         directions: 1, or 2 for a second NSE that reads from the last word to the first.
-        shared: How many memories of other encoders each direction reads and writes as well.
-        padding: As for `NSE`.
-        blanks: As for `NSE`.
-        starts: As for `NSE`.
+        settings: Of each `NSE`, such as `shared` and `padding`.
     """
 
-    def __init__(
-        self,
-        size: int,
-        dropout: float,
-        directions: int = 1,
-        shared: int = 0,
-        padding: Literal["masked", "paper"] = "masked",
-        blanks: int = 0,
-        starts: int = 0,
-    ):
+    def __init__(self, size: int, dropout: float, directions: int = 1, **settings: Any):
         super().__init__()
-        self.padding = padding
-        self.nse = nn.ModuleList(
-            NSE(size, shared=shared, dropout=dropout, padding=padding, blanks=blanks, starts=starts)
-            for _ in range(directions)
-        )
+        made = [NSE(size, dropout=dropout, **settings) for _ in range(directions)]
+        self.padding = made[0].padding
+        self.nse = nn.ModuleList(made)
 
     def forward(self, x: Tensor, lengths: Tensor, shared: tuple[Memory, ...] = ()) -> Encoded:
         """Encode a batch.

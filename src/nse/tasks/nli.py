@@ -5,6 +5,7 @@ The data is SNLI. Recipes `snli/nse`, `snli/mma` and `snli/mma-attention` are th
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -26,9 +27,6 @@ LABELS = ("entailment", "contradiction", "neutral")
 
 PAPER = {"snli/nse": 84.6, "snli/mma": 84.8, "snli/mma-attention": 85.4}
 """The paper's test accuracies, trained on all 549,367 pairs with GloVe 840B."""
-
-PAD_RANGE = 0.1
-"""The original pads with one fixed random vector, nobody knows which. Ours is uniform in this range."""
 
 
 @dataclass
@@ -112,10 +110,21 @@ def model(recipe: SNLIRecipe, examples: Examples) -> nn.Module:
     assert examples.vectors is not None
     with torch.no_grad():
         made.embedding.weight.copy_(examples.vectors)
-        always = torch.Generator().manual_seed(0)
-        pad = torch.rand(examples.vectors.shape[1], generator=always) * 2 - 1
-        made.embedding.weight[Vocabulary.PAD] = (PAD_RANGE * pad).half()  # as a model folder keeps it
+        made.embedding.weight[Vocabulary.PAD] = padding(examples.vectors).half()  # as a model folder keeps it
     return made
+
+
+def padding(vectors: Tensor) -> Tensor:
+    """The vector that fills a sentence up: random, the same for every seed, and about as long as a word's.
+
+    The original pads with one fixed random vector, nobody knows which. Where pads are read, a short one is
+    like no word and a little like each: words then read and write the pads as well as what they look for.
+    """
+    words = vectors[len(Vocabulary.SPECIAL) :]
+    spread = words.square().mean().sqrt() if len(words) else vectors.new_ones(())
+    always = torch.Generator().manual_seed(0)
+    uniform = torch.rand(vectors.shape[1], generator=always) * 2 - 1
+    return uniform * spread * math.sqrt(3)  # the standard deviation of a uniform number is 1 / sqrt(3)
 
 
 def scores(model: nn.Module, batch: Pairs) -> Tensor:

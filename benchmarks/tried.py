@@ -1,0 +1,80 @@
+"""What was tried for natural language inference: a recipe, what is changed in it, and its accuracy on dev.
+
+    python benchmarks/tried.py --data DATA
+
+Test is not there to be read. A row is written when it is measured; one that is there is left as it is.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nse.files import write
+from nse.tasks import TASKS, load_recipe
+from nse.train.environment import device_name
+from nse.train.loop import fit
+from nse.train.progress import Progress
+
+OUT = Path(__file__).parents[1] / "docs" / "results" / "snli-tried.json"
+
+UNIFORM, ROOM = "model.init=uniform", ("model.blanks=8", "model.starts=4")
+
+TRIED: list[tuple[str, ...]] = [
+    ("snli/nse", UNIFORM),
+    ("snli/mma", UNIFORM),
+    ("snli/mma-attention", UNIFORM),
+    ("snli/nse-masked", UNIFORM),
+    ("snli/nse-masked", UNIFORM, *ROOM),
+    ("snli/nse-masked", *ROOM),
+    ("snli/nse", "model.dropout=0.5"),
+    ("snli/nse", "train.average=0.999"),
+    ("snli/best", "model.init=lookup"),
+    ("snli/best", "data.vectors=spacy.md.300d", "model.words=0"),
+]
+"""A recipe and what is changed in it."""
+
+
+def measured(recipe: str, changes: list[str], seed: int, data: Path | None) -> dict[str, Any]:
+    """Train one, and read dev."""
+    loaded = load_recipe(recipe, [f"seed={seed}", *changes])
+    task = TASKS[loaded.task]
+    examples = task.examples(loaded, data)
+    examples.splits.pop("test")
+    with Progress() as progress:
+        outcome = fit(task, loaded, examples, progress)
+    return {
+        "recipe": recipe,
+        "changes": changes,
+        "seed": seed,
+        "dev": outcome.accuracy["dev"],
+        "epoch": outcome.epoch,
+        "dev_by_epoch": [row["dev"] for row in outcome.metrics],
+        "seconds_per_epoch": round(outcome.seconds_per_epoch, 4),
+        "examples": {name: len(split.labels) for name, split in examples.splits.items()},
+        "device": device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu")),
+    }
+
+
+def main() -> None:
+    """Measure every row that is not there yet."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--data", type=Path, help="folder of the published data (default: NSE_DATA, ./data)")
+    parser.add_argument("--out", type=Path, default=OUT, help="where the rows are kept")
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    rows = json.loads(given.out.read_text("utf-8")) if given.out.exists() else []
+    there = [(row["recipe"], row["changes"], row["seed"]) for row in rows]
+    for recipe, *changes in TRIED:
+        if (recipe, changes, given.seed) in there:
+            continue
+        rows.append(measured(recipe, changes, given.seed, given.data))
+        write(given.out, json.dumps(rows, indent=1) + "\n")
+        print(f"{100 * rows[-1]['dev']:.2f} {recipe} {' '.join(changes)}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
