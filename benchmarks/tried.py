@@ -31,7 +31,7 @@ TRIED: list[tuple[str, ...]] = [
     ("snli/nse-masked", UNIFORM, *ROOM),
     ("snli/nse-masked", *ROOM),
     ("snli/nse", "model.dropout=0.5"),
-    ("snli/nse", "train.average=0.999"),
+    ("snli/nse", "train.average=0"),
     ("snli/best", "model.init=lookup"),
     ("snli/best", "data.vectors=spacy.md.300d", "model.words=0"),
 ]

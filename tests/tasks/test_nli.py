@@ -3,6 +3,8 @@
 import json
 import math
 import random
+import runpy
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -251,4 +253,23 @@ def test_the_command_takes_unusual_sentences(data, tmp_path):
     assert answer.returncode == 0, answer.stderr
     again = json.loads(answer.stdout)
     assert (again["accuracy"], again["n"], again["cut"]) == (result["accuracy"]["test"], 17, 4)
-    assert result["seconds"] + again["seconds"] < 20
+
+
+TRIED = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "tried.py"))
+
+
+def test_what_is_tried_changes_something():
+    for name, *changes in TRIED["TRIED"]:
+        assert load_recipe(name, changes) != load_recipe(name), changes
+
+
+def test_what_is_tried_does_not_see_test(data, monkeypatch):
+    seen = []
+    monkeypatch.setitem(
+        TRIED["measured"].__globals__, "fit", lambda *given: seen.append(given[2]) or fit(*given)
+    )
+    row = TRIED["measured"]("snli/nse", [*SMALL, "model.init=uniform"], 3, data)
+    assert set(seen[0].splits) == {"train", "dev"}
+    assert (row["recipe"], row["changes"][-1], row["seed"]) == ("snli/nse", "model.init=uniform", 3)
+    assert row["dev"] == max(row["dev_by_epoch"])
+    assert row["examples"] == {"train": 33, "dev": 17}
