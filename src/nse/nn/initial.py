@@ -13,11 +13,11 @@ QUIET = 0.3
 def lookup(read: nn.LSTM, compose: nn.Linear, write: nn.LSTM) -> None:
     """Turn random weights into an encoder that starts by looking its words up in the memory.
 
-    The read LSTM gives o_t close to tanh(x_t), so the attention finds the slots that hold the word; compose
-    hands everything on; the write LSTM gives h_t close to tanh of what was found. So words, o, h and slots
-    are vectors of one space from the first step, and attention, the encoder's own and another's that shares
-    the memory, means something before anything is learned. From random weights o is random, the attention
-    is flat, and reading has to be found out.
+    The read LSTM gives o_t as the word x_t, squashed by its gates, so the attention finds the slots that hold
+    the word; compose hands everything on; the write LSTM gives h_t as what was found, squashed, on top of
+    what it found before. So words, o, h and slots are vectors of one space from the first step, and
+    attention, the encoder's own and another's that shares the memory, means something before anything is
+    learned. From random weights, which slots a word reads says nothing about the word.
 
     Args:
         read: From words to o.

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nse.nn.attention import Alignment, Attention
-from nse.nn.encoder import NSE
 from nse.nn.sentences import BagOfWords, Encoded, LSTMSentence, NSESentence, Pool, at_end
 
 PAD = 0
@@ -137,11 +136,8 @@ class PairClassifier(nn.Module):
         )
         if config.init_range:
             for name, parameter in self.named_parameters():
-                if not name.startswith("embedding."):
+                if not name.startswith("embedding.") and ".nse." not in name:  # an NSE knows how it starts
                     nn.init.uniform_(parameter, -config.init_range, config.init_range)
-            for module in self.modules():
-                if isinstance(module, NSE):
-                    module.reset_parameters()
 
     def forward(
         self, premise: Tensor, premise_lengths: Tensor, hypothesis: Tensor, lengths: Tensor
