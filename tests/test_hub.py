@@ -4,6 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from huggingface_hub import ModelCard
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from faults.made_models import LABELS, WORDS, configured, made, same, saved
 from nse import card, hub, weights
 from nse.errors import InputError, ModelError, NSEError
+from nse.text.vectors import Vectors
 
 IDS = torch.tensor([[2, 3, 1], [4, 0, 0]])
 LENGTHS = torch.tensor([3, 1])
@@ -159,6 +161,41 @@ def test_compact_is_small_and_takes_another_card(tmp_path):
     sizes = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("whole", "small")]
     assert sizes[1] < 0.55 * sizes[0]
     assert "# Another" in (tmp_path / "small" / "README.md").read_text()
+
+
+def test_compact_may_add_words_of_the_same_vectors(tmp_path):
+    config = configured(model={"trained": False})
+    model, vocabulary = made(config)
+    hub.save(tmp_path / "whole", model, config, vocabulary, {})
+    own = {word: row for row, word in enumerate(vocabulary.words[2:])}
+    rows = np.concatenate([model.embedding.weight[2:].detach().numpy(), np.full((2, config.model.size), 0.5)])
+    words = Vectors("mine", own | {"zebra": len(own), "Ape": len(own) + 1}, rows.astype(np.float32))
+    hub.compact(tmp_path / "whole", tmp_path / "more", "float32", "float32", words=words)
+    more = hub.load(tmp_path / "more")
+    assert more.vocabulary.words == (*vocabulary.words, "Ape", "zebra")
+    assert torch.equal(scores(more.model), scores(model.eval()))
+    assert (more.model.embedding.weight[-2:] == 0.5).all()
+
+    hub.compact(tmp_path / "whole", tmp_path / "small")
+    hub.compact(tmp_path / "small", tmp_path / "small more", words=words)
+    assert same_but_words(hub.load(tmp_path / "small").model, hub.load(tmp_path / "small more").model)
+
+    others = Vectors("others", words.words, words.rows[::-1].copy())
+    for wrong in (others, Vectors("short", words.words, words.rows[:, :-1])):
+        with pytest.raises(ModelError, match=f"was not trained with the vectors {wrong.name}"):
+            hub.compact(tmp_path / "whole", tmp_path / "wrong", words=wrong)
+    assert not (tmp_path / "wrong").exists()
+
+
+def same_but_words(one, other):
+    ours, theirs = one.state_dict(), other.state_dict()
+    return all(torch.equal(ours[name], theirs[name][: len(ours[name])]) for name in ours)
+
+
+def test_a_model_that_learned_its_vectors_is_not_given_others(folder, tmp_path):
+    words = Vectors("mine", {"zebra": 0}, np.ones((1, configured().model.size), np.float32))
+    with pytest.raises(ModelError, match="it learned the vectors of its words"):
+        hub.compact(folder, tmp_path / "more", words=words)
 
 
 def test_a_double_precision_model_is_stored_as_it_says(tmp_path):

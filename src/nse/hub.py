@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, make_dataclass, replace
 from difflib import get_close_matches
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from nse import config as strict
 from nse import weights as tensors
@@ -30,6 +30,7 @@ from nse.errors import ConfigError, InputError, ModelError
 from nse.files import settle, write_bytes
 from nse.nn.models import PairClassifier, PairConfig
 from nse.text.tokenize import TOKENIZERS
+from nse.text.vectors import Vectors as WordVectors
 from nse.text.vocabulary import Vocabulary
 from nse.weights import AGAIN, Precision, content
 
@@ -146,8 +147,9 @@ def compact(
     weights: Weights = "float16",
     vectors: Vectors = "int8",
     card: Mapping[str, Any] | None = None,
+    words: WordVectors | None = None,
 ) -> None:
-    """Save a model again in less room.
+    """Save a model again in less room, and knowing more words if some are given.
 
     Args:
         model: As for `load`.
@@ -155,11 +157,38 @@ def compact(
         weights: How to store weights.
         vectors: How to store the words' vectors.
         card: What to tell of it; `None` keeps the card it has.
+        words: More words with their vectors, which must be of the set that the model was trained with.
+
+    Raises:
+        ModelError: The model learned its own vectors, or those of `words` are others than it knows.
     """
     loaded = load(model)
     config = replace(loaded.config, weights=weights, vectors=vectors)
     kept = content(loaded.folder / CARD).decode("utf-8", "replace") if card is None else _card(config, card)
-    _write(out, loaded.model, config, loaded.vocabulary, kept)
+    made, vocabulary = _with_words(loaded, words) if words else (loaded.model, loaded.vocabulary)
+    _write(out, made, config, vocabulary, kept)
+
+
+def _with_words(loaded: Model, words: WordVectors) -> tuple[nn.Module, Vocabulary]:
+    """The model with these words behind its own."""
+    if loaded.config.model.trained:
+        raise ModelError(f"{loaded.folder}: it learned the vectors of its words; others would not fit")
+    state, first = loaded.model.state_dict(), len(Vocabulary.SPECIAL)
+    own, known = state[tensors.VECTORS], loaded.vocabulary.words[first:]
+    both = {row: word for row, word in enumerate(known, first) if words.find(word) is not None}
+    rows = own[list(both)]
+    error = rows.abs().amax(dim=1, keepdim=True) / 100  # what int8 may cost, and more
+    if rows.shape[1] != words.dimension or ((rows - _rows(words, both.values())).abs() > error).any():
+        raise ModelError(f"{loaded.folder}: it was not trained with the vectors {words.name}")
+    new = sorted(set(words.words) - {*known, *Vocabulary.SPECIAL})
+    vocabulary = Vocabulary([*known, *new])
+    made = _built(loaded.config, len(vocabulary), "cpu").float()
+    made.load_state_dict(state | {tensors.VECTORS: torch.cat([own, _rows(words, new)])})
+    return made, vocabulary
+
+
+def _rows(vectors: WordVectors, words: Collection[str]) -> Tensor:
+    return torch.from_numpy(vectors.of(words)).float()
 
 
 def shipped() -> dict[str, Path]:
