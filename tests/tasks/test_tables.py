@@ -79,19 +79,30 @@ def test_as_text(tmp_path):
         "| snli/nse | 84.6 | 76.0 ± 1.4 | 76.0 ± 0.0 | 90.0 ± 0.0 | 2 | 3,398,299 | 1.50 | NVIDIA H200, cpu "
         "| 99,890 of 549,367 | spacy.md.300d |"
     )
-    text = printed(rows)
-    for cell in ("snli/nse", "76.0 ± 1.4", "84.6", "training pairs 99,890 of 549,367, vectors spacy.md.300d"):
-        assert cell in text
-    result(tmp_path / "3.json", recipe="snli/lstm", data__vectors="glove.840B.300d")
-    text = printed(table("snli", tmp_path), width=160)
-    assert "│ spacy.md.300d " in text
-    assert "│ glove.840B.300d " in text
+    lines = printed(rows)
+    assert lines[1].split() == ["model", "paper", "test", "dev", "train", "seeds", "parameters", "s/epoch"]
+    assert lines[3].split() == ["nse", "84.6", "76.0±1.4", "76.0±0.0", "90.0±0.0", "2", "3,398,299", "1.50"]
+    assert lines[4:] == [
+        "on: NVIDIA H200, cpu",
+        "training pairs: 99,890 of 549,367",
+        "vectors: spacy.md.300d",
+    ]
 
 
-def printed(rows, width=100):
-    console = Console(width=width, file=io.StringIO())
+def test_a_terminal_tells_the_rows_that_stand_on_something_else(tmp_path):
+    result(tmp_path / "1.json")
+    result(tmp_path / "2.json", recipe="snli/mma-attention-masked", data__vectors="glove.840B.300d")
+    result(tmp_path / "3.json", recipe="snli/lstm", device="cpu")
+    lines = printed(table("snli", tmp_path))
+    assert max(map(len, lines)) <= 80
+    assert "on: NVIDIA H200; lstm: cpu" in lines
+    assert "vectors: spacy.md.300d; mma-attention-masked: glove.840B.300d" in lines
+
+
+def printed(rows):
+    console = Console(width=80, file=io.StringIO())
     console.print(shown("snli", rows))
-    return console.file.getvalue()
+    return [line.strip() for line in console.file.getvalue().splitlines()]
 
 
 def test_of_a_run_only_its_result_is_read_and_of_a_model_nothing(tmp_path):

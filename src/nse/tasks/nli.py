@@ -25,7 +25,14 @@ from nse.text.vocabulary import Vocabulary
 
 LABELS = ("entailment", "contradiction", "neutral")
 
-PAPER = {"snli/nse": 84.6, "snli/mma": 84.8, "snli/mma-attention": 85.4}
+PAPER = {
+    "snli/nse": 84.6,
+    "snli/mma": 84.8,
+    "snli/mma-attention": 85.4,
+    "snli/nse-letter": 84.6,
+    "snli/mma-letter": 84.8,
+    "snli/mma-attention-letter": 85.4,
+}
 """The paper's test accuracies, trained on all 549,367 pairs with GloVe 840B."""
 
 

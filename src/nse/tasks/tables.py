@@ -9,7 +9,7 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rich.console import JustifyMethod
+from rich import box
 from rich.table import Table
 
 from nse.errors import RunError
@@ -51,7 +51,8 @@ COLUMNS = {
 """The columns of a table and their headings."""
 
 LEFT = ("recipe", "device", "vectors")
-TOLD_ONCE = ("device", "pairs", "vectors")
+BELOW = ("device", "pairs", "vectors")
+"""Columns that a terminal has no room for."""
 
 
 class Result(NamedTuple):
@@ -198,18 +199,33 @@ def cells(row: Mapping[str, Any]) -> list[str]:
 
 
 def shown(task: str, rows: Iterable[Mapping[str, Any]]) -> Table:
-    """Rows for a terminal, which is narrow: what is the same in all of them is told below."""
+    """Rows for a terminal of 80 columns: what runs stand on is told below, with the rows that differ."""
     columns = dict(zip(COLUMNS, zip(*map(cells, rows), strict=True), strict=True))
-    common = {name: columns.pop(name)[0] for name in TOLD_ONCE if len(set(columns[name])) == 1}
-    below = ", ".join(f"{COLUMNS[name]} {text}" for name, text in common.items() if text)
-    title = f"{task}: accuracy in percent, mean ± standard deviation over seeds"
-    result = Table(title=title, caption=below or None)
-    for name in columns:
-        justify: JustifyMethod = "left" if name in LEFT else "right"
-        result.add_column(COLUMNS[name], justify=justify, overflow="fold", no_wrap=name == "recipe")
-    for line in zip(*columns.values(), strict=True):
-        result.add_row(*line)
+    names = [recipe.removeprefix(f"{task}/") for recipe in columns.pop("recipe")]
+    below = [sentence for column in BELOW if (sentence := told_below(column, names, columns.pop(column)))]
+    result = Table(
+        title=f"{task}: accuracy in percent, mean ± standard deviation over seeds",
+        caption="\n".join(below),
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        padding=0,
+    )
+    result.add_column(COLUMNS["recipe"], no_wrap=True)
+    for column in columns:
+        result.add_column(COLUMNS[column].replace(" / ", "/"), justify="right", no_wrap=True)
+    for name, *line in zip(names, *columns.values(), strict=True):
+        result.add_row(name, *(cell.replace(" ± ", "±") for cell in line))
     return result
+
+
+def told_below(column: str, names: Iterable[str], texts: Iterable[str]) -> str:
+    """A column as a sentence: what most rows have, then the others by name."""
+    by_text: dict[str, list[str]] = {}
+    for name, text in zip(names, texts, strict=True):
+        by_text.setdefault(text, []).append(name)
+    common, *others = sorted(by_text, key=lambda text: -len(by_text[text]))
+    exceptions = [f"{', '.join(by_text[text])}: {text}" for text in others]
+    return f"{COLUMNS[column]}: {'; '.join([common, *exceptions])}" if common or others else ""
 
 
 def markdown(rows: Iterable[Mapping[str, Any]]) -> str:
