@@ -53,7 +53,6 @@ def measured(recipe: str, changes: list[str], seed: int, data: Path | None) -> d
         "dev": outcome.accuracy["dev"],
         "epoch": outcome.epoch,
         "dev_by_epoch": [row["dev"] for row in outcome.metrics],
-        "seconds_per_epoch": round(outcome.seconds_per_epoch, 4),
         "examples": {name: len(split.labels) for name, split in examples.splits.items()},
         "device": device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu")),
     }
