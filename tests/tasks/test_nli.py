@@ -9,10 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from huggingface_hub import ModelCard
 
 from data.made_up import line, write_snli
 from faults.made_models import shell
 from nse import hub
+from nse.data.catalogue import VECTORS, VectorSet
 from nse.errors import ConfigError
 from nse.nn.models import PAD, left_padded
 from nse.tasks import load_recipe, nli
@@ -255,7 +257,9 @@ def test_the_command_takes_unusual_sentences(data, tmp_path):
     assert (again["accuracy"], again["n"], again["cut"]) == (result["accuracy"]["test"], 17, 4)
 
 
-TRIED = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "tried.py"))
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+TRIED = runpy.run_path(str(BENCHMARKS / "tried.py"))
+SHIP = runpy.run_path(str(BENCHMARKS / "ship.py"))
 
 
 def test_what_is_tried_changes_something():
@@ -273,3 +277,39 @@ def test_what_is_tried_does_not_see_test(data, monkeypatch):
     assert (row["recipe"], row["changes"][-1], row["seed"]) == ("snli/nse", "model.init=uniform", 3)
     assert row["dev"] == max(row["dev_by_epoch"])
     assert row["examples"] == {"train": 33, "dev": 17}
+
+
+def test_what_is_shipped_says_what_it_scores(data, tmp_path, monkeypatch):
+    result = trained("snli/best", tmp_path / "run", data)
+    (tmp_path / "docs" / "results" / "snli").mkdir(parents=True)
+    (tmp_path / "docs" / "results" / "snli" / "best-1.json").write_text(json.dumps(result))
+    monkeypatch.setitem(VECTORS, "small.5d", VectorSet("made up", "CC0", len(KNOWN)))
+    card = SHIP["ship"](tmp_path / "run", "snli", data, tmp_path)
+    folder = tmp_path / "src" / "nse" / "pretrained" / "snli"
+    assert (hub.load(folder).config.weights, hub.load(folder).config.vectors) == ("float16", "int8")
+    for split in ("dev", "test"):
+        assert card["accuracy"][split] == evaluate(str(folder), split, data)["accuracy"]
+    text = (folder / "README.md").read_text()
+    assert f"| accuracy test | {100 * card['accuracy']['test']:.1f}% |" in text
+    assert "made from small.5d (CC0)." in text
+
+
+def test_the_shipped_model():
+    model = hub.load("snli")
+    assert sum(file.stat().st_size for file in model.folder.iterdir()) < 25e6
+    card = ModelCard.load(model.folder / "README.md").data
+    assert [result.metric_value > 0.8 for result in card.eval_results] == [True] * 3
+    assert {"philosophy", "Wednesday", "skateboarder"} <= set(model.vocabulary.words)
+    dogs, sleeper = "Two dogs play in the snow.", "A man is sleeping on a couch."
+    for premise, hypothesis, label in [
+        (dogs, "The animals are outdoors.", "entailment"),
+        (dogs, "Cats sleep inside a house.", "contradiction"),
+        (dogs, "The dogs belong to the tall man.", "neutral"),
+        (sleeper, "A person is resting.", "entailment"),
+        (sleeper, "A man is running a marathon.", "contradiction"),
+    ]:
+        sentences = [
+            torch.tensor([model.vocabulary.encode(model.tokenize(t))]) for t in (premise, hypothesis)
+        ]
+        pair = [part for ids in sentences for part in (ids, torch.tensor([ids.shape[1]]))]
+        assert model.config.labels[model.model(*pair).argmax()] == label, hypothesis
