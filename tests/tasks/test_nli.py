@@ -280,12 +280,10 @@ def test_what_is_tried_does_not_see_test(data, monkeypatch):
 
 
 def test_what_is_shipped_says_what_it_scores(data, tmp_path, monkeypatch):
-    result = trained("snli/best", tmp_path / "run", data)
-    (tmp_path / "docs" / "results" / "snli").mkdir(parents=True)
-    (tmp_path / "docs" / "results" / "snli" / "best-1.json").write_text(json.dumps(result))
+    trained("snli/best", tmp_path / "run", data)
     monkeypatch.setitem(VECTORS, "small.5d", VectorSet("made up", "CC0", len(KNOWN)))
-    card = SHIP["ship"](tmp_path / "run", "snli", data, tmp_path)
-    folder = tmp_path / "src" / "nse" / "pretrained" / "snli"
+    card = SHIP["ship"](tmp_path / "run", "snli", data, tmp_path / "pretrained")
+    folder = tmp_path / "pretrained" / "snli"
     assert (hub.load(folder).config.weights, hub.load(folder).config.vectors) == ("float16", "int8")
     for split in ("dev", "test"):
         assert card["accuracy"][split] == evaluate(str(folder), split, data)["accuracy"]
