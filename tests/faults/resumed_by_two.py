@@ -3,9 +3,12 @@
 torchrun --nproc-per-node 2 resumed_by_two.py FOLDER
 """
 
+import atexit
+import os
 import sys
 from pathlib import Path
 
+import torch.distributed as dist
 from made_runs import SMALL, StopsAfter
 from rich.console import Console
 
@@ -16,6 +19,12 @@ from nse.train.signals import Stopped
 
 folder = Path(sys.argv[1])
 recipe = load_recipe("logic/nse", SMALL)
+
+
+@atexit.register  # before anything else is, so that it runs last
+def tell_whether_the_processes_parted():
+    if not dist.is_initialized():
+        (folder / f"parted-{os.environ['RANK']}").touch()
 
 
 class OnTheLast(Progress):

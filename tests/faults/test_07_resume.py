@@ -61,6 +61,7 @@ def test_with_two_processes_too(tmp_path):
     assert "goes on after step 13 in epoch 2" in answer.stderr
     assert_same_end(tmp_path / "whole", tmp_path / "stopped")
     assert len(checkpoint(tmp_path / "stopped")["processes"]) == 2
+    assert all((tmp_path / f"parted-{rank}").exists() for rank in range(2))
 
 
 def test_no_epoch_is_logged_twice(tmp_path):

@@ -6,6 +6,7 @@ whole batch. A process that dies ends the others with a clear error, not with a 
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 from collections.abc import Callable, Iterator
@@ -45,6 +46,17 @@ def leads() -> bool:
     return int(os.environ.get("RANK", "0")) == 0
 
 
+def part() -> None:
+    """Leave the other processes while Python is whole.
+
+    A thread of gloo lets go of its last tensor a little after the step that used it, and needs Python for
+    that. Python on its way out ends such a thread, which aborts a process whose work was done. Lightning
+    does the same where gradients travel by NCCL.
+    """
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
 class Team:
     """The processes of a run, as `torchrun` tells them in the environment; or one alone.
 
@@ -71,6 +83,7 @@ class Team:
         except (RuntimeError, ValueError) as error:
             reason = str(error).split("\n")[0]
             raise RunError(f"{self.size} processes cannot be joined: {reason}") from error
+        atexit.register(part)
         # What processes agree on travels apart from the gradients: on a GPU those go another way (NCCL), and
         # agreeing must not wait for the device.
         self.group = dist.new_group(backend="gloo")
