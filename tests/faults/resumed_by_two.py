@@ -23,7 +23,8 @@ recipe = load_recipe("logic/nse", SMALL)
 
 @atexit.register  # before anything else is, so that it runs last
 def tell_whether_the_processes_parted():
-    if not dist.is_initialized():
+    threads = [file.read_text() for file in Path("/proc/self/task").glob("*/comm")]
+    if not dist.is_initialized() and not any("gloo" in name for name in threads):
         (folder / f"parted-{os.environ['RANK']}").touch()
 
 

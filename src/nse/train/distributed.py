@@ -7,6 +7,7 @@ whole batch. A process that dies ends the others with a clear error, not with a 
 from __future__ import annotations
 
 import atexit
+import gc
 import logging
 import os
 from collections.abc import Callable, Iterator
@@ -47,14 +48,14 @@ def leads() -> bool:
 
 
 def part() -> None:
-    """Leave the other processes while Python is whole.
+    """Leave the other processes, and end the threads that talk to them, while Python is whole.
 
     A thread of gloo lets go of its last tensor a little after the step that used it, and needs Python for
-    that. Python on its way out ends such a thread, which aborts a process whose work was done. Lightning
-    does the same where gradients travel by NCCL.
+    that. Python on its way out ends such a thread, which aborts a process whose work was done.
     """
     if dist.is_initialized():
         dist.destroy_process_group()
+        gc.collect()  # a wrapped model is part of a cycle, and keeps the threads as long as it is there
 
 
 class Team:
