@@ -100,7 +100,7 @@ def test_runs_what_was_chosen(backend, machine, monkeypatch):
 
 
 UNCOVERED = {
-    "several layers": {"layers": 2},
+    "more than 4 layers": {"layers": 5},
     "more than two shared memories": {"shared": (2, 0, 3)},
     "float64": {"dtype": torch.float64},
     "sizes above 5": {"k": 6},

@@ -158,6 +158,31 @@ def test_equals_reference_in_one_launch(extra, interpreted, calls, divisions):
     assert memory.resident == memory_back.resident == ("shared" not in extra)
 
 
+STACKS = {
+    "2 layers": {"layers": 2, "T": 5, "lengths": [3, 0, 5]},
+    "2 layers, no lengths, 1 shared": {"layers": 2, "lengths": None, "shared": (3,)},
+    "2 layers, not folded": {"layers": 2, "T": 3},
+    "2 layers, dropout, some without steps": {"layers": 2, "dropout": 0.3, "T": 3, "lengths": [2, 0, 3]},
+    "2 layers, 2 shared": {"layers": 2, "B": 2, "shared": (1, 5)},
+    "3 layers": {"layers": 3, "B": 2, "k": 5},
+    "3 layers, dropout, 2 shared": {"layers": 3, "T": 2, "shared": (2, 3), "dropout": 0.5},
+}
+
+
+@pytest.mark.parametrize("driver", [{}, ALONE], ids=["phases", "one launch"])
+@pytest.mark.parametrize("extra", STACKS.values(), ids=STACKS.keys())
+def test_several_layers_equal_reference(extra, driver, interpreted, calls, divisions):
+    interpreted(**driver)
+    layers = extra["layers"]
+    assert_right(problem(**{"B": 3, "T": 4, "k": 4, **extra}), 2e-5)
+    assert {"write_upper" if not driver else "finish_upper", "upper_back"} <= {*calls}
+    read, (memory, memory_back) = divisions[:layers], divisions[layers : layers + 2]
+    assert len(divisions) == 2 * layers + 2  # each layer of the read LSTM is a loop of its own
+    assert all(len(division.held) == 3 for division in read)
+    assert memory.held[3:] == ((True, True) if driver else (False, False))
+    assert memory_back.held[3:] == ((True,) if driver else (False,))
+
+
 SHAPES = [(1, 1, 1), (1, 7, 33), (7, 1, 5), (33, 2, 1), (2, 17, 3), (5, 4, 63)]
 
 
@@ -166,6 +191,12 @@ def test_equals_reference_at_odd_shapes(shape, interpreted):
     B, T, k = shape
     assert_right(problem(B, T, k), 2e-5)
     assert T != 17 or plan.interval(T) < T  # several memories were kept
+
+
+def of_memory(divisions):
+    """Those of the memory's loop, forward and backward: the layers of the read LSTM stand around them."""
+    half = len(divisions) // 2
+    return divisions[half - 1 : half + 1]
 
 
 DIVISIONS = {  # settings, the problem, and what must be true of its forward and backward pass
@@ -183,6 +214,23 @@ DIVISIONS = {  # settings, the problem, and what must be true of its forward and
     "not resident": ({**ALONE, "RESIDENT": 0}, {}, lambda d: not d.resident),
     "rows of one program": ({**ALONE, "MOST_ROWS": 4}, {"B": 7}, lambda d: not d.resident and d.rows > 1),
     "slices in one launch": ({**ALONE}, {"k": 40}, lambda d: d.resident and not d.one_slice),
+    "groups, layers": ({"MOST_ROWS": 1}, {"B": 4, "T": 3, "k": 5, "layers": 2}, lambda d: d.groups > d.teams),
+    "parts, layers": (
+        {"BLOCK": 64, "PROGRAMS": 6},
+        {"B": 1, "T": 2, "slots": 17, "layers": 2},
+        lambda d: d.parts > 1,
+    ),
+    "slices, layers": ({"PROGRAMS": 1}, {"B": 2, "T": 2, "k": 40, "layers": 2}, lambda d: not d.one_slice),
+    "slices in one launch, layers": (
+        {**ALONE},
+        {"B": 1, "T": 2, "k": 40, "layers": 2},
+        lambda d: not d.one_slice,
+    ),
+    "layers in one launch, not held": (
+        {**ALONE, "SHARED": 0},
+        {"B": 1, "T": 4, "layers": 3},
+        lambda d: d.one_slice and not any(d.held),
+    ),
 }
 
 
@@ -192,7 +240,7 @@ def test_equals_reference_however_the_work_is_divided(
 ):
     interpreted(**constants)
     assert_right(problem(**{"T": 5, "k": 7, **extra}), 2e-5)
-    _, memory, memory_back, _ = divisions
+    memory, memory_back = of_memory(divisions)
     assert as_meant(memory)
     assert as_meant(memory_back)
     assert {"join", "join_back"} & {*calls} == ({"join", "join_back"} if memory.parts > 1 else set())
@@ -207,6 +255,9 @@ def test_no_function_of_the_kernels_is_left_out(interpreted, calls):
     assert_right(problem(1, 3, 2, slots=9, shared=(1, 2), dropout=0.2), 2e-5)
     interpreted(BLOCK=8192, **ALONE)
     assert_right(problem(1, 4, 2), 2e-5)
+    assert_right(problem(1, 4, 5, layers=2), 2e-5)
+    interpreted(DRIVER="phases")
+    assert_right(problem(1, 1, 2, layers=2), 2e-5)
     assert all_names - {*calls} == drivers
 
 
@@ -261,6 +312,20 @@ def test_weights_are_held_as_far_as_the_device_has_room(monkeypatch):
     assert found[48] == (False, False, False)
 
 
+def test_weights_that_are_held_leave_room_for_streaming_others(monkeypatch):
+    shared = 227 * 1024 - plan.RESERVE
+    monkeypatch.setattr(plan, "DRIVER", "persistent")
+    k = 512
+    products = (plan.Product(4 * k, 4 * k), plan.Product(2 * k, 3 * k), plan.Product())
+    for upper in ((), (plan.Product(2 * k, 4 * k),), (plan.Product(2 * k, 4 * k, times=2),)):
+        work = plan.Work(64, k, (60, 30), products + upper, 4, 16, True, 1 + len(upper))
+        for division in plan.divisions(work, 132, shared):
+            pairs = [*zip(work.products, division.widths, division.held, strict=True)]
+            weights = sum(product.held_bytes(width, 4) for product, width, held in pairs if held)
+            streamed = plan.streaming_bytes(work, division.rows, division.widths, division.held)
+            assert not weights or weights + streamed <= 227 * 1024
+
+
 def test_autocast_multiplies_in_bfloat16(interpreted):
     p = problem(3, 5, 6, shared=(2,))
     in_float32 = p.to(dtype=torch.float32).run(triton)
@@ -279,8 +344,18 @@ def test_without_gradients_the_same_numbers(interpreted):
         assert p.run(triton, keys=False).keys == ()
 
 
-def test_gradients_of_the_outputs_alone(interpreted):
-    p = problem(3, 5, 4, shared=(3,))
+@pytest.mark.parametrize("driver", [{}, ALONE], ids=["phases", "one launch"])
+def test_several_layers_in_a_shorter_type(driver, interpreted):
+    interpreted(**driver)
+    p = problem(2, 4, 5, shared=(2,), layers=2).to(dtype=torch.bfloat16)
+    got = p.both(triton)
+    assert {t.dtype for t in tensors(got)} == {torch.bfloat16}
+    assert_near(got, exact(p), 0.05)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_gradients_of_the_outputs_alone(layers, interpreted):
+    p = problem(3, 5 // layers, 4, shared=(3,), layers=layers)
     found = []
     for dtype, backend in ((torch.float32, triton), (torch.float64, reference.recurrence)):
         q = p.to(dtype=dtype)
@@ -314,9 +389,13 @@ def test_arguments_are_left_as_they_were(interpreted):
     assert_close(p.leaves(), before, 0)
 
 
-@pytest.mark.parametrize("extra", [{}, {"shared": (4,)}], ids=["one launch", "phases"])
+@pytest.mark.parametrize(
+    "extra",
+    [{}, {"shared": (4,)}, {"layers": 2}],
+    ids=["one launch", "phases", "layers"],
+)
 def test_what_stands_in_the_padding_does_not_matter(extra, interpreted):
-    if not extra:
+    if not extra or "layers" in extra:
         interpreted(**ALONE)
     p = problem(3, 5, 4, lengths=[2, 5, 0], **extra, dtype=torch.float32)
     clean = p.both(triton)
@@ -359,19 +438,22 @@ def arguments_of_loop(p):
     )
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.4], ids=["folded", "dropout"])
-def test_operator_keeps_the_rules_of_pytorch(dropout, interpreted):
-    p = problem(2, 4, 3, shared=(2,), dropout=dropout, lengths=None, dtype=torch.float32)
+@pytest.mark.parametrize(
+    "extra", [{}, {"dropout": 0.4}, {"layers": 2, "T": 1}], ids=["folded", "dropout", "layers"]
+)
+def test_operator_keeps_the_rules_of_pytorch(extra, interpreted):
+    extra = {"T": 4, "shared": (2,), **extra}
+    p = problem(2, k=3, **extra, lengths=None, dtype=torch.float32)
     torch.library.opcheck(triton_loop.loop, arguments_of_loop(p))
 
 
 class Tagger(torch.nn.Module):
     """A small model around an encoder."""
 
-    def __init__(self, k):
+    def __init__(self, k, layers=1):
         super().__init__()
         self.before = torch.nn.Linear(k, k)
-        self.encoder = nse.NSE(k, backend="triton")
+        self.encoder = nse.NSE(k, layers=layers, backend="triton")
         self.after = torch.nn.Linear(k, 2)
 
     def forward(self, x, lengths):
@@ -391,8 +473,9 @@ def allow_rnn():
 
 
 @pytest.mark.filterwarnings("ignore")  # of the compiler
-def test_compiles_whole(interpreted, allow_rnn):
-    model, x = Tagger(4), torch.randn(3, 5, 4, requires_grad=True)
+@pytest.mark.parametrize("layers", [1, 2])
+def test_compiles_whole(layers, interpreted, allow_rnn):
+    model, x = Tagger(4, layers), torch.randn(3, 5, 4, requires_grad=True)
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     lengths = torch.tensor([5, 0, 3])
     got = outputs_and_gradients(compiled, model, x, lengths)
@@ -433,6 +516,16 @@ ON_GPU = [  # not more than needed: each compiles up to four kernels, a few seco
     (20, 25, 300, {"dropout": 0.3, "shared": (9,)}),
     (700, 4, 16, {}),
     (2, 5, 1100, {}),
+    (5, 10, 63, {"layers": 2}),
+    (33, 7, 33, {"layers": 3, "dropout": 0.3, "shared": (1, 9)}),
+    (1, 12, 100, {"layers": 2, "slots": 700}),
+    (4, 40, 512, {"layers": 2, "shared": (30,)}),
+    (4, 40, 512, {"layers": 2, "shared": (30,), "dropout": 0.3}),
+    (64, 8, 512, {"layers": 2, "shared": (30,)}),
+    (64, 8, 512, {"layers": 2, "shared": (30,), "dropout": 0.3}),
+    (64, 8, 512, {"shared": (30,), "dropout": 0.3}),
+    (20, 25, 300, {"layers": 2}),
+    (4, 5, 300, {"layers": 4}),
 ]
 
 
@@ -451,7 +544,11 @@ def test_equals_reference_on_gpu(B, T, k, extra, exactly):
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     ("B", "T", "k", "extra"),
-    [(5, 10, 63, {"shared": (7,), "dropout": 0.3}), (20, 25, 300, {})],
+    [
+        (5, 10, 63, {"shared": (7,), "dropout": 0.3}),
+        (20, 25, 300, {}),
+        (4, 40, 512, {"layers": 2, "shared": (30,), "dropout": 0.3}),
+    ],
     ids=name_of,
 )
 @pytest.mark.parametrize("kind", ["tf32", "bfloat16", "autocast"])
@@ -469,7 +566,9 @@ def test_equals_reference_in_lower_precision_on_gpu(B, T, k, extra, kind, monkey
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("extra", [{}, {"dropout": 0.5, "shared": (3,), "lengths": None}], ids=name_of)
+@pytest.mark.parametrize(
+    "extra", [{}, {"dropout": 0.5, "shared": (3,), "lengths": None}, {"layers": 3}], ids=name_of
+)
 def test_phase_by_phase_on_gpu(extra, settings, exactly):
     settings(DRIVER="phases")
     assert_right(random_problem(5, 10, 63, **extra), 5e-5, "cuda")
@@ -482,28 +581,35 @@ def test_phase_by_phase_on_gpu(extra, settings, exactly):
         ({"SHARED": 0, "RESIDENT": 0}, {}, lambda d: not d.resident and not any(d.held)),
         ({}, {"B": 1, "slots": 700}, lambda d: d.parts > 1),
         ({"PROGRAMS": 2, "MOST_ROWS": 3}, {"B": 16}, lambda d: d.groups > d.teams and not d.one_slice),
+        ({"SHARED": 0}, {"layers": 2}, lambda d: not any(d.held)),
+        (
+            {"PROGRAMS": 2, "MOST_ROWS": 3},
+            {"B": 16, "layers": 2},
+            lambda d: d.groups > d.teams and not d.one_slice,
+        ),
     ],
-    ids=["not held", "parts", "groups and slices"],
+    ids=["not held", "parts", "groups and slices", "layers not held", "layers, groups and slices"],
 )
 def test_equals_reference_however_the_work_is_divided_on_gpu(
     constants, extra, as_meant, settings, divisions, exactly
 ):
     settings(**constants)
     assert_right(random_problem(**{"B": 5, "T": 10, "k": 63, **extra}), 5e-5, "cuda")
-    _, memory, memory_back, _ = divisions
+    memory, memory_back = of_memory(divisions)
     assert as_meant(memory)
     assert as_meant(memory_back)
 
 
-def tagger_on_gpu(B=5, T=10, k=63):
+def tagger_on_gpu(B=5, T=10, k=63, layers=1):
     x = torch.randn(B, T, k, device="cuda", requires_grad=True)
-    return Tagger(k).cuda(), x, torch.randint(0, T + 1, (B,), device="cuda")
+    return Tagger(k, layers).cuda(), x, torch.randint(0, T + 1, (B,), device="cuda")
 
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore")  # of the compiler
-def test_compiles_on_gpu(exactly, allow_rnn):
-    model, x, lengths = tagger_on_gpu()
+@pytest.mark.parametrize("layers", [1, 2])
+def test_compiles_on_gpu(layers, exactly, allow_rnn):
+    model, x, lengths = tagger_on_gpu(layers=layers)
     compiled = torch.compile(model, fullgraph=True)
     got = outputs_and_gradients(compiled, model, x, lengths)
     assert_near(got, outputs_and_gradients(model, model, x, lengths), 1e-5)
@@ -511,8 +617,11 @@ def test_compiles_on_gpu(exactly, allow_rnn):
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream")  # of a leaf met on two streams
-def test_replayed_graph_equals_eager_on_gpu(exactly):
-    model, x, lengths = tagger_on_gpu()
+@pytest.mark.parametrize(
+    "sizes", [{}, {"layers": 2}, {"B": 4, "T": 40, "k": 512, "layers": 2}], ids=["1", "2", "2-512"]
+)
+def test_replayed_graph_equals_eager_on_gpu(sizes, exactly):
+    model, x, lengths = tagger_on_gpu(**sizes)
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

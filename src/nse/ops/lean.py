@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from nse.ops.lean_loop import Inputs, Plan, Stack, run
 from nse.ops.packing import Packing
-from nse.ops.parts import LSTMLayer, LSTMState, Memory, Result, Weights, real
+from nse.ops.parts import LSTMLayer, LSTMState, Memory, Result, Weights, beyond
 
 
 def recurrence(
@@ -104,7 +104,8 @@ def compose_all(
     else:
         stack = [(ih.to(product), hh, bias)]
     stack += [(u.ih.to(product), u.hh.to(product), u.bias_ih + u.bias_hh) for u in upper]
-    return linear(o, W[:, :k], b, product, exact), W[:, k:].to(product).contiguous(), stack
+    onto_o, onto_m = W.split([k, W.shape[1] - k], dim=1)  # whose gradients are joined in one go
+    return linear(o, onto_o, b, product, exact), onto_m.to(product).contiguous(), stack
 
 
 def linear(x: Tensor, W: Tensor, b: Tensor, product: torch.dtype, exact: torch.dtype) -> Tensor:
@@ -121,7 +122,7 @@ def start(memory: Memory, pack: Packing, exact: torch.dtype) -> tuple[Tensor, Te
     if memory.lengths is None:
         return slots, None, None
     lengths = pack.sort(memory.lengths)
-    blocked = ~real(lengths, L)
+    blocked = beyond(lengths, L)
     shortest = int(lengths.min()) if len(lengths) else L
     if shortest == L:
         return slots, None, None

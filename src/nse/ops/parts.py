@@ -101,3 +101,8 @@ class Backend(Protocol):
 def real(lengths: Tensor, size: int) -> Tensor:
     """Which of `size` positions lie within each length: [B, size], true or false."""
     return torch.arange(size, device=lengths.device) < lengths[:, None]
+
+
+def beyond(lengths: Tensor, size: int) -> Tensor:
+    """Which of `size` positions lie past each length: [B, size], true or false."""
+    return torch.arange(size, device=lengths.device) >= lengths[:, None]

@@ -38,6 +38,7 @@ BACKENDS: dict[str, Backend] = {
 """Every backend by name; all compute the same function."""
 
 LARGEST = 4096  # k: a slot of more numbers does not fit the registers of a program
+MOST_LAYERS = 4  # the kernels are compiled with each layer written out
 
 
 def choose(backend: str = "auto", device: torch.device | str | None = None) -> str:
@@ -86,8 +87,8 @@ def why_no_triton(device: torch.device | str | None = None) -> str | None:
 
 def what_triton_lacks(x: Tensor, memories: tuple[Memory, ...], weights: Weights) -> str | None:
     """Why the kernels do not cover a call, or `None` if they do."""
-    if len(weights.read) > 1:
-        return "several layers"
+    if max(len(weights.read), len(weights.write)) > MOST_LAYERS:
+        return f"more than {MOST_LAYERS} layers"
     if len(memories) > 3:
         return "more than two shared memories"
     if x.dtype not in (torch.float32, torch.bfloat16, torch.float16):

@@ -1,6 +1,8 @@
 """What the Triton kernels are given: constants to compile for, pointers and sizes.
 
-Letters as in `parts`. All memories of a sequence lie one after the other, L slots in all.
+Letters as in `parts`. All memories of a sequence lie one after the other, L slots in all. Of several LSTM
+layers, what each has lies one after the other too, from the top down: so the top one, which is written to the
+memories, is found where the only one would be. Layers are counted in that order; R = layers B.
 """
 
 from typing import Any, NamedTuple
@@ -11,6 +13,7 @@ class Sizes(NamedTuple):
 
     K: int  # k, the size of a slot
     MEMORIES: int  # own and shared; 0 for a plain LSTM
+    LAYERS: int  # of the LSTM
     X: int  # what the write LSTM reads: d, or when folded all m, (1 + n) k; 0 for a plain LSTM
     FOLDED: bool  # whether compose is part of the gates
     MASKED: bool  # whether dropout stands on c
@@ -24,6 +27,7 @@ class Sizes(NamedTuple):
     UNITS: int  # units of the LSTM of a program at a time, four columns each
     COLUMNS: int  # columns at a time of compose, or of the way back through the LSTM
     COLUMNS_M: int  # columns at a time of the way back through compose
+    COLUMNS_UP: int  # columns at a time of the way back through an upper layer
     INNER: int  # the summed dimension of products at a time
     AT_ONCE: int  # how often that is loaded before it is multiplied, where weights are held
     STAGES: int  # loads of products under way at a time
@@ -31,6 +35,8 @@ class Sizes(NamedTuple):
     HELD_X: bool  # whether a program holds its slice of the LSTM's input weights; backward: of all
     HELD_H: bool  # likewise of its recurrent weights
     HELD_M: bool  # likewise of compose's
+    HELD_UP_X: bool  # likewise of every upper layer's input weights; backward: of all
+    HELD_UP_H: bool  # likewise of their recurrent weights
     RESIDENT: bool  # whether each program holds its one sequence's one memory in registers
     PRECISION: str  # of float32 products: tf32, or ieee for all bits
 
@@ -45,16 +51,19 @@ class Forward(NamedTuple):
     o: Any  # [B, T, k]
     mask: Any  # [B, T, d], dropout
     W_m: Any  # [d, (1 + n) k]
-    W_x: Any  # [4k, X]
-    W_h: Any  # [4k, k]
-    bias: Any  # [4k]
+    W_x: Any  # [4k, X], of the first layer
+    W_h: Any  # [4k, k], likewise
+    bias: Any  # [4k], likewise
+    W_up_x: Any  # [layers - 1, 4k, k], of those above it, from what the layer below gives
+    W_up_h: Any  # [layers - 1, 4k, k], from their own h
+    bias_up: Any  # [layers - 1, 4k]
     M: Any  # [B, L, k], all memories one after the other; overwritten
-    H: Any  # [B, T + 1, k], h with the state at the start in front
-    C: Any  # [B, T + 1, k], likewise the cell state
+    H: Any  # [R, T + 1, k], h with the state at the start in front
+    C: Any  # [R, T + 1, k], likewise the cell state
     z: Any  # [B, T, L], zero at first
     m: Any  # [B, T, (1 + n) k]
     c: Any  # [B, T, d], composed
-    gates: Any  # [B, T, 4k], activated
+    gates: Any  # [R, T, 4k], activated
     kept: Any  # [pieces, B, L, k], the memory before every so many steps
     scores: Any  # [2, B, L], of even and odd steps
     tops: Any  # [2, B, 1 + n, parts], the highest of them, likewise
@@ -78,23 +87,24 @@ class Backward(NamedTuple):
     mask: Any
     W_mT: Any  # [(1 + n) k, d], transposed
     W_T: Any  # [X + k, 4k], W_x and W_h side by side, transposed
+    W_upT: Any  # [layers - 1, 2k, 4k], W_up_x and W_up_h likewise
     H: Any
     C: Any
     z: Any
     m: Any
     gates: Any
     kept: Any
-    d_H: Any  # [B, T + 1, k], what came back for H
-    d_C: Any  # [B, T + 1, k], likewise for C
+    d_H: Any  # [R, T + 1, k], what came back for H
+    d_C: Any  # [R, T + 1, k], likewise for C
     d_z: Any  # [B, T, L], likewise for z
-    dh: Any  # [B, k], of h, zero at first; rolled back
-    dc: Any  # [2, B, k], of the cell state, likewise, for even and odd steps
+    dh: Any  # [R, k], of h, zero at first; rolled back
+    dc: Any  # [2, R, k], of the cell state, likewise, for even and odd steps
     G: Any  # [B, L, k], of the memory; rolled back
     dz: Any  # [2, B, L], the write's part of the gradient of z, for even and odd steps
     z_dz: Any  # [2, B, 1 + n, parts], z . dz of that part
     part_dh: Any  # [B, parts, k]
     part_do: Any  # [B, parts, k]
-    da: Any  # [B, T, 4k], of the gates before their activation
+    da: Any  # [R, T, 4k], of the gates before their activation
     dx: Any  # [B, T, X], of what the write LSTM reads
     dm: Any  # [B, T, (1 + n) k]; the same as dx when folded
     do: Any  # [B, T, k]

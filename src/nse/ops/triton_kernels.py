@@ -20,12 +20,18 @@ from nse.ops.triton_products import (
     cell_columns,
     compose,
     compose_back,
+    finish_upper,
     finish_write,
     gate_columns,
+    gates_before_below,
     gates_before_x,
     hold,
+    hold_upper,
+    upper_back,
+    values_below,
     write,
     write_back,
+    write_upper,
 )
 
 
@@ -121,7 +127,7 @@ def compose_all(a, b, length, t, program, programs, held, S: tl.constexpr):
 
 @triton.jit
 def write_all(a, b, length, t, program, programs, held_x, held_h, S: tl.constexpr):
-    """This program's units of the LSTM."""
+    """This program's units of the LSTM's first layer."""
     if S.ONE_SLICE:
         write(a, b, length, t, program * S.UNITS, held_x, held_h, S)
     else:
@@ -130,8 +136,23 @@ def write_all(a, b, length, t, program, programs, held_x, held_h, S: tl.constexp
 
 
 @triton.jit
+def write_upper_all(a, b, length, t, program, programs, layer, S: tl.constexpr):
+    """This program's units of an upper layer, where it has more than one slice or holds none."""
+    for start in range(program * S.UNITS, S.K, programs * S.UNITS):
+        write_upper(a, b, length, t, start, layer, (0,), (0,), S)
+
+
+@triton.jit
+def upper_back_all(a, b, length, t, program, programs, layer, S: tl.constexpr):
+    """This program's columns of what an upper layer read, likewise."""
+    for start in range(program * S.COLUMNS_UP, 2 * S.K, programs * S.COLUMNS_UP):
+        known = values_below(a, b, length, t, start, layer, S)
+        upper_back(a, b, length, t, start, layer, known, (0,), S)
+
+
+@triton.jit
 def write_back_all(a, b, length, t, program, programs, held, S: tl.constexpr):
-    """This program's columns of what the LSTM read."""
+    """This program's columns of what the LSTM's first layer read."""
     if S.ONE_SLICE:
         write_back(a, b, length, t, program * S.COLUMNS, held, S)
     else:
@@ -164,6 +185,9 @@ def forward(a, counters, rows_of_group, groups, programs, S: tl.constexpr):
         if not S.FOLDED:
             c_column = program * S.COLUMNS + tl.arange(0, S.COLUMNS)
             held_m = hold(a.W_m, c_column, c_column < S.X, S.MEMORIES * S.K, S.HELD_M, S)
+        if S.LAYERS > 1:
+            held_up_x = hold_upper(a.W_up_x, column, real, 4 * S.K, S.K, S.HELD_UP_X, 0, S)
+            held_up_h = hold_upper(a.W_up_h, column, real, 4 * S.K, S.K, S.HELD_UP_H, 0, S)
     else:
         held_x = (0,)
     teams = tl.num_programs(0) // programs
@@ -203,6 +227,16 @@ def forward(a, counters, rows_of_group, groups, programs, S: tl.constexpr):
                     finish_write(a, b, length, t, start, gates, held_x, S)
                 else:
                     write_all(a, b, length, t, program, programs, held_x, held_h, S)
+                for layer in tl.static_range(S.LAYERS - 2, -1, -1):
+                    arrive(counter)
+                    target += programs
+                    if S.ONE_SLICE:
+                        gates = gates_before_below(a, b, length, t, start, layer, held_up_h[layer], S)
+                        wait(counter, target)
+                        finish_upper(a, b, length, t, start, layer, gates, held_up_x[layer], S)
+                    else:
+                        wait(counter, target)
+                        write_upper_all(a, b, length, t, program, programs, layer, S)
             else:
                 wait(counter, target)
                 write_all(a, b, length, t, program, programs, held_x, held_h, S)
@@ -254,6 +288,10 @@ def backward(a, counters, rows_of_group, groups, programs, S: tl.constexpr):
         if not S.FOLDED:
             m_column = program * S.COLUMNS_M + tl.arange(0, S.COLUMNS_M)
             held_m = hold(a.W_mT, m_column, m_column < S.MEMORIES * S.K, S.X, S.HELD_M, S)
+    if S.LAYERS > 1:
+        start_up = program * S.COLUMNS_UP
+        up_column = start_up + tl.arange(0, S.COLUMNS_UP)
+        held_up = hold_upper(a.W_upT, up_column, up_column < 2 * S.K, 2 * S.K, 4 * S.K, S.HELD_UP_X, 0, S)
     teams = tl.num_programs(0) // programs
     for n in range(tl.cdiv(groups, teams)):
         first, rows, b, length, longest = members(a, nth_group(n, team, teams), rows_of_group, S)
@@ -276,12 +314,22 @@ def backward(a, counters, rows_of_group, groups, programs, S: tl.constexpr):
                     recall_all(a, first, rows, t, program, programs, S)
                 arrive(counter)
                 target += programs
-                wait(counter, target)
                 if S.PARTS > 1:
+                    wait(counter, target)
                     cell_all(a, first, rows, t, program, programs, S)
                     arrive(counter)
                     target += programs
-                    wait(counter, target)
+                for layer in tl.static_range(S.LAYERS - 1):
+                    if S.ONE_SLICE:
+                        known = values_below(a, b, length, t, start_up, layer, S)
+                        wait(counter, target)
+                        upper_back(a, b, length, t, start_up, layer, known, held_up[layer], S)
+                    else:
+                        wait(counter, target)
+                        upper_back_all(a, b, length, t, program, programs, layer, S)
+                    arrive(counter)
+                    target += programs
+                wait(counter, target)
                 write_back_all(a, b, length, t, program, programs, held, S)
                 arrive(counter)
                 target += programs
@@ -307,8 +355,8 @@ def backward(a, counters, rows_of_group, groups, programs, S: tl.constexpr):
 
 
 @triton.jit
-def forward_phase(a, t, rows_of_group, programs, PHASE: tl.constexpr, S: tl.constexpr):
-    """One phase of one step of the forward pass."""
+def forward_phase(a, t, rows_of_group, programs, PHASE: tl.constexpr, LAYER: tl.constexpr, S: tl.constexpr):
+    """One phase of one step of the forward pass, of one layer where it is an upper one's."""
     program = tl.program_id(0) % programs
     first, rows, b, length, longest = members(a, tl.program_id(0) // programs, rows_of_group, S)
     if t <= longest:
@@ -320,11 +368,13 @@ def forward_phase(a, t, rows_of_group, programs, PHASE: tl.constexpr, S: tl.cons
             compose_all(a, b, length, t, program, programs, (0,), S)
         if PHASE == "write":
             write_all(a, b, length, t, program, programs, (0,), (0,), S)
+        if PHASE == "upper":
+            write_upper_all(a, b, length, t, program, programs, LAYER, S)
 
 
 @triton.jit
-def backward_phase(a, t, rows_of_group, programs, PHASE: tl.constexpr, S: tl.constexpr):
-    """One phase of one step of the backward pass."""
+def backward_phase(a, t, rows_of_group, programs, PHASE: tl.constexpr, LAYER: tl.constexpr, S: tl.constexpr):
+    """One phase of one step of the backward pass, likewise."""
     program = tl.program_id(0) % programs
     first, rows, b, length, longest = members(a, tl.program_id(0) // programs, rows_of_group, S)
     if t < longest:
@@ -332,6 +382,8 @@ def backward_phase(a, t, rows_of_group, programs, PHASE: tl.constexpr, S: tl.con
             recall_all(a, first, rows, t, program, programs, S)
         if PHASE == "cell":
             cell_all(a, first, rows, t, program, programs, S)
+        if PHASE == "upper":
+            upper_back_all(a, b, length, t, program, programs, LAYER, S)
         if PHASE == "write":
             write_back_all(a, b, length, t, program, programs, (0,), S)
         if PHASE == "compose":

@@ -1,11 +1,12 @@
 """The sequential part as operators of PyTorch: `loop` and its backward pass, run by Triton kernels.
 
-The same two operators run a plain LSTM (no memory, X = 0) and the memory's loop; PyTorch's compiler sees
-them as one operation each. Letters as in `triton_buffers`, where every buffer is described.
+The same two operators run a plain LSTM of one layer (no memory, X = 0) and the memory's loop; PyTorch's
+compiler sees them as one operation each. Letters as in `triton_buffers`, where every buffer is described.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -42,13 +43,23 @@ def launch(
         return
     kernel = kernels.forward_phase if direction == "forward" else kernels.backward_phase
     steps = range(T) if direction == "forward" else reversed(range(T))
-    schedule = [(name, t) for t in steps for name in phases]
+    schedule = [
+        (name, t, layer) for t in steps for name in phases for layer in layers_of(name, direction, work)
+    ]
     if "attend" in phases:  # the last write
-        schedule.append(("attend", T))
+        schedule.append(("attend", T, 0))
     if "recall" in phases:  # the first read
-        schedule += [(name, -1) for name in phases if name in ("recall", "cell")]
-    for name, t in schedule:
-        kernel[(groups * programs,)](arguments, t, rows, programs, name, S, num_warps=warps(work))
+        schedule += [(name, -1, 0) for name in phases if name in ("recall", "cell")]
+    for name, t, layer in schedule:
+        kernel[(groups * programs,)](arguments, t, rows, programs, name, layer, S, num_warps=warps(work))
+
+
+def layers_of(phase: str, direction: str, work: Work) -> Sequence[int]:
+    """For which layers a phase is run, counted from the top, in this order."""
+    if phase != "upper":
+        return [0]
+    upper = range(work.layers - 1)
+    return upper[::-1] if direction == "forward" else upper
 
 
 @torch.library.custom_op("nse::loop", mutates_args=())
@@ -60,6 +71,9 @@ def loop(
     W_x: Tensor | None,
     W_h: Tensor,
     bias: Tensor | None,
+    W_up_x: Tensor | None,
+    W_up_h: Tensor | None,
+    bias_up: Tensor | None,
     h: Tensor,
     c: Tensor,
     slots: Tensor,
@@ -80,8 +94,11 @@ def loop(
         W_x: [4k, d], or [4k, (1 + n) k] when folded, or `None` for a plain LSTM.
         W_h: [4k, k].
         bias: [4k], or `None` when folded.
-        h: [B, k], at the start.
-        c: [B, k], the cell state at the start.
+        W_up_x: [layers - 1, 4k, k], of layers above the first, from the top down; `None` if there is none.
+        W_up_h: [layers - 1, 4k, k], likewise.
+        bias_up: [layers - 1, 4k], likewise.
+        h: [R, k], at the start, of all layers, from the top down.
+        c: [R, k], likewise the cell state.
         slots: [B, L, k], all memories one after the other.
         slot_sizes: How many slots each memory has, padding included.
         slot_lengths: [1 + n, B] int32, how many are real.
@@ -91,11 +108,14 @@ def loop(
         keep: Whether a backward pass will follow.
 
     Returns:
-        H and C [B, T + 1, k] with the states at the start in front, the memories at the end, z [B, T, L], and
+        H and C [R, T + 1, k] with the states at the start in front, the memories at the end, z [B, T, L], and
         for the backward pass m, c, the gates and the kept memories; empty where not needed.
     """
-    results = buffers(ahead, W_x, W_h, slots, slot_sizes, W_m is None, full, keep)
+    layers = 1 if W_up_h is None else 1 + len(W_up_h)
+    results = buffers(ahead, W_x, W_h, slots, slot_sizes, W_m is None, layers, keep)
     H, C, M, z, m, composed, gates, kept = results
+    if not full:  # what is never written is zero
+        zero(H, C, z, m, composed)
     B, T, _ = ahead.shape
     k, n = h.shape[1], len(slot_sizes)
     H[:, 0], C[:, 0] = h, c
@@ -103,9 +123,11 @@ def loop(
     X = 0 if W_x is None else W_x.shape[1]
     L = M.shape[1]
     of_compose = Product() if W_m is None else Product(X, n * k)
-    products = (Product(4 * k, X, together=4), of_compose, Product(4 * k, k, together=4))
+    products = [Product(4 * k, X, together=4), of_compose, Product(4 * k, k, together=4)]
+    products += [Product(4 * k, k, together=4, times=layers - 1)] * 2 if layers > 1 else []
     # With more rows than 32, the compiler runs out of registers for weights that are held.
-    work = Work(B, k, tuple(slot_sizes), products, W_h.element_size(), most_held_rows=32, ragged=not full)
+    held_rows = 32
+    work = Work(B, k, tuple(slot_sizes), tuple(products), W_h.element_size(), held_rows, not full, layers)
     division = divide(work, ahead.device)
     flags = {"FOLDED": W_m is None, "MASKED": mask is not None, "KEEP": keep}
     S = sizes(work, division, X, UNITS=division.widths[0] // 4, COLUMNS=division.widths[1], **flags)
@@ -115,19 +137,26 @@ def loop(
     part_m = H.new_empty(B, n, division.parts if division.parts > 1 else 0, k)
     arguments = Forward(
         order, lengths, slot_lengths, ahead, o, or_else(mask, none), or_else(W_m, none), or_else(W_x, none),
-        W_h, or_else(bias, none), M, H, C, z, m, composed, gates, kept, H.new_empty(2, B, L), tops, totals,
-        part_m, B, T, L, L_0, L_1, interval(T),
+        W_h, or_else(bias, none), or_else(W_up_x, none), or_else(W_up_h, none), or_else(bias_up, none), M, H,
+        C, z, m, composed, gates, kept, H.new_empty(2, B, L), tops, totals, part_m, B, T, L, L_0, L_1,
+        interval(T),
     )  # fmt: skip
     phases = ["attend"] if n else []
     phases += ["join"] if division.parts > 1 else []
     phases += ["compose"] if n and W_m is not None else []
-    launch("forward", arguments, work, division, T, [*phases, "write"], S)
+    phases += ["write", "upper"] if layers > 1 else ["write"]
+    launch("forward", arguments, work, division, T, phases, S)
     return results
 
 
 def or_else(tensor: Tensor | None, other: Tensor) -> Tensor:
     """The tensor, or what stands in for one that is not there."""
     return other if tensor is None else tensor
+
+
+def zero(*tensors: Tensor) -> None:
+    """Fill with zeros, in one launch: one by one, launches take longer than filling."""
+    torch._foreach_zero_([tensor for tensor in tensors if tensor.numel()])
 
 
 def buffers(
@@ -137,32 +166,33 @@ def buffers(
     slots: Tensor,
     slot_sizes: list[int],
     folded: bool,
-    full: bool,
+    layers: int,
     keep: bool,
 ) -> Eight:
     """Room for what `loop` returns."""
     B, T, _ = ahead.shape
     k, n, L = W_h.shape[1], len(slot_sizes), slots.shape[1]
     new = ahead.new_empty
-    real = new if full else ahead.new_zeros  # what is never written is zero
     d = 0 if folded or W_x is None else W_x.shape[1]
     pieces = -(-T // interval(T)) if keep and n else 0
+    R = layers * B
     return (
-        real(B, T + 1, k),
-        real(B, T + 1, k),
+        new(R, T + 1, k),
+        new(R, T + 1, k),
         new(B, L, k),
-        real(B, T, L),
-        real(B, T, n * k),
-        real(B, T, d),
-        new(B, T if keep else 0, 4 * k),
+        new(B, T, L),
+        new(B, T, n * k),
+        new(B, T, d),
+        new(R, T if keep else 0, 4 * k),
         new(pieces, B, L, k),
     )
 
 
 @loop.register_fake
 def _(*arguments: Any) -> Eight:
-    ahead, _, _, W_m, W_x, W_h, _, _, _, slots, slot_sizes, _, _, _, full, keep = arguments
-    return buffers(ahead, W_x, W_h, slots, slot_sizes, W_m is None, full, keep)
+    ahead, _, _, W_m, W_x, W_h, _, _, W_up_h, _, _, _, slots, slot_sizes, _, _, _, _, keep = arguments
+    layers = 1 if W_up_h is None else 1 + W_up_h.shape[0]
+    return buffers(ahead, W_x, W_h, slots, slot_sizes, W_m is None, layers, keep)
 
 
 @torch.library.custom_op("nse::loop_backward", mutates_args=())
@@ -172,6 +202,8 @@ def loop_backward(
     W_m: Tensor | None,
     W_x: Tensor | None,
     W_h: Tensor,
+    W_up_x: Tensor | None,
+    W_up_h: Tensor | None,
     slot_sizes: list[int],
     slot_lengths: Tensor,
     lengths: Tensor,
@@ -191,93 +223,100 @@ def loop_backward(
     """Back through all steps.
 
     Returns:
-        The gradients of the gates before their activation [B, T, 4k], of what the LSTM read [B, T, X], of m,
+        The gradients of the gates before their activation [R, T, 4k], of what the LSTM read [B, T, X], of m,
         of o, of h at the start, of the cell state there (its first half), and of the memories at the start.
     """
-    results = gradient_buffers(W_m, W_x, H, z, slot_sizes, full)
+    results = gradient_buffers(W_m, W_x, H, z, slot_sizes)
     da, dx, dm, do, dh, dc, G = results
-    B, T = da.shape[:2]
+    zero(dh, dc, *([] if full else [da, dx, dm, do]), *([G] if d_M is None else []))
+    B, T = dx.shape[:2]
+    layers = 1 if W_up_h is None else 1 + len(W_up_h)
     k, n, L = H.shape[2], len(slot_sizes), z.shape[2]
-    if d_M is None:
-        G.zero_()
-    else:
+    if d_M is not None:
         G.copy_(d_M)
     X = 0 if W_x is None else W_x.shape[1]
     into = W_h if W_x is None else torch.cat([W_x, W_h], dim=1)
-    products = (Product(X + k, 4 * k), Product() if W_m is None else Product(n * k, X), Product())
+    of_compose = Product() if W_m is None else Product(n * k, X)
+    products = [Product(X + k, 4 * k), of_compose, Product()]
+    up = None
+    if W_up_x is not None and W_up_h is not None:
+        up = torch.cat([W_up_x, W_up_h], dim=2).mT.contiguous()
+        products.append(Product(2 * k, 4 * k, times=layers - 1))
     # Beside a memory, with more rows than 16, streaming the weights is faster than holding them.
-    rows = 16 if n else 32
-    work = Work(B, k, tuple(slot_sizes), products, W_h.element_size(), most_held_rows=rows, ragged=not full)
+    held_rows = 16 if n else 32
+    work = Work(B, k, tuple(slot_sizes), tuple(products), W_h.element_size(), held_rows, not full, layers)
     division = divide(work, H.device)
     flags = {"MASKED": mask is not None, "CELLS": d_C is not None, "KEYS": d_z is not None}
     flags |= {"FOLDED": W_m is None, "KEEP": True}
-    S = sizes(work, division, X, COLUMNS=division.widths[0], COLUMNS_M=division.widths[1], **flags)
+    columns, columns_m, _, columns_up = (*division.widths, 16)[:4]
+    S = sizes(work, division, X, COLUMNS=columns, COLUMNS_M=columns_m, COLUMNS_UP=columns_up, **flags)
     L_0, L_1 = (*slot_sizes, 0, 0)[:2]
     part_dh, part_do = H.new_empty(2, B, division.parts if division.parts > 1 else 0, k)
     arguments = Backward(
         order, lengths, slot_lengths, o, or_else(mask, H), H if W_m is None else W_m.t().contiguous(),
-        into.t().contiguous(), H, C, z, m, gates, kept, d_H, or_else(d_C, H), or_else(d_z, H), dh, dc, G,
-        H.new_empty(2, B, L), H.new_empty(2, B, max(n, 1), division.parts), part_dh, part_do, da, dx,
-        dx if W_m is None else dm, do, B, T, L, L_0, L_1, interval(T),
+        into.t().contiguous(), or_else(up, H), H, C, z, m, gates, kept, d_H, or_else(d_C, H), or_else(d_z, H),
+        dh, dc, G, H.new_empty(2, B, L), H.new_empty(2, B, max(n, 1), division.parts), part_dh, part_do,
+        da, dx, dx if W_m is None else dm, do, B, T, L, L_0, L_1, interval(T),
     )  # fmt: skip
     phases = ["recall"]
     phases += ["cell"] if division.parts > 1 else []
-    phases += ["write"]
+    phases += ["upper", "write"] if layers > 1 else ["write"]
     phases += ["compose"] if n and W_m is not None else []
     launch("backward", arguments, work, division, T, phases, S)
     return results
 
 
 def gradient_buffers(
-    W_m: Tensor | None, W_x: Tensor | None, H: Tensor, z: Tensor, slot_sizes: list[int], full: bool
+    W_m: Tensor | None, W_x: Tensor | None, H: Tensor, z: Tensor, slot_sizes: list[int]
 ) -> Seven:
     """Room for what `loop_backward` returns."""
-    B, T, k = H.shape[0], H.shape[1] - 1, H.shape[2]
-    n = len(slot_sizes)
-    real = H.new_empty if full else H.new_zeros  # what is never written is zero
+    R, T, k = H.shape[0], H.shape[1] - 1, H.shape[2]
+    B, n, new = z.shape[0], len(slot_sizes), H.new_empty
     return (
-        real(B, T, 4 * k),
-        real(B, T, 0 if W_x is None else W_x.shape[1]),
-        real(B, T, 0 if W_m is None else n * k),
-        real(B, T, k if n else 0),
-        H.new_zeros(B, k),
-        H.new_zeros(2, B, k),
-        H.new_empty(B, z.shape[2], k),
+        new(R, T, 4 * k),
+        new(B, T, 0 if W_x is None else W_x.shape[1]),
+        new(B, T, 0 if W_m is None else n * k),
+        new(B, T, k if n else 0),
+        new(R, k),
+        new(2, R, k),
+        new(B, z.shape[2], k),
     )
 
 
 @loop_backward.register_fake
 def _(*arguments: Any) -> Seven:
-    _, _, W_m, W_x, _, slot_sizes, _, _, _, H, _, z, *_, full = arguments
-    return gradient_buffers(W_m, W_x, H, z, slot_sizes, full)
+    _, _, W_m, W_x, _, _, _, slot_sizes, _, _, _, H, _, z, *_ = arguments
+    return gradient_buffers(W_m, W_x, H, z, slot_sizes)
 
 
 def remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     """Keep what the backward pass needs."""
-    _, o, mask, W_m, W_x, W_h, bias, _, _, _, slot_sizes, slot_lengths, lengths, order, full, _ = inputs
+    _, o, mask, *weights, _, _, _, slot_sizes, slot_lengths, lengths, order, full, _ = inputs
     H, C, _, z, m, composed, gates, kept = output
-    ctx.save_for_backward(
-        o, mask, W_m, W_x, W_h, bias, slot_lengths, lengths, order, H, C, z, m, composed, gates, kept
-    )
+    ctx.save_for_backward(o, mask, *weights, slot_lengths, lengths, order, H, C, z, m, composed, gates, kept)
     ctx.slot_sizes, ctx.full = slot_sizes, full
     ctx.set_materialize_grads(False)
 
 
 def gradients(ctx: Any, d_H: Any, d_C: Any, d_M: Any, d_z: Any, *_: Any) -> tuple[Any, ...]:
     """The gradients of the inputs of `loop`: the kernels' and, of weights, one product over all rows each."""
-    o, mask, W_m, W_x, W_h, bias, slot_lengths, lengths, order, H, C, z, m, composed, gates, kept = (
-        ctx.saved_tensors
-    )
+    o, mask, *weights, slot_lengths, lengths, order, H, C, z, m, composed, gates, kept = ctx.saved_tensors
+    W_m, W_x, W_h, bias, W_up_x, W_up_h, bias_up = weights
     d_H, d_C, d_M, d_z = (None if d is None else d.contiguous() for d in (d_H, d_C, d_M, d_z))
     if d_H is None:
         d_H = torch.zeros_like(H)
     da, dx, _, do, dh, dc, G = loop_backward(
-        o, mask, W_m, W_x, W_h, ctx.slot_sizes, slot_lengths, lengths, order, H, C, z, m, gates, kept,
-        d_H, d_C, d_M, d_z, ctx.full,
+        o, mask, W_m, W_x, W_h, W_up_x, W_up_h, ctx.slot_sizes, slot_lengths, lengths, order, H, C, z, m,
+        gates, kept, d_H, d_C, d_M, d_z, ctx.full,
     )  # fmt: skip
-    dh = dh + d_H[:, 0]
-    dc = dc[0] if d_C is None else dc[0] + d_C[:, 0]
+    of_h, of_c = ctx.needs_input_grad[10:12]  # usually they are zeros, which nobody learns
+    d_start = dh + d_H[:, 0] if of_h else None
+    dc_start = (dc[0] if d_C is None else dc[0] + d_C[:, 0]) if of_c else None
     folded = W_m is None
+    dW_up: tuple[Tensor | None, ...] = (None, None, None)
+    if W_up_x is not None:
+        dW_up = upper_gradients(da, H, W_up_x, bias_up)
+        da, H = da[-len(o) :], H[-len(o) :]  # the first layer's
     return (
         da if folded else dx,
         do if ctx.slot_sizes else None,
@@ -286,8 +325,9 @@ def gradients(ctx: Any, d_H: Any, d_C: Any, d_M: Any, d_z: Any, *_: Any) -> tupl
         None if W_x is None else outer(da, m if folded else composed, W_x),
         outer(da, H[:, :-1], W_h),
         None if bias is None else da.sum(dim=(0, 1)).to(bias.dtype),
-        dh,
-        dc,
+        *dW_up,
+        d_start,
+        dc_start,
         G,
         *[None] * 6,
     )
@@ -296,6 +336,15 @@ def gradients(ctx: Any, d_H: Any, d_C: Any, d_M: Any, d_z: Any, *_: Any) -> tupl
 def outer(rows: Tensor, inputs: Tensor, like: Tensor) -> Tensor:
     """The gradient of a weight, from the gradients of its results and its inputs, in its type."""
     return rows.flatten(0, 1).to(like.dtype).t() @ inputs.flatten(0, 1).to(like.dtype)
+
+
+def upper_gradients(da: Tensor, H: Tensor, W: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
+    """Of the upper layers, the gradients of W_up_x (like W), W_up_h and bias_up."""
+    upper = len(W)
+    of_gates, h = da.unflatten(0, (upper + 1, -1))[:-1], H.unflatten(0, (upper + 1, -1))
+    rows_T = of_gates.flatten(1, 2).to(W.dtype).mT
+    below, before = (inputs.flatten(1, 2).to(W.dtype) for inputs in (h[1:, :, 1:], h[:-1, :, :-1]))
+    return rows_T @ below, rows_T @ before, of_gates.sum(dim=(1, 2)).to(bias.dtype)
 
 
 loop.register_autograd(gradients, setup_context=remember)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ PROGRAMS = 6 if INTERPRETED else 0
 """How many run at a time; 0 for as many as there are multiprocessors."""
 
 INNER = 64  # the summed dimension of a product at a time
+STAGES = 3  # loads of it under way at a time, where weights are not held
 BLOCK = 8192  # numbers of a memory at a time, where it is read in blocks
 RESIDENT = 16384  # numbers of a memory that stays in registers
 SHARED = 217 * 1024 if INTERPRETED else None
@@ -45,6 +46,7 @@ class Product(NamedTuple):
     columns: int = 0
     inner: int = 0
     together: int = 1  # columns that must not be divided
+    times: int = 1  # of a step, one after the other, each with weights of its own
 
     def width(self, programs: int) -> int:
         """How many columns a program takes at a time, at most 64 if it has to take several times."""
@@ -53,7 +55,7 @@ class Product(NamedTuple):
 
     def held_bytes(self, width: int, bytes_: int) -> int:
         """Of shared memory for a slice of the weights."""
-        return width * bytes_ * INNER * math.ceil(self.inner / INNER)
+        return self.times * width * bytes_ * INNER * math.ceil(self.inner / INNER)
 
 
 class Work(NamedTuple):
@@ -67,15 +69,17 @@ class Work(NamedTuple):
         bytes_: Of a number of the weights.
         most_held_rows: Weights are held on chip for groups of at most so many sequences.
         ragged: Whether sequences have different lengths.
+        layers: Of the LSTM.
     """
 
     B: int
     k: int
     slots: tuple[int, ...]
-    products: tuple[Product, Product, Product]
+    products: tuple[Product, ...]
     bytes_: int
     most_held_rows: int
     ragged: bool
+    layers: int = 1
 
 
 class Division(NamedTuple):
@@ -127,6 +131,11 @@ def division(work: Work, teams: int, rows: int, programs: int, shared: int) -> D
         needed = product.held_bytes(width, work.bytes_)
         held.append(0 < needed <= room - FEWEST_AT_ONCE * tile_bytes(rows, work.bytes_))
         room -= needed if held[-1] else 0
+    # What is reserved is not needed while weights are streamed.
+    while any(held) and room + RESERVE < streaming_bytes(work, rows, widths, held):
+        last = max(i for i, is_held in enumerate(held) if is_held)
+        held[last] = False
+        room += work.products[last].held_bytes(widths[last], work.bytes_)
     most = MOST_AT_ONCE[work.bytes_] * 16 // power_of_two(rows, 16)
     at_once = min(room // tile_bytes(rows, work.bytes_), most)
     resident = (
@@ -154,18 +163,32 @@ def tile_bytes(rows: int, bytes_: int) -> int:
     return power_of_two(rows, 16) * INNER * bytes_
 
 
+def streaming_bytes(work: Work, rows: int, widths: Sequence[int], held: Sequence[bool]) -> int:
+    """Of shared memory for the product that needs the most of those whose weights are not held."""
+    numbers = power_of_two(rows, 16) * 4  # float32 until they are multiplied
+    return max(
+        (
+            (STAGES - 1) * INNER * (numbers + width * work.bytes_)
+            for width, is_held, product in zip(widths, held, work.products, strict=True)
+            if product.columns and not is_held
+        ),
+        default=0,
+    )
+
+
 def cost(work: Work, division: Division) -> float:
     """Of a step: what waiting and small things take, memories, and what the products read."""
     rows, groups, teams, programs, parts, widths, _, held, _, resident = division
     memories = 1.5 if resident else 0.15 * math.ceil(max(work.slots, default=0) / parts)
     moved = 0
     for width, is_held, product in zip(widths, held, work.products, strict=True):
-        slices = math.ceil(product.columns / width / programs)
+        slices = product.times * math.ceil(product.columns / width / programs)
         moved += slices * product.inner * (4 * rows + (0 if is_held else work.bytes_ * width))
     # Where lengths differ, a team's later groups are shorter.
     rounds = math.ceil(groups / teams)
     rounds_of_full_length = 1 + 0.4 * (rounds - 1) if work.ragged else rounds
-    return rounds_of_full_length * (8 + memories * math.ceil(rows * parts / programs) + moved / 60e3)
+    waits = 8 + 2 * (work.layers - 1)
+    return rounds_of_full_length * (waits + memories * math.ceil(rows * parts / programs) + moved / 60e3)
 
 
 def power_of_two(n: int, least: int = 1) -> int:
@@ -190,10 +213,11 @@ def warps(work: Work) -> int:
 def sizes(work: Work, division: Division, X: int, **settings: Any) -> Sizes:
     """What to compile for."""
     block, rows = power_of_two(work.k, 16), power_of_two(division.rows, 16)
-    x, m, h = division.held
+    x, m, h, up_x, up_h = (*division.held, False, False)[:5]
     chosen = Sizes(
         K=work.k,
         MEMORIES=len(work.slots),
+        LAYERS=work.layers,
         X=X,
         BLOCK_K=block,
         PARTS=division.parts,
@@ -201,17 +225,20 @@ def sizes(work: Work, division: Division, X: int, **settings: Any) -> Sizes:
         ROWS=rows,
         INNER=INNER if rows <= 64 else INNER // 2,
         AT_ONCE=division.at_once,
-        STAGES=3,
+        STAGES=STAGES,
         ONE_SLICE=division.one_slice,
         HELD_X=x,
         HELD_M=m,
         HELD_H=h,
+        HELD_UP_X=up_x,
+        HELD_UP_H=up_h,
         RESIDENT=division.resident,
         PRECISION="tf32" if torch.backends.cudnn.allow_tf32 else "ieee",
         **{
             "UNITS": 16,
             "COLUMNS": 16,
             "COLUMNS_M": 16,
+            "COLUMNS_UP": 16,
             "MASKED": False,
             "CELLS": False,
             "KEYS": False,

@@ -40,6 +40,25 @@ def hold(W, column, real, WIDTH: tl.constexpr, HELD: tl.constexpr, S: tl.constex
 
 
 @triton.jit
+def hold_upper(
+    W,
+    column,
+    real,
+    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    HELD: tl.constexpr,
+    LAYER: tl.constexpr,
+    S: tl.constexpr,
+):
+    """As `hold`, a slice of each upper layer's weights W [*, ROWS, WIDTH], from this layer down."""
+    this = hold(W + LAYER * (ROWS * WIDTH), column, real, WIDTH, HELD, S)
+    if LAYER + 2 >= S.LAYERS:
+        return (this,)
+    else:
+        return (this,) + hold_upper(W, column, real, ROWS, WIDTH, HELD, LAYER + 1, S)  # noqa: RUF005
+
+
+@triton.jit
 def add_product(
     total,
     rows,
@@ -126,17 +145,18 @@ def gates_before_x(a, b, length, t, start, held, S: tl.constexpr):
     else:
         gates = tl.zeros([S.ROWS, 4 * S.UNITS], tl.float32)
         gates += tl.load(a.bias + column, mask=real, other=0.0)[None, :]
-    return add_product(gates, a.H + (step + b) * S.K, running, a.W_h, column, real, held, S.K, S.HELD_H, S)
+    before = a.H + (step + b + (S.LAYERS - 1) * a.B * (a.T + 1)) * S.K
+    return add_product(gates, before, running, a.W_h, column, real, held, S.K, S.HELD_H, S)
 
 
 @triton.jit
 def finish_write(a, b, length, t, start, gates, held, S: tl.constexpr):
-    """Some units of the LSTM at step t, from their gates without x."""
+    """Some units of the LSTM's first layer at step t, from their gates without x."""
     running = t < length
     step = (b * a.T + t).to(tl.int64)
     unit = start + tl.arange(0, S.UNITS)
     both = running[:, None] & (unit < S.K)[None, :]
-    before = ((step + b) * S.K)[:, None] + unit[None, :]
+    before = ((step + b + (S.LAYERS - 1) * a.B * (a.T + 1)) * S.K)[:, None] + unit[None, :]
     c = tl.load(a.C + before, mask=both, other=0.0)
     if S.X > 0:
         column, real = gate_columns(start, S)
@@ -145,6 +165,30 @@ def finish_write(a, b, length, t, start, gates, held, S: tl.constexpr):
         else:
             x = a.c + step * S.X
         gates = add_product(gates, x, running, a.W_x, column, real, held, S.X, S.HELD_X, S)
+    activate(
+        a,
+        before,
+        ((step + (S.LAYERS - 1) * a.B * a.T) * (4 * S.K))[:, None] + unit[None, :],
+        both,
+        gates,
+        c,
+        S,
+    )
+
+
+@triton.jit
+def activate(a, before, place, both, gates, c, S: tl.constexpr):
+    """From gates and the cell state c before to h and the new one.
+
+    Args:
+        a: Where all is.
+        before: Places in H and C of the step before.
+        place: Places in the kept gates, of the first one.
+        both: Which rows and units are real.
+        gates: Before their activation, the four of a unit side by side.
+        c: The cell state before.
+        S: Sizes.
+    """
     even, odd = tl.split(tl.reshape(gates, [S.ROWS, S.UNITS, 2, 2]))
     i, g = tl.split(even)
     f, o = tl.split(odd)
@@ -153,23 +197,57 @@ def finish_write(a, b, length, t, start, gates, held, S: tl.constexpr):
     tl.store(a.H + before + S.K, o * tanh(c), mask=both)  # (eq. 1, 5, 7, 13)
     tl.store(a.C + before + S.K, c, mask=both)
     if S.KEEP:
-        place = a.gates + (step * (4 * S.K))[:, None] + unit[None, :]
-        tl.store(place, i, mask=both)
-        tl.store(place + S.K, f, mask=both)
-        tl.store(place + 2 * S.K, g, mask=both)
-        tl.store(place + 3 * S.K, o, mask=both)
+        tl.store(a.gates + place, i, mask=both)
+        tl.store(a.gates + place + S.K, f, mask=both)
+        tl.store(a.gates + place + 2 * S.K, g, mask=both)
+        tl.store(a.gates + place + 3 * S.K, o, mask=both)
 
 
 @triton.jit
 def write(a, b, length, t, start, held_x, held_h, S: tl.constexpr):
-    """Some units of the LSTM at step t for the sequences b."""
+    """Some units of the LSTM's first layer at step t for the sequences b."""
     gates = gates_before_x(a, b, length, t, start, held_h, S)
     finish_write(a, b, length, t, start, gates, held_x, S)
 
 
 @triton.jit
+def gates_before_below(a, b, length, t, start, layer, held, S: tl.constexpr):
+    """Of some units of an upper layer, the part of the gates that is known before the layer below."""
+    column, real = gate_columns(start, S)
+    gates = tl.zeros([S.ROWS, 4 * S.UNITS], tl.float32)
+    gates += tl.load(a.bias_up + layer * (4 * S.K) + column, mask=real, other=0.0)[None, :]
+    before = a.H + ((b + layer * a.B) * (a.T + 1) + t).to(tl.int64) * S.K
+    W_h = a.W_up_h + layer * (4 * S.K * S.K)
+    return add_product(gates, before, t < length, W_h, column, real, held, S.K, S.HELD_UP_H, S)
+
+
+@triton.jit
+def finish_upper(a, b, length, t, start, layer, gates, held, S: tl.constexpr):
+    """Some units of an upper layer at step t, from their gates without what the layer below gives."""
+    running = t < length
+    row = b + layer * a.B
+    unit = start + tl.arange(0, S.UNITS)
+    both = running[:, None] & (unit < S.K)[None, :]
+    step = (row * a.T + t).to(tl.int64)
+    before = ((step + row) * S.K)[:, None] + unit[None, :]
+    c = tl.load(a.C + before, mask=both, other=0.0)
+    column, real = gate_columns(start, S)
+    below = a.H + ((row + a.B) * (a.T + 1) + t + 1).to(tl.int64) * S.K
+    W_x = a.W_up_x + layer * (4 * S.K * S.K)
+    gates = add_product(gates, below, running, W_x, column, real, held, S.K, S.HELD_UP_X, S)
+    activate(a, before, (step * (4 * S.K))[:, None] + unit[None, :], both, gates, c, S)
+
+
+@triton.jit
+def write_upper(a, b, length, t, start, layer, held_x, held_h, S: tl.constexpr):
+    """Some units of an upper layer at step t for the sequences b."""
+    gates = gates_before_below(a, b, length, t, start, layer, held_h, S)
+    finish_upper(a, b, length, t, start, layer, gates, held_x, S)
+
+
+@triton.jit
 def cell(a, b, t, dh, S: tl.constexpr):
-    """Back through the LSTM's cell at step t of sequence b: the gradient of its gates."""
+    """Back through the top layer's cell at step t of sequence b: the gradient of its gates."""
     if (t >= 0) & (t < tl.load(a.lengths + b)):
         unit = tl.arange(0, S.BLOCK_K)
         real = unit < S.K
@@ -182,7 +260,7 @@ def cell(a, b, t, dh, S: tl.constexpr):
         o = tl.load(a.gates + place + 3 * S.K, mask=real, other=0.0)
         c_before = tl.load(a.C + after - S.K, mask=real, other=0.0)
         tanh_c = tanh(tl.load(a.C + after, mask=real, other=0.0))
-        dc = tl.load(a.dc + ((t + 1) % 2 * a.B + b) * S.K + unit, mask=real, other=0.0)
+        dc = tl.load(a.dc + ((t + 1) % 2 * (S.LAYERS * a.B) + b) * S.K + unit, mask=real, other=0.0)
         dh += tl.load(a.d_H + after, mask=real, other=0.0)
         dh += tl.load(a.dh + b * S.K + unit, mask=real, other=0.0, cache_modifier=".cg")
         dc += dh * o * (1 - tanh_c * tanh_c)
@@ -192,7 +270,7 @@ def cell(a, b, t, dh, S: tl.constexpr):
         tl.store(a.da + place + S.K, dc * c_before * f * (1 - f), mask=real)
         tl.store(a.da + place + 2 * S.K, dc * i * (1 - g * g), mask=real)
         tl.store(a.da + place + 3 * S.K, dh * tanh_c * o * (1 - o), mask=real)
-        tl.store(a.dc + (t % 2 * a.B + b) * S.K + unit, dc * f, mask=real)
+        tl.store(a.dc + (t % 2 * (S.LAYERS * a.B) + b) * S.K + unit, dc * f, mask=real)
 
 
 @triton.jit
@@ -205,6 +283,17 @@ def cell_columns(a, b, length, t, start, dh, dc, S: tl.constexpr):
     running = (t < length)[:, None]
     unit = start + tl.arange(0, S.COLUMNS)
     real = running & (unit < S.K)[None, :]
+    values = cell_values(a, b, t, unit, real, S)
+    return tl.where(running, cell_gradients(a, b, t, unit, real, values, dh, dc, S), dc)
+
+
+@triton.jit
+def cell_values(a, b, t, unit, real, S: tl.constexpr):
+    """What an LSTM's cell computed at step t, for some units of some rows.
+
+    Returns:
+        Its four gates, the cell state before it, and tanh of the one after it.
+    """
     step = (b * a.T + t).to(tl.int64)
     place = a.gates + (step * (4 * S.K))[:, None] + unit[None, :]
     after = ((step + b + 1) * S.K)[:, None] + unit[None, :]
@@ -214,6 +303,19 @@ def cell_columns(a, b, length, t, start, dh, dc, S: tl.constexpr):
     o = tl.load(place + 3 * S.K, mask=real, other=0.0)
     c_before = tl.load(a.C + after - S.K, mask=real, other=0.0)
     tanh_c = tanh(tl.load(a.C + after, mask=real, other=0.0))
+    return i, f, g, o, c_before, tanh_c
+
+
+@triton.jit
+def cell_gradients(a, b, t, unit, real, values, dh, dc, S: tl.constexpr):
+    """Back through a cell that computed these values; stores the gradient of its gates.
+
+    Returns:
+        dc for the step before.
+    """
+    i, f, g, o, c_before, tanh_c = values
+    step = (b * a.T + t).to(tl.int64)
+    after = ((step + b + 1) * S.K)[:, None] + unit[None, :]
     dh += tl.load(a.d_H + after, mask=real, other=0.0)
     dc_now = dc + dh * o * (1 - tanh_c * tanh_c)
     if S.CELLS:
@@ -223,20 +325,62 @@ def cell_columns(a, b, length, t, start, dh, dc, S: tl.constexpr):
     tl.store(place + S.K, dc_now * c_before * f * (1 - f), mask=real)
     tl.store(place + 2 * S.K, dc_now * i * (1 - g * g), mask=real)
     tl.store(place + 3 * S.K, dh * tanh_c * o * (1 - o), mask=real)
-    return tl.where(running, dc_now * f, dc)
+    return dc_now * f
+
+
+@triton.jit
+def values_below(a, b, length, t, start, layer, S: tl.constexpr):
+    """Of some units of the layer below an upper one, what is known of its cell before that one's gradient.
+
+    Returns:
+        The cell's values, and the gradients of its h and of its cell state that come from later steps.
+    """
+    row = b + (layer + 1) * a.B
+    unit = start + tl.arange(0, S.COLUMNS_UP)
+    real = (t < length)[:, None] & (unit < S.K)[None, :]
+    place = (row * S.K)[:, None] + unit[None, :]
+    dh = tl.load(a.dh + place, mask=real, other=0.0, cache_modifier=".cg")
+    dc = tl.load(a.dc + (t + 1) % 2 * (S.LAYERS * a.B * S.K) + place, mask=real, other=0.0)
+    return cell_values(a, row, t, unit, real, S), dh, dc
+
+
+@triton.jit
+def upper_back(a, b, length, t, start, layer, known, held, S: tl.constexpr):
+    """From an upper layer's gates to some columns of what it read: h_t of the layer below, its own h_{t-1}.
+
+    The former goes on through the cell of that layer, which needs no sequence as a whole.
+    """
+    running = t < length
+    step = (b * a.T + t).to(tl.int64)
+    column = start + tl.arange(0, S.COLUMNS_UP)
+    real = column < 2 * S.K
+    da = a.da + (step + layer * a.B * a.T) * (4 * S.K)
+    W_T = a.W_upT + layer * (8 * S.K * S.K)
+    d = tl.zeros([S.ROWS, S.COLUMNS_UP], tl.float32)
+    d = add_product(d, da, running, W_T, column, real, held, 4 * S.K, S.HELD_UP_X, S)
+    of_h = running[:, None] & (real & (column >= S.K))[None, :]
+    tl.store(a.dh + ((b + layer * a.B) * S.K)[:, None] + (column - S.K)[None, :], d, mask=of_h)
+    below = b + (layer + 1) * a.B
+    of_below = running[:, None] & (column < S.K)[None, :]
+    values, dh, dc = known
+    dc = cell_gradients(a, below, t, column, of_below, values, d + dh, dc, S)
+    place = (below * S.K)[:, None] + column[None, :]
+    tl.store(a.dc + t % 2 * (S.LAYERS * a.B * S.K) + place, dc, mask=of_below)
 
 
 @triton.jit
 def write_back(a, b, length, t, start, held, S: tl.constexpr):
-    """From the gates to some columns of what the LSTM read: x_t and h_{t-1}."""
+    """From the first layer's gates to some columns of what it read: x_t and h_{t-1}."""
     running = t < length
     step = (b * a.T + t).to(tl.int64)
     column = start + tl.arange(0, S.COLUMNS)
     real = column < S.X + S.K
     d = tl.zeros([S.ROWS, S.COLUMNS], tl.float32)
-    d = add_product(d, a.da + step * (4 * S.K), running, a.W_T, column, real, held, 4 * S.K, S.HELD_X, S)
+    da = a.da + (step + (S.LAYERS - 1) * a.B * a.T) * (4 * S.K)
+    d = add_product(d, da, running, a.W_T, column, real, held, 4 * S.K, S.HELD_X, S)
     of_h = running[:, None] & (real & (column >= S.X))[None, :]
-    tl.store(a.dh + (b * S.K)[:, None] + (column - S.X)[None, :], d, mask=of_h)
+    row = b + (S.LAYERS - 1) * a.B
+    tl.store(a.dh + (row * S.K)[:, None] + (column - S.X)[None, :], d, mask=of_h)
     if S.X > 0:
         of_x = running[:, None] & (column < S.X)[None, :]
         place = (step * S.X)[:, None] + column[None, :]

@@ -1,9 +1,9 @@
 """The same function as `reference`, on a CUDA device in fused Triton kernels.
 
 The ideas are those of `lean`: o_t for all steps first, compose's o-half in one product, compose folded into
-the gates where no dropout stands behind it, no memory kept per step. What is sequential runs in two kernels,
-one for the read LSTM and one for the memory, each all steps in one launch. Nothing is read on the host, so a
-call can be captured in a CUDA graph with lengths and all.
+the gates where no dropout stands behind it, no memory kept per step. What is sequential runs in few kernels,
+one for each layer of the read LSTM and one for the memory, each all steps in one launch. Nothing is read on
+the host, so a call can be captured in a CUDA graph with lengths and all.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from nse.ops.lean import compose_all, linear, product_type
-from nse.ops.parts import LSTMLayer, LSTMState, Memory, Result, Weights, real
+from nse.ops.lean_loop import Stack
+from nse.ops.parts import LSTMLayer, LSTMState, Memory, Result, Weights, beyond
 from nse.ops.triton_loop import loop
 
 FOLD_FROM = 4  # steps: a folded step saves a phase and a barrier, folding costs a product
@@ -32,9 +33,9 @@ def recurrence(
     product = product_type(weights)
     with torch.autocast(x.device.type, enabled=False):  # types are chosen by hand from here on
         batch = Batch(x, lengths)
-        o, read_end = read_all(batch, x, read, weights.read[0], product)
+        o, read_end = read_all(batch, x, read, weights.read, product)
         fold = c_mask is None and x.shape[1] >= FOLD_FROM
-        ahead, onto_m, [(W_ih, W_h, bias)] = compose_all(o, weights, fold, product, torch.float32)
+        ahead, onto_m, [(W_ih, W_h, bias), *upper] = compose_all(o, weights, fold, product, torch.float32)
         W_m, W_x = (None, onto_m) if fold else (onto_m, W_ih)
         slots, slot_lengths = start(memories)
         slot_sizes = [memory.slots.shape[1] for memory in memories]
@@ -46,7 +47,8 @@ def recurrence(
             W_x,
             W_h,
             bias,
-            *(s[0].float() for s in write),
+            *from_the_top(upper),
+            *(s.float().flip(0).flatten(0, 1) if upper else s[0].float() for s in write),
             slots,
             slot_sizes,
             slot_lengths,
@@ -56,7 +58,7 @@ def recurrence(
             torch.is_grad_enabled(),
         )
         return Result(
-            outputs=H[:, 1:].to(x.dtype, memory_format=torch.contiguous_format),
+            outputs=H[: len(x), 1:].to(x.dtype, memory_format=torch.contiguous_format),
             memories=tuple(M_j.to(x.dtype) for M_j in M.split(slot_sizes, dim=1)),
             read=read_end,
             write=batch.last(H, C, x.dtype),
@@ -84,7 +86,16 @@ class Batch:
 
     def last(self, H: Tensor, C: Tensor, dtype: torch.dtype) -> LSTMState:
         """The states at each sequence's true end, from those of all steps with the start in front."""
-        return end(H, self.given).to(dtype)[None], end(C, self.given).to(dtype)[None]
+        return self.ends(H, dtype), self.ends(C, dtype)
+
+    def ends(self, states: Tensor, dtype: torch.dtype) -> Tensor:
+        """Of [R, T + 1, k], layers from the top down, what is there at each true end: [layers, B, k]."""
+        layers = len(states) // len(self.lengths)
+        if layers == 1:
+            return end(states, self.given).to(dtype)[None]
+        given = None if self.given is None else self.given.repeat(layers)
+        ends: Tensor = end(states, given).to(dtype).unflatten(0, (layers, -1))
+        return ends.flip(0)
 
 
 def end(states: Tensor, lengths: Tensor | None) -> Tensor:
@@ -94,13 +105,35 @@ def end(states: Tensor, lengths: Tensor | None) -> Tensor:
     return states.gather(1, lengths[:, None, None].expand(-1, 1, states.shape[2]))[:, 0]
 
 
+def from_the_top(upper: Stack) -> tuple[Tensor | None, ...]:
+    """The upper layers' weights and biases as `loop` wants them, each in one tensor."""
+    if not upper:
+        return None, None, None
+    ih, hh, bias = zip(*reversed(upper), strict=True)
+    return torch.stack(ih), torch.stack(hh), torch.stack(bias)
+
+
 def read_all(
-    batch: Batch, x: Tensor, state: LSTMState, layer: LSTMLayer, product: torch.dtype
+    batch: Batch, x: Tensor, state: LSTMState, layers: tuple[LSTMLayer, ...], product: torch.dtype
 ) -> tuple[Tensor, LSTMState]:
     """All o_t [B, T, k], and the read LSTM's state at each true end."""
-    B, T, k = x.shape
-    if batch.given is not None:
-        x = x.masked_fill(~real(batch.given, T)[..., None], 0)  # so that garbage in the padding goes nowhere
+    if batch.given is not None:  # so that garbage in the padding goes nowhere
+        x = x.masked_fill(beyond(batch.given, x.shape[1])[..., None], 0)
+    ends = []
+    for layer, h, c in zip(layers, *state, strict=True):
+        x, end_of_layer = read_layer(batch, x, (h, c), layer, product)
+        ends.append(end_of_layer)
+    if len(ends) == 1:
+        return x, ends[0]
+    h_ends, c_ends = zip(*ends, strict=True)
+    return x, (torch.cat(h_ends), torch.cat(c_ends))  # (eq. 1, 7)
+
+
+def read_layer(
+    batch: Batch, x: Tensor, state: LSTMState, layer: LSTMLayer, product: torch.dtype
+) -> tuple[Tensor, LSTMState]:
+    """As `read_all`, one layer, whose state at the start is [B, k] and at the end [1, B, k]."""
+    B, _, k = x.shape
     ahead = linear(x, layer.ih, layer.bias_ih + layer.bias_hh, product, torch.float32)
     nothing = x.new_zeros(B, 0, k, dtype=torch.float32)
     H, C, *_ = loop(
@@ -111,7 +144,10 @@ def read_all(
         None,
         layer.hh.to(product),
         None,
-        *(s[0].float() for s in state),
+        None,
+        None,
+        None,
+        *(s.float() for s in state),
         nothing,
         [],
         batch.lengths.new_zeros(0, B),
@@ -120,7 +156,7 @@ def read_all(
         batch.given is None,
         torch.is_grad_enabled(),
     )
-    return H[:, 1:].contiguous(), batch.last(H, C, state[0].dtype)  # (eq. 1, 7)
+    return H[:, 1:].contiguous(), batch.last(H, C, state[0].dtype)
 
 
 def start(memories: tuple[Memory, ...]) -> tuple[Tensor, Tensor]:
@@ -132,7 +168,7 @@ def start(memories: tuple[Memory, ...]) -> tuple[Tensor, Tensor]:
             slots.append(memory.slots.float())
             lengths.append(torch.full((B,), L, dtype=torch.int32, device=memory.slots.device))
         else:
-            slots.append(memory.slots.float().masked_fill(~real(memory.lengths, L)[..., None], 0))
+            slots.append(memory.slots.float().masked_fill(beyond(memory.lengths, L)[..., None], 0))
             lengths.append(memory.lengths.int())
     if len(memories) == 1:
         return slots[0].contiguous(), lengths[0][None]
