@@ -1,4 +1,4 @@
-"""A small SNLI in the published format, and vectors for it."""
+"""Small data sets in the published formats, and vectors for SNLI."""
 
 import gzip
 import json
@@ -25,19 +25,66 @@ SNLI = {
 WORDS = ["A", "a", "dog", "cat", "runs", ".", "moves", "The", "<unk>"]
 
 
+SST = {
+    "train": b"(3 (2 It) (4 (2 's) (4 (3 -LRB-) (2 good))))\n(0 (1 Bad) (2 .))\n",
+    "dev": "(2 (2 8\u00a01\\/2) (2 films))\n(4 (2 So) (3 good))\n".encode(),
+    "test": b"(1 (1 Not) (4 good))\n",
+}
+
+HEADER = b"QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel\n"
+
+
+def candidate(question, answer, label, text="who runs ?"):
+    """A line of WikiQA."""
+    return f"{question}\t{text}\tD1\tDogs\tD1-0\t{answer}\t{label}\n".encode()
+
+
+WIKIQA = {
+    "train": HEADER
+    + candidate("Q7", 'A "dog" runs .', 1)
+    + candidate("Q7", "Cats sleep .", 0)
+    + candidate("Q2", '"', 0, "WHO sleeps")
+    + candidate("Q9", "Café", 1, "where"),
+    "dev": HEADER + candidate("Q1", "", 0),
+    "test": HEADER + candidate("Q3", "a dog", 0) + candidate("Q4", "a cat", 1),
+}
+
+PACKED = {"plain": ("", bytes), "gz": (".gz", gzip.compress), "xz": (".xz", lzma.compress)}
+
+
 def write_snli(folder, form="plain", **changed):
     """Lay SNLI out in one of the published forms; `changed` replaces splits."""
-    splits = SNLI | changed
+    files = {f"snli_1.0/snli_1.0_{split}.jsonl": content for split, content in (SNLI | changed).items()}
+    write(folder, form, files, "snli_1.0.zip")
+
+
+def write_sst(folder, form="plain", **changed):
+    """Lay the Stanford Sentiment Treebank out in one of the published forms."""
+    files = {f"trees/{split}.txt": content for split, content in (SST | changed).items()}
+    write(folder if form == "zip" else folder / "sst", form, files, "trainDevTestTrees_PTB.zip")
+
+
+def write_wikiqa(folder, form="plain", **changed):
+    """Lay WikiQA out in one of the published forms."""
+    files = {f"WikiQACorpus/WikiQA-{split}.tsv": content for split, content in (WIKIQA | changed).items()}
+    write(folder, form, files, "WikiQACorpus.zip")
+
+
+def write(folder, form, files, archive):
+    """Write files plain or compressed, or into an archive as made on a Mac."""
     if form == "zip":
-        with zipfile.ZipFile(folder / "snli_1.0.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-            for split, content in splits.items():
-                archive.writestr(f"__MACOSX/snli_1.0/._snli_1.0_{split}.jsonl", b"\x00")
-                archive.writestr(f"snli_1.0/snli_1.0_{split}.jsonl", content)
+        with zipfile.ZipFile(folder / archive, "w", zipfile.ZIP_DEFLATED) as opened:
+            for name, content in files.items():
+                place, _, last = name.rpartition("/")
+                opened.writestr(f"__MACOSX/{place}/._{last}", b"\x00")
+                opened.writestr(f"__MACOSX/{name}", b"\x00")
+                opened.writestr(name, content)
         return
-    suffix, packed = {"plain": ("", bytes), "gz": (".gz", gzip.compress), "xz": (".xz", lzma.compress)}[form]
-    (folder / "snli_1.0").mkdir(exist_ok=True)
-    for split, content in splits.items():
-        (folder / "snli_1.0" / f"snli_1.0_{split}.jsonl{suffix}").write_bytes(packed(content))
+    suffix, packed = PACKED[form]
+    for name, content in files.items():
+        file = folder / f"{name}{suffix}"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(packed(content))
 
 
 def write_vectors(folder, scale=1.0):

@@ -18,8 +18,8 @@ def test_entries_are_whole(name):
     assert entry.licence
     for download in entry.downloads:
         assert download.address.startswith("https://")
-        assert download.size > 1_000_000
-        assert re.fullmatch(r"[0-9a-f]{64}", download.sha256)
+        assert download.size > 100_000
+        assert download.sha256 is None or re.fullmatch(r"[0-9a-f]{64}", download.sha256)
         assert ".." not in download.file
         assert not download.file.startswith("/")
 
@@ -28,6 +28,7 @@ def test_data_sets_can_be_read():
     for entry in DATA.values():
         assert entry.tokenizer in TOKENIZERS
         assert set(entry.published) == {"train", "dev", "test"}
+        assert len(set(entry.labels)) == len(entry.labels) > 1
 
 
 def test_unknown_names_are_told_with_the_nearest():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from data.made_up import write_snli, write_vectors
+from data.made_up import write_snli, write_sst, write_vectors, write_wikiqa
 from nse.data.folders import meter
 from nse.data.prepare import prepare
 from nse.data.prepared import load, save
@@ -36,7 +36,9 @@ def test_status_without_data_tells_what_to_type(folder, monkeypatch):
     assert "missing; nse data fetch snli" in answer.output
     report = json.loads(call("status", "--json").output)
     assert not report["exists"]
-    assert [(row["present"], row["get"]) for row in report["data"]] == [(False, "nse data fetch snli")]
+    assert [(row["present"], row["get"]) for row in report["data"]] == [
+        (False, f"nse data fetch {name}") for name in ("snli", "wikiqa", "sst-fine", "sst-binary")
+    ]
     assert all(not row["present"] for row in report["vectors"])
 
 
@@ -48,7 +50,7 @@ def test_status_counts_against_the_published(folder, monkeypatch):
     monkeypatch.setenv("NSE_DATA", str(folder))
     monkeypatch.chdir("/")
     report = json.loads(call("status", "--json").output)
-    (snli,) = report["data"]
+    snli = report["data"][0]
     assert snli["present"]
     assert snli["form"] == "jsonl.xz"
     assert snli["counts"]["train"] == {"found": 3, "published": 549367}
@@ -62,6 +64,24 @@ def test_status_counts_against_the_published(folder, monkeypatch):
     assert "train 3 of 549,367 (0%), dev 1 of 9,842 (0%)" in table
     assert "words 9, 2 numbers each; npy in" in table
     assert "snli.set.2d.safetensors" in table
+
+
+def test_every_data_set_is_told_and_prepared(folder):
+    write_wikiqa(folder, "zip")
+    write_sst(folder, "gz")
+    write_vectors(folder)
+    rows = {row["name"]: row for row in json.loads(call("status", "--json").output)["data"]}
+    assert (rows["wikiqa"]["form"], rows["wikiqa"]["where"]) == ("zip", "data/WikiQACorpus.zip")
+    assert (rows["sst-fine"]["form"], rows["sst-fine"]["where"]) == ("txt.gz", "data/sst/trees")
+    found = {name: [each["found"] for each in row["counts"].values()] for name, row in rows.items()}
+    assert found == {"snli": [], "wikiqa": [4, 1, 2], "sst-fine": [10, 2, 1], "sst-binary": [6, 1, 1]}
+    for name, tokenizer in [("wikiqa", "lower"), ("sst-fine", "treebank"), ("sst-binary", "treebank")]:
+        answer = call("prepare", name, "--vectors", "set.2d", "--json")
+        assert answer.exit_code == 0, answer.output
+        information = json.loads(answer.output)["information"]
+        assert information["tokenizer"] == tokenizer
+        assert information["coverage"]["known_types"]
+        assert information.get("groups") == (["train", "dev", "test"] if name == "wikiqa" else None)
 
 
 def test_status_tells_what_is_broken_and_goes_on(folder):

@@ -6,12 +6,13 @@ import pickle
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from data.made_up import line, write_snli, write_vectors
+from data.made_up import HEADER, line, write_snli, write_vectors, write_wikiqa
 from nse.data.prepare import obtain, prepare
 from nse.data.prepared import KEY, load, save
 from nse.errors import DataError
@@ -76,6 +77,28 @@ def test_saved_and_loaded(folder, tmp_path):
         assert texts(again, "train", "premise") == texts(prepared, "train", "premise")
         assert (again.vectors is None) == (vectors is None)
     assert [file.name for file in (tmp_path / "new").iterdir()] == ["file.safetensors"]
+
+
+def test_groups_are_kept_where_there_are_some(folder, tmp_path):
+    write_wikiqa(folder, dev=HEADER)
+    prepared = prepare("wikiqa", None, folder)
+    save(prepared, tmp_path / "x.safetensors")
+    again = load(tmp_path / "x.safetensors")
+    assert again.information["groups"] == ["train", "dev", "test"]
+    groups = {split: columns.groups.tolist() for split, columns in again.splits.items()}
+    assert groups == {"train": [0, 0, 1, 2], "dev": [], "test": [0, 1]}
+    assert again.splits["train"].groups.dtype == np.int32
+    assert texts(again, "train", "question") == ["who runs ?", "who runs ?", "who sleeps", "where"]
+    assert again.fingerprint == prepared.fingerprint
+    prepared.splits["test"] = prepared.splits["test"]._replace(groups=np.zeros(2, np.int32))
+    assert replace(prepared).fingerprint != again.fingerprint
+
+
+def test_a_file_without_groups_does_not_speak_of_them(folder):
+    prepared = prepare("snli", "set.2d", folder)
+    assert "groups" not in prepared.information
+    assert not [name for name in prepared.tensors() if name.endswith("groups")]
+    assert prepared.splits["train"].groups is None
 
 
 def test_the_same_bytes_in_every_process(folder, tmp_path):
@@ -299,6 +322,46 @@ def test_what_does_not_fit_together_is_refused(folder, tmp_path, harm):
     save_file(tensors, file, {KEY: json.dumps(information)})
     with pytest.raises(DataError, match=r"x.safetensors: is not a prepared data set of format 1: "):
         load(file)
+
+
+GROUP_HARMS = {
+    "a number left out": changed_tensor("train.groups", put(slice(None), [0, 0, 2, 2])),
+    "no question 0": changed_tensor("train.groups", put(slice(None), [1, 1, 2, 2])),
+    "a negative number": changed_tensor("train.groups", put(0, -1)),
+    "a number too large": changed_tensor("train.groups", put(3, 4)),
+    "groups of another type": changed_tensor("train.groups", lambda groups: groups.astype(np.int64)),
+    "groups in a table": changed_tensor("train.groups", lambda groups: groups[:, None].copy()),
+    "a group less": changed_tensor("train.groups", lambda groups: groups[:-1].copy()),
+    "groups missing": lambda tensors, information: tensors.pop("train.groups"),
+    "groups not told": lambda tensors, information: information.pop("groups"),
+    "groups of another split": changed_information("groups", ["train", "dev", "test", "extra"]),
+    "groups of another kind": changed_information("groups", "train"),
+    "groups of no name": changed_information("groups", [["train"]]),
+}
+
+
+@pytest.mark.parametrize("harm", GROUP_HARMS)
+def test_groups_that_do_not_fit_are_refused(folder, tmp_path, harm):
+    write_wikiqa(folder)
+    file = tmp_path / "x.safetensors"
+    prepared = prepare("wikiqa", None, folder)
+    save(prepared, file)
+    tensors, information = load_file(file), dict(prepared.information)
+    GROUP_HARMS[harm](tensors, information)
+    save_file(tensors, file, {KEY: json.dumps(information)})
+    with pytest.raises(
+        DataError, match=r"x.safetensors: is not a prepared data set of format 1: .*groups|list"
+    ):
+        load(file)
+
+
+def test_groups_need_not_lie_together(folder, tmp_path):
+    write_wikiqa(folder)
+    prepared = prepare("wikiqa", None, folder)
+    groups = np.array([2, 0, 2, 1], np.int32)
+    prepared.splits["train"] = prepared.splits["train"]._replace(groups=groups)
+    save(prepared, tmp_path / "x.safetensors")
+    assert load(tmp_path / "x.safetensors").splits["train"].groups.tolist() == [2, 0, 2, 1]
 
 
 def test_a_file_of_something_else_is_refused(tmp_path):

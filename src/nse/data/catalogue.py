@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from nse.data import snli
+from nse.data import snli, sst, wikiqa
 from nse.data.rows import Rows
 from nse.errors import DataError
 from nse.text.published import Source
@@ -81,6 +81,14 @@ GLOVE_6B = Download(
     "617afb2fe6cbd085c235baf7a465b96f4112bd7f7ccb2b2cbd649fed9cbcf2fb",
 )
 
+SST = Download(
+    f"sst/{sst.ARCHIVE}",
+    f"https://nlp.stanford.edu/sentiment/{sst.ARCHIVE}",
+    789_539,
+    "5c613a4f673fc74097d523a2c83f38e0cc462984d847b82c7aaf36b01cbbbfcc",
+)
+SST_LICENCE = "as its authors state (Stanford Sentiment Treebank, research)"
+
 DATA: dict[str, DataSet] = {
     "snli": DataSet(
         about="Stanford Natural Language Inference corpus 1.0: pairs of English sentences",
@@ -99,6 +107,46 @@ DATA: dict[str, DataSet] = {
         tokenizer="paper",
         sources=snli.sources,
         read=snli.read,
+    ),
+    "wikiqa": DataSet(
+        about="WikiQA: questions, and sentences of Wikipedia of which some answer them",
+        section="4.2",
+        licence="Microsoft Research data licence, research only",
+        downloads=(
+            Download(
+                "WikiQACorpus.zip",
+                "https://download.microsoft.com/download/E/5/F/E5FCFCEE-7005-4814-853D-DAA7C66507E0/WikiQACorpus.zip",
+                7_094_233,
+                sha256=None,
+            ),
+        ),
+        published={"train": 20_360, "dev": 2_733, "test": 6_165},
+        labels=wikiqa.LABELS,
+        tokenizer="lower",
+        sources=wikiqa.sources,
+        read=wikiqa.read,
+    ),
+    "sst-fine": DataSet(
+        about="Stanford Sentiment Treebank, five classes: phrases and sentences of film reviews",
+        section="4.3",
+        licence=SST_LICENCE,
+        downloads=(SST,),
+        published={"train": 318_582, "dev": 1_101, "test": 2_210},
+        labels=sst.LABELS,
+        tokenizer="treebank",
+        sources=sst.sources,
+        read=sst.read_fine,
+    ),
+    "sst-binary": DataSet(
+        about="Stanford Sentiment Treebank, two classes: the same without what is neutral",
+        section="4.3",
+        licence=SST_LICENCE,
+        downloads=(SST,),
+        published={"train": 98_794, "dev": 872, "test": 1_821},
+        labels=sst.BINARY_LABELS,
+        tokenizer="treebank",
+        sources=sst.sources,
+        read=sst.read_binary,
     ),
 }
 

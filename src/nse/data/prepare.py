@@ -143,6 +143,8 @@ def prepare(name: str, vectors: str | None, data: Path, progress: Progress | Non
         "coverage": asdict(coverage(counts, known)),
         "sources": [described(file) for file in files],
     }
+    if grouped := [split for split, each in rows.items() if each.groups is not None]:
+        information["groups"] = grouped
     return Prepared(
         name=name,
         vocabulary=vocabulary,
@@ -184,7 +186,8 @@ def _numbered(
                 flat.extend(numbers.setdefault(word, len(numbers)) for word in words)
                 lengths.append(len(words))
             texts[name] = Column(np.array(flat, np.int32), np.array(lengths, np.int32))
-        splits[split] = Columns(texts, np.array(each.labels, np.int32))
+        groups = None if each.groups is None else np.array(each.groups, np.int32)
+        splits[split] = Columns(texts, np.array(each.labels, np.int32), groups)
     totals = np.zeros(len(numbers), np.int64)
     for columns in splits.values():
         for ids, _ in columns.texts.values():
@@ -194,7 +197,7 @@ def _numbered(
 
 def _mapped(columns: Columns, table: Ints) -> Columns:
     texts = {name: Column(table[column.ids], column.lengths) for name, column in columns.texts.items()}
-    return Columns(texts, columns.labels)
+    return columns._replace(texts=texts)
 
 
 def _matrix(vectors: Vectors, vocabulary: Vocabulary) -> NDArray[np.float16]:

@@ -2,8 +2,8 @@
 
 The tensors are `vocabulary` (the words, each followed by a line feed, in UTF-8), `vectors` [V, d] in float16
 where there are some, and for each split SPLIT.labels [N], SPLIT.COLUMN.lengths [N] and SPLIT.COLUMN.ids, the
-ids of all texts one after the other. Everything else is one JSON text in the metadata. The same sources
-give the same bytes.
+ids of all texts one after the other; for a ranking also SPLIT.groups [N]. Everything else is one JSON text
+in the metadata. The same sources give the same bytes.
 """
 
 from __future__ import annotations
@@ -50,10 +50,12 @@ class Columns(NamedTuple):
     Attributes:
         texts: The columns by name, such as premise and hypothesis.
         labels: [N].
+        groups: [N], for a ranking: which question each row belongs to, from 0; None where rows stand alone.
     """
 
     texts: dict[str, Column]
     labels: Ints
+    groups: Ints | None = None
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Prepared:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Changes with any id, length, label, word or vector; not with where they were read from."""
+        """Changes with any id, length, label, group, word or vector; not with where they were read from."""
         digest = hashlib.sha256()
         for name, tensor in sorted(self.tensors().items()):
             digest.update(f"{name} {tensor.dtype} {tensor.shape}\n".encode())
@@ -93,6 +95,8 @@ class Prepared:
             found["vectors"] = self.vectors
         for split, columns in self.splits.items():
             found[f"{split}.labels"] = columns.labels
+            if columns.groups is not None:
+                found[f"{split}.groups"] = columns.groups
             for name, column in columns.texts.items():
                 found[f"{split}.{name}.ids"] = column.ids
                 found[f"{split}.{name}.lengths"] = column.lengths
@@ -129,6 +133,7 @@ def _built(information: Any, tensors: dict[str, NDArray[Any]]) -> Prepared:
         raise ValueError("it does not tell its format" if not information else "another format")
     if tensors["vocabulary"].dtype != np.uint8:
         raise ValueError("vocabulary is not bytes")
+    grouped = _grouped(information)
     splits = {
         split: Columns(
             {
@@ -136,6 +141,7 @@ def _built(information: Any, tensors: dict[str, NDArray[Any]]) -> Prepared:
                 for name in names
             },
             tensors[f"{split}.labels"],
+            tensors[f"{split}.groups"] if split in grouped else None,
         )
         for split, names in information["columns"].items()
     }
@@ -153,10 +159,20 @@ def _built(information: Any, tensors: dict[str, NDArray[Any]]) -> Prepared:
     return prepared
 
 
+def _grouped(information: dict[str, Any]) -> list[str]:
+    """The splits whose rows belong to groups: files of other data do not speak of them."""
+    grouped = information.get("groups", [])
+    if not isinstance(grouped, list) or not all(split in information["columns"] for split in grouped):
+        raise ValueError("groups are not a list of splits")
+    return grouped
+
+
 def _check(prepared: Prepared) -> None:
     """Raise ValueError where the numbers do not fit together."""
     for split, columns in prepared.splits.items():
         _check_range(f"{split}.labels", columns.labels, 0, len(prepared.labels))
+        if columns.groups is not None:
+            _check_groups(f"{split}.groups", columns.groups, len(columns.labels))
         kept, _, _ = (prepared.information["rows"][split][key] for key in ("kept", "read", "published"))
         for name, column in columns.texts.items():
             _check_range(f"{split}.{name}.ids", column.ids, Vocabulary.UNKNOWN, len(prepared.vocabulary))
@@ -172,6 +188,14 @@ def _check(prepared: Prepared) -> None:
         raise ValueError("vectors are not float16 [words, d]")
     if not np.isfinite(matrix).all() or matrix[: Vocabulary.UNKNOWN + 1].any():
         raise ValueError("vectors hold NaN, Inf, or something for padding and the unknown")
+
+
+def _check_groups(name: str, groups: NDArray[Any], rows: int) -> None:
+    _check_range(name, groups, 0, rows)
+    if len(groups) != rows:
+        raise ValueError(f"{name}: not one for each label")
+    if rows and len(np.unique(groups)) != groups.max() + 1:
+        raise ValueError(f"{name}: a number is left out")
 
 
 def _check_range(name: str, numbers: NDArray[Any], low: int, high: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 
 from nse.errors import InputError
@@ -20,6 +20,11 @@ def paper(text: str) -> list[str]:
     """
     pieces = (" ".join(piece.split()) for piece in _RUN.split(text))
     return [piece for piece in pieces if piece]
+
+
+def lower(text: str) -> list[str]:
+    """As `paper`, in lower case."""
+    return paper(text.lower())
 
 
 def whitespace(text: str) -> list[str]:
@@ -44,8 +49,119 @@ def _moses(language: str) -> Callable[[str], list[str]]:
     return lambda text: list(tokenizer.tokenize(text, escape=False))
 
 
+# What treebanks and typesetters write, and what word vectors do: one apostrophe, two of them a double quote.
+_SIGNS = str.maketrans(
+    {
+        **dict.fromkeys("`\u2018\u2019\u201a\u201b\u02bc\u2032", "'"),
+        **dict.fromkeys("\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb", '"'),
+        **dict.fromkeys("\u2014\u2015", "--"),
+        "\u2026": "...",
+    }
+)
+_WHOLE = {
+    "-lrb-": "(",
+    "-rrb-": ")",
+    "-lsb-": "[",
+    "-rsb-": "]",
+    "-lcb-": "{",
+    "-rcb-": "}",
+    "\u2013": "--",  # an en dash between spaces; inside a word it is a hyphen
+}
+
+_CHUNK = re.compile(r"[^ \t\n\r\f\v]+")
+# Words of their own wherever they stand; a comma or colon not between digits, as in 10,000 and 8:30.
+_MARK = re.compile(r"""(\.{2,}|-{2,}|[?!]+|[;"()\[\]{}<>$#%£€¥]|(?<!\d)[,:]|[,:](?!\d))""")
+_INITIALS = re.compile(r"(?:[^\W\d_]\.)+")
+_YEARS = re.compile(r"'\d\ds?")
+
+_ENDINGS = ("n't", "'s", "'m", "'d", "'re", "'ve", "'ll")
+_KEPT = frozenset(_ENDINGS) | frozenset(
+    _CHUNK.findall("""
+        mr. mrs. ms. messrs. dr. prof. rev. gen. sen. rep. gov. capt. cmdr. lt. sgt. col. maj. jr. sr. ph.d.
+        st. mt. ft. ave. blvd. inc. co. corp. ltd. bros. dept. assn. univ. vs. etc. al. cf. no. nos. vol.
+        approx. est. jan. feb. apr. aug. sept. oct. nov. dec. ariz. calif. conn. fla. okla. pa. tenn. va.
+        wash. wis. 't 'n 'n' 'em 'til 'cause 'bout 'round ol' o' th'
+    """)
+)
+"""Words that end in a period, or begin or end with an apostrophe."""
+
+_LONGEST = max(map(len, _KEPT))
+_IN_TWO = {"cannot": ("can", "not"), "'tis": ("'t", "is"), "'twas": ("'t", "was")}
+
+
+def treebank(text: str) -> list[str]:
+    r"""As the Penn Treebank splits English, but with the signs of word vectors, in lower case.
+
+    `They don't (Mr. Bob's...)` gives `they`, `do`, `n't`, `(`, `mr.`, `bob`, `'s`, `...`, `)`. Text that is
+    already split stays so, and its escapes such as `-LRB-`, two backquotes and `\/` become `(`, `"` and `/`.
+    Only ASCII white space separates: three words of the Stanford Sentiment Treebank hold a no-break space.
+    Each piece between white space is split by itself, so a period after an abbreviation stays with it at the
+    end of a sentence too: in a phrase of a treebank it belongs there.
+    """
+    text = text.translate(_SIGNS).replace("''", '"').replace("\\/", "/").replace("\\*", "*").lower()
+    return [word for chunk in _CHUNK.findall(text) for word in _split_chunk(chunk)]
+
+
+def _split_chunk(chunk: str) -> Iterable[str]:
+    if chunk.isalpha():  # most are
+        return _IN_TWO.get(chunk, (chunk,))
+    if chunk in _WHOLE:
+        return (_WHOLE[chunk],)
+    pieces = _MARK.split(chunk)  # what is between the marks, and every second one a mark
+    return [
+        word
+        for index, piece in enumerate(pieces)
+        for word in ((piece,) if index % 2 else _split_piece(piece))
+        if word
+    ]
+
+
+def _split_piece(piece: str) -> list[str]:
+    """A word, from which periods, apostrophes and endings such as 's are taken off."""
+    start = 1 if piece.startswith("'") else 0
+    found = _INITIALS.match(piece, start)
+    initials = found.end() if found else 0
+    ends: list[str] = []
+    end = len(piece)  # an index instead of ever shorter copies: the time stays linear
+    while end > start and not _stays(piece, start, end, initials):
+        size = _ending(piece, start, end)
+        if not size:
+            break
+        ends.append(piece[end - size : end])
+        end -= size
+    return [*_split_start(piece[:end]), *reversed(ends)]
+
+
+def _stays(piece: str, start: int, end: int, initials: int) -> bool:
+    """Whether the piece up to here, perhaps after a quote, is a word that ends as it does."""
+    if end <= initials and piece[end - 1] == ".":
+        return piece[start:end] != "i."  # rather the pronoun at the end of a sentence
+    if end > _LONGEST + 1:
+        return False
+    return piece[:end] in _KEPT or piece[start:end] in _KEPT
+
+
+def _ending(piece: str, start: int, end: int) -> int:
+    """How many letters come off the end."""
+    if piece[end - 1] in ".'":
+        return 1
+    return next(
+        (len(each) for each in _ENDINGS if end - len(each) > start and piece.endswith(each, start, end)), 0
+    )
+
+
+def _split_start(word: str) -> Iterable[str]:
+    if word in _IN_TWO:
+        return _IN_TWO[word]
+    if len(word) > 1 and word[0] == "'" and word not in _KEPT and not _YEARS.fullmatch(word):
+        return ("'", *_IN_TWO.get(word[1:], (word[1:],)))
+    return (word,)
+
+
 TOKENIZERS: dict[str, Callable[[str], list[str]]] = {
     "paper": paper,
+    "lower": lower,
+    "treebank": treebank,
     "whitespace": whitespace,
     "moses": moses,
 }

@@ -1,0 +1,117 @@
+"""Reading the Stanford Sentiment Treebank as it is published."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from data.made_up import write_sst
+from nse.data import sst
+from nse.data.prepare import prepare
+from nse.errors import DataError
+
+
+@pytest.mark.parametrize("form", ["plain", "gz", "xz", "zip"])
+def test_every_published_form(tmp_path, form):
+    write_sst(tmp_path, form)
+    rows = sst.read_fine(tmp_path)
+    assert list(rows) == ["train", "dev", "test"]
+    assert rows["train"].texts == {
+        "sentence": [
+            *("It 's -LRB- good", "It", "'s -LRB- good", "'s", "-LRB- good", "-LRB-", "good"),
+            *("Bad .", "Bad", "."),
+        ]
+    }
+    assert rows["train"].labels == [3, 2, 4, 2, 4, 3, 2, 0, 1, 2]
+    assert rows["dev"].texts == {"sentence": ["8\u00a01\\/2 films", "So good"]}
+    assert [(each.labels, each.read) for each in (rows["dev"], rows["test"])] == [([2, 4], 2), ([1], 1)]
+    assert all(each.groups is None for each in rows.values())
+
+
+def test_binary_drops_what_is_neutral(tmp_path):
+    write_sst(tmp_path)
+    rows = sst.read_binary(tmp_path)
+    assert rows["train"].texts["sentence"] == [
+        "It 's -LRB- good",
+        "'s -LRB- good",
+        "-LRB- good",
+        "-LRB-",
+        "Bad .",
+        "Bad",
+    ]
+    assert rows["train"].labels == [1, 1, 1, 1, 0, 0]
+    assert (rows["dev"].texts["sentence"], rows["dev"].labels) == (["So good"], [1])
+    assert [each.read for each in rows.values()] == [10, 2, 1]
+    assert rows["test"].labels == [0]
+
+
+def test_every_phrase_is_kept_as_often_as_it_is_there(tmp_path):
+    write_sst(tmp_path, train=b"(3 (3 good) (3 (3 good) (3 good)))\r\n" * 2)
+    rows = sst.read_fine(tmp_path)["train"]
+    assert rows.texts["sentence"] == ["good good good", "good", "good good", "good", "good"] * 2
+
+
+@pytest.mark.parametrize("place", ["", "sst"])
+def test_where_it_may_lie(tmp_path, place):
+    (tmp_path / "one").mkdir()
+    write_sst(tmp_path / "one")
+    assert sst.read_fine(tmp_path / "one" / "sst")["test"].labels == [1]  # trees/ in the folder itself
+    (tmp_path / "two" / place).mkdir(parents=True)
+    write_sst(tmp_path / "two" / place, "zip")
+    assert sst.sources(tmp_path / "two")["dev"].member == "trees/dev.txt"
+
+
+def test_the_folder_may_be_named_from_here(tmp_path, monkeypatch):
+    (tmp_path / "data").mkdir()
+    write_sst(tmp_path / "data", "zip")
+    monkeypatch.chdir(tmp_path)
+    assert sst.read_fine(Path("data"))["test"].labels == [1]
+
+
+def test_any_other_train_txt_is_left_alone(tmp_path):
+    for split in sst.SPLITS:
+        (tmp_path / f"{split}.txt").write_text("something else\n")
+    with pytest.raises(DataError, match=r"sst: no train\.txt in .*nse data fetch sst-fine --data"):
+        sst.sources(tmp_path)
+
+
+def test_words_are_those_of_the_trees(tmp_path):
+    write_sst(tmp_path)
+    prepared = prepare("sst-fine", None, tmp_path)
+    assert set(prepared.vocabulary.words[2:]) == {
+        *("it", "'s", "(", "good", "bad", ".", "8\u00a01/2", "films", "so", "not")
+    }
+    assert prepared.splits["train"].texts["sentence"].lengths.tolist() == [4, 1, 3, 1, 2, 1, 1, 2, 1, 1]
+
+
+GOOD = b"(3 (2 so) (4 good))\n"
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (b"(3 (2 so) (5 good))\n", "label: expected a number from 0 to 4, got 5"),
+        (b"(3 (2 so) (4 good)\n", "expected 1 more closing brackets"),
+        (b"(3 (2 so) (4 good)))\n", "expected nothing after the last bracket"),
+        (b"(x so)\n", "expected a whole number after an opening bracket, got 'x'"),
+        (b"\n", "tree: is empty"),
+        (b"so good\n", "expected an opening bracket"),
+        (b"(2 \xff)\n", "is not UTF-8"),
+    ],
+)
+@pytest.mark.parametrize("form", ["plain", "zip"])
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_a_broken_line_is_named(tmp_path, split, form, broken, message):
+    write_sst(tmp_path, form, **{split: GOOD + GOOD + broken + GOOD})
+    for read in (sst.read_fine, sst.read_binary):
+        with pytest.raises(DataError, match=rf"{split}\.txt: line 3: .*{message}"):
+            read(tmp_path)
+
+
+@pytest.mark.parametrize("form", ["gz", "xz", "zip"])
+def test_a_truncated_file_is_named(tmp_path, form):
+    write_sst(tmp_path, form, train=GOOD * 1000)
+    (file,) = [*tmp_path.glob("*.zip"), *tmp_path.glob("sst/trees/train*")]
+    file.write_bytes(file.read_bytes()[:-40])
+    with pytest.raises(DataError, match=re.escape(file.name)):
+        sst.read_fine(tmp_path)
