@@ -1,0 +1,1 @@
+"""Figures that need more than counting, from numpy arrays alone."""

@@ -1,0 +1,377 @@
+"""MAP and MRR: worked by hand, by trec_eval and by ir_measures; and the files of trec_eval."""
+
+import math
+import subprocess
+import sys
+from fractions import Fraction
+
+import hypothesis.strategies as st
+import ir_measures
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis.extra.numpy import arrays
+
+from nse.errors import DataError, InputError
+from nse.metrics import ranking
+from nse.metrics.ranking import MEASURES, average_precision, figures, figures_of_files, questions
+
+NEXT = float(np.nextafter(np.float32(0.5), np.float32(1)))  # the float32 after 0.5
+
+
+def one(scores, labels):
+    """MAP and MRR of one question."""
+    told = figures(scores, [0] * len(scores), labels)
+    return told["map"], told["mrr"]
+
+
+@pytest.mark.parametrize(
+    ("scores", "labels", "ap", "rr"),
+    [
+        # ranks 1 2 3: right, wrong, right. AP (1/1 + 2/3) / 2
+        ([0.9, 0.8, 0.7], [1, 0, 1], Fraction(5, 6), Fraction(1)),
+        # the last row scores highest, ranks 1 2 3 4: wrong, wrong, right, right. AP (1/3 + 2/4) / 2
+        ([0.1, 0.2, 0.3, 0.4], [1, 1, 0, 0], Fraction(5, 12), Fraction(1, 3)),
+        # rights at ranks 2, 4 and 5 of 5. AP (1/2 + 2/4 + 3/5) / 3
+        ([5, 4, 3, 2, 1], [0, 1, 0, 1, 1], Fraction(8, 15), Fraction(1, 2)),
+        # one right, last of six; negative scores
+        ([-1, -2, -3, -4, -5, -6], [0, 0, 0, 0, 0, 1], Fraction(1, 6), Fraction(1, 6)),
+        # all tied: the last row is ranked first, so the right ones have ranks 2 and 4. AP (1/2 + 2/4) / 2
+        ([0, 0, 0, 0], [1, 0, 1, 0], Fraction(1, 2), Fraction(1, 2)),
+        # zero and minus zero are a tie too
+        ([0.0, -0.0], [1, 0], Fraction(1, 2), Fraction(1, 2)),
+        ([-0.0, 0.0], [0, 1], Fraction(1), Fraction(1)),
+        # rows 1 and 2 are tied: ranked are rows 3, 2, 1, 0: wrong, right, wrong, right. AP (1/2 + 2/4) / 2
+        ([0.1, 0.5, 0.5, 0.9], [1, 0, 1, 0], Fraction(1, 2), Fraction(1, 2)),
+    ],
+)
+def test_worked_by_hand(scores, labels, ap, rr):
+    assert one(scores, labels) == pytest.approx((float(ap), float(rr)), abs=1e-12)
+    assert average_precision(scores, [0] * len(scores), labels) == pytest.approx(float(ap), abs=1e-12)
+
+
+def test_candidate_ten_is_ranked_before_nine_in_a_tie():
+    """As strings, "9" is larger than "10"; padded they compare as numbers."""
+    labels = [0] * 12
+    labels[9] = 1  # behind 11 and 10
+    assert one([0.5] * 12, labels) == (pytest.approx(1 / 3), pytest.approx(1 / 3))
+    assert average_precision([0.5] * 12, [0] * 12, labels) == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "rank_of_first"),
+    [
+        (0.5 + 1e-12, 0.5, 2),  # the same float32: a tie, and the later row comes first
+        (NEXT, 0.5, 1),
+        (0.5, NEXT, 2),
+        (2e-46, 1e-46, 2),  # both round to zero
+        (2**24 + 1, 2**24, 2),  # whole numbers are rounded too
+    ],
+)
+def test_scores_are_compared_as_float32(first, second, rank_of_first):
+    scores = np.array([first, second])
+    assert one(scores, [1, 0]) == (1 / rank_of_first, 1 / rank_of_first)
+    assert average_precision(scores, [0, 0], [1, 0]) == 1 / rank_of_first
+
+
+# Four questions, their rows mixed: question 0 has rights and wrongs, 1 no right, 2 only rights, 3 both.
+GROUPS = [3, 0, 1, 0, 2, 3, 0, 1, 2]
+LABELS = [0, 0, 0, 1, 1, 1, 1, 0, 1]
+SCORES = [0.9, 0.7, 0.5, 0.6, 0.1, 0.3, 0.5, 0.4, 0.2]
+# question 0: wrong, right, right: AP (1/2 + 2/3) / 2 = 7/12, RR 1/2. 2: AP 1, RR 1. 3: AP 1/2, RR 1/2.
+EXPECTED = {
+    "map": float((Fraction(7, 12) + 1 + Fraction(1, 2)) / 3),
+    "mrr": float((Fraction(1, 2) + 1 + Fraction(1, 2)) / 3),
+    "map_mixed": float((Fraction(7, 12) + Fraction(1, 2)) / 2),
+    "mrr_mixed": 0.5,
+}
+
+
+def test_questions_without_a_right_answer_are_left_out_and_mixed_ones_have_both():
+    told = figures(SCORES, GROUPS, LABELS)
+    assert tuple(told) == MEASURES
+    assert told == pytest.approx(EXPECTED, abs=1e-12)
+    assert questions(GROUPS, LABELS) == {"questions": 3, "mixed": 2}
+    assert average_precision(SCORES, GROUPS, LABELS) == pytest.approx(EXPECTED["map"], abs=1e-12)
+
+
+def test_ranked_holds_what_figures_take():
+    ranked = ranking.Ranked(np.float32(SCORES), np.array(GROUPS), np.array(LABELS))
+    assert figures(*ranked) == pytest.approx(EXPECTED, abs=1e-6)
+
+
+@pytest.mark.parametrize("measure", [figures, average_precision])
+def test_no_right_answer_at_all_is_an_error_and_never_nan(measure):
+    with pytest.raises(InputError, match="no question has a right answer"):
+        measure([1.0, 2.0], [0, 1], [0, 0])
+
+
+def test_only_right_answers():
+    """MAP is 1 by itself; the means over questions with both kinds have nothing to be means of."""
+    assert average_precision([1.0, 2.0], [0, 0], [1, 1]) == 1
+    with pytest.raises(InputError, match="no question has a right and a wrong answer"):
+        figures([1.0, 2.0], [0, 0], [1, 1])
+    assert questions([0, 0], [1, 1]) == {"questions": 1, "mixed": 0}
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e39])
+def test_scores_that_are_not_finite_are_refused_by_row(bad, tmp_path):
+    scores = [0.0, bad, 0.5, bad, bad, bad]
+    groups, labels = [0] * 6, [1, 0, 0, 0, 0, 0]
+    expected = rf"scores: expected finite float32 numbers, got {bad} in row 1, .* row 3, .* row 4 and 1 more"
+    for call in (figures, average_precision):
+        with pytest.raises(InputError, match=expected.replace("+", r"\+")):
+            call(scores, groups, labels)
+    with pytest.raises(InputError, match="row 1"):
+        ranking.write(tmp_path / "run", scores, groups)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("scores", "groups", "labels", "message"),
+    [
+        ([1.0], [0, 0], [1, 0], "scores: expected as many as groups, 2, got 1"),
+        ([1.0, 2.0], [0, 0], [1, 0, 0], "labels: expected as many as groups, 2, got 3"),
+        ([[1.0, 2.0]], [0, 0], [1, 0], r"scores: .* got shape \[1, 2\]"),
+        (1.0, [0], [1], r"scores: .* got shape \[\]"),
+        ([], [], [], r"groups: .* N of 1 or more, got shape \[0\]"),
+        (["1", "2"], [0, 0], [1, 0], "scores: expected numbers, got <U1"),
+        ([[1.0], [1.0, 2.0]], [0, 0], [1, 0], r"scores: expected numbers \[N\]"),
+        ([1.0, 2.0], [0.0, 0.0], [1, 0], "groups: expected whole numbers, got float64"),
+        ([1.0, 2.0], [0, -1], [1, 0], "groups: expected the numbers of questions, from 0, got -1 in row 1"),
+        ([1.0, 2.0], [0, 0], [2, 0], r"labels: expected 1 \(right\) or 0 \(wrong\), got 2 in row 0"),
+        ([1.0, 2.0], [0, 0], [1, -1], "labels: .* got -1 in row 1"),
+        ([1.0, 2.0], [0, 0], [1.0, 0.5], "labels: expected whole numbers, got float64"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused(scores, groups, labels, message):
+    for call in (figures, average_precision):
+        with pytest.raises(InputError, match=message):
+            call(scores, groups, labels)
+
+
+def test_truth_values_are_labels():
+    assert figures(SCORES, GROUPS, np.array(LABELS, bool)) == figures(SCORES, GROUPS, LABELS)
+
+
+def test_more_candidates_than_four_digits_number_are_refused():
+    rows = np.arange(10_001)
+    assert figures(rows[:-1], 0 * rows[:-1], rows[:-1] == 0)["mrr"] == 1e-4
+    with pytest.raises(InputError, match="question 0 has more than 10,000 candidates"):
+        figures(rows, 0 * rows, rows == 0)
+
+
+@st.composite
+def ranked_rows(draw):
+    """Rows of a few questions in any order, with few different scores, so that many are tied."""
+    n = draw(st.integers(1, 40))
+    near = [0.5, NEXT, 0.5 + 1e-12, -0.0, 0.0, 1e-46, -3.0, 7.25, 3e38]
+    scores = draw(arrays(np.float64, n, elements=st.sampled_from(near)))
+    groups = draw(arrays(np.int64, n, elements=st.integers(0, 6)))
+    labels = draw(arrays(np.int64, n, elements=st.integers(0, 1)))
+    # one question with both, so that every figure has something to be the mean of
+    return np.append(scores, [0.5, 0.5]), np.append(groups, [7, 7]), np.append(labels, [0, 1])
+
+
+@settings(max_examples=300, deadline=None)
+@given(ranked_rows())
+def test_average_precision_is_trec_evals(rows):
+    assert average_precision(*rows) == pytest.approx(figures(*rows)["map"], rel=0, abs=1e-9)
+
+
+def random_rows(seed, n=400, distinct=None):
+    draw = np.random.default_rng(seed)
+    scores = draw.normal(size=n) if distinct is None else draw.integers(0, distinct, n) / 7
+    return scores.astype(np.float32), draw.integers(0, 40, n), (draw.random(n) < 0.15).astype(int)
+
+
+def ids(groups):
+    """Question and candidate of each row, numbered one after the other."""
+    seen = {}
+    for group in groups.tolist():
+        number = seen[group] = seen.get(group, -1) + 1
+        yield str(group + 1), f"{number:04d}"
+
+
+@pytest.mark.parametrize("distinct", [None, 3])
+@pytest.mark.parametrize("seed", range(5))
+def test_figures_are_those_of_ir_measures(seed, distinct):
+    scores, groups, labels = random_rows(seed, distinct=distinct)
+    run, qrels = [], []
+    for (question, candidate), score, label in zip(
+        ids(groups), scores.tolist(), labels.tolist(), strict=True
+    ):
+        run.append(ir_measures.ScoredDoc(question, candidate, score))
+        qrels.append(ir_measures.Qrel(question, candidate, label))
+    kinds = {}
+    for qrel in qrels:
+        kinds.setdefault(qrel.query_id, set()).add(qrel.relevance)
+    told = figures(scores, groups, labels)
+    for suffix, wanted in [("", {1}), ("_mixed", {0, 1})]:
+        kept = {question for question, held in kinds.items() if wanted <= held}
+        means = ir_measures.calc_aggregate(
+            [ir_measures.AP, ir_measures.RR], [q for q in qrels if q.query_id in kept], run
+        )
+        assert told["map" + suffix] == pytest.approx(means[ir_measures.AP], abs=1e-9)
+        assert told["mrr" + suffix] == pytest.approx(means[ir_measures.RR], abs=1e-9)
+
+
+def test_trec_eval_is_imported_when_it_is_asked_for():
+    check = "import sys, nse, nse.metrics.ranking; print('pytrec_eval' in sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "False"
+
+
+def test_without_trec_eval_it_says_what_to_type_and_training_can_go_on(monkeypatch, tmp_path):
+    assert ranking.available()
+    monkeypatch.setitem(sys.modules, "pytrec_eval", None)
+    assert not ranking.available()
+    with pytest.raises(InputError, match=r"pip install neural-semantic-encoders\[ranking\]") as told:
+        figures(SCORES, GROUPS, LABELS)
+    assert "nse evaluate --scores FILE" in str(told.value)
+    assert average_precision(SCORES, GROUPS, LABELS) == pytest.approx(EXPECTED["map"])
+    assert questions(GROUPS, LABELS) == {"questions": 3, "mixed": 2}
+    ranking.write(tmp_path / "run", SCORES, GROUPS)
+    assert ranking.read(tmp_path / "run")
+
+
+def test_what_is_written(tmp_path):
+    ranking.write(tmp_path / "run", [0.25, 0.1, 0.5, 0.25, -1e-7], [1, 0, 1, 1, 0])
+    assert (tmp_path / "run").read_text("utf-8") == (
+        "1 Q0 0000 1 0.100000001 nse\n"
+        "1 Q0 0001 2 -1.00000001e-07 nse\n"
+        "2 Q0 0001 1 0.5 nse\n"
+        "2 Q0 0002 2 0.25 nse\n"  # tied: the later row first
+        "2 Q0 0000 3 0.25 nse\n"
+    )
+    ranking.write_judgements(tmp_path / "qrels", [1, 0, 1, 1, 0], [1, 0, 0, 1, 1])
+    assert (tmp_path / "qrels").read_text("utf-8") == (
+        "1 0 0000 0\n1 0 0001 1\n2 0 0000 1\n2 0 0001 0\n2 0 0002 1\n"
+    )
+
+
+@pytest.mark.parametrize("distinct", [None, 3])
+def test_files_give_the_same_figures(tmp_path, distinct):
+    scores, groups, labels = random_rows(1, distinct=distinct)
+    run, qrels = tmp_path / "run", tmp_path / "qrels"
+    ranking.write(run, scores, groups)
+    ranking.write_judgements(qrels, groups, labels)
+    wanted = {**figures(scores, groups, labels), **questions(groups, labels)}
+    told = figures_of_files(run, qrels)
+    assert {**told} == pytest.approx(wanted, abs=1e-12)
+    read = ranking.read(run)
+    assert [read[q][c] for q, c in ids(groups)] == scores.tolist()
+    assert isinstance(told["questions"], int)
+
+
+@settings(max_examples=200, deadline=None)
+@given(arrays(np.float32, 3, elements=st.floats(width=32, allow_nan=False, allow_infinity=False)))
+def test_a_written_score_reads_as_the_same_float32(tmp_path_factory, scores):
+    file = tmp_path_factory.getbasetemp() / "scores.run"
+    ranking.write(file, scores, [0, 0, 0])
+    read = ranking.read(file)["1"]
+    assert np.array([read[f"000{n}"] for n in range(3)], np.float32).tobytes() == scores.tobytes()
+
+
+def test_the_published_ref_files_fit(tmp_path):
+    """WikiQA's are not padded, and tell 0 for the fields that nobody uses."""
+    scores = np.linspace(0, 1, 12)
+    labels = [0] * 10 + [1, 0]
+    ranking.write(tmp_path / "run", scores, [0] * 12)
+    ref = tmp_path / "WikiQA-test.ref"
+    ref.write_text("".join(f"1 0 {n} {label}\n" for n, label in enumerate(labels)), "utf-8", newline="\r\n")
+    assert figures_of_files(tmp_path / "run", ref) == {
+        **dict.fromkeys(MEASURES, 0.5),
+        "questions": 1,
+        "mixed": 1,
+    }
+    assert list(ranking.read_judgements(ref)["1"])[9:11] == ["0009", "0010"]
+
+
+def test_a_published_rank_file_fits_and_its_ties_are_broken_by_number(tmp_path):
+    (tmp_path / "rank").write_text("".join(f"01 0 {n} 0 0.5 0\n" for n in range(12)), "utf-8")
+    (tmp_path / "ref").write_text("".join(f"1 0 {n} {n == 9:d}\n" for n in range(12)), "utf-8")
+    assert figures_of_files(tmp_path / "rank", tmp_path / "ref")["mrr"] == pytest.approx(1 / 3)
+
+
+def test_ids_that_are_no_numbers_stay_as_they_are(tmp_path):
+    (tmp_path / "run").write_text("Q1 Q0 Q1-10 1 1.5 x\nQ1 Q0 Q1-9\u00a0é 2 1e-3 x", "utf-8")
+    (tmp_path / "qrels").write_text("Q1\t0\tQ1-10\t1\nQ1 0 Q1-9\u00a0é 0\n", "utf-8")
+    assert ranking.read(tmp_path / "run") == {"Q1": {"Q1-10": 1.5, "Q1-9\u00a0é": float(np.float32(1e-3))}}
+    assert figures_of_files(tmp_path / "run", tmp_path / "qrels")["map"] == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b"1 Q0 0001 2 0.5", "expected 6 fields, QUESTION Q0 CANDIDATE RANK SCORE NAME, got 5"),
+        (b"1 Q0 0001 2 0.5 nse more", "expected 6 fields, .*, got 7"),
+        (b"", "expected 6 fields, .*, got 0"),
+        (b"1 Q0 0001 2 nan nse", "score: expected a finite float32 number, got 'nan'"),
+        (b"1 Q0 0001 2 -Inf nse", "score: expected a finite float32 number, got '-Inf'"),
+        (b"1 Q0 0001 2 1e39 nse", "score: expected a finite float32 number, got '1e39'"),
+        (b"1 Q0 0001 2 high nse", "score: .*, got 'high'"),
+        (b"1 Q0 0001 2 1_0 nse", "score: .*, got '1_0'"),
+        ("1 Q0 0001 2 \u0661 nse".encode(), "score: .*, got '\u0661'"),
+        (b"1 Q0 0 2 0.5 nse", "candidate 0 of question 1 is there twice"),
+        (b"1 Q0 \xff 2 0.5 nse", "is not UTF-8"),
+        (b"1 Q0 a\0b 2 0.5 nse", "holds a NUL"),
+    ],
+)
+def test_a_broken_run_is_refused_by_file_and_line(tmp_path, line, message):
+    file = tmp_path / "run"
+    file.write_bytes(b"1 Q0 0000 1 0.5 nse\n" + line + b"\n2 Q0 0000 1 0.5 nse\n")
+    with pytest.raises(DataError, match=f"run: line 2: {message}"):
+        ranking.read(file)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b"1 0 1", "expected 4 fields, QUESTION 0 CANDIDATE LABEL, got 3"),
+        (b"1 0 1 2", r"label: expected 1 \(right\) or 0 \(wrong\), got '2'"),
+        (b"1 0 1 1.0", "label: .*, got '1.0'"),
+        (b"1 0 0000 1", "candidate 0000 of question 1 is there twice"),
+        (b"1 0 \xff 1", "is not UTF-8"),
+    ],
+)
+def test_broken_judgements_are_refused_by_file_and_line(tmp_path, line, message):
+    file = tmp_path / "ref"
+    file.write_bytes(b"1 0 0 1\n" + line + b"\n")
+    with pytest.raises(DataError, match=f"ref: line 2: {message}"):
+        ranking.read_judgements(file)
+
+
+@pytest.mark.parametrize("read", [ranking.read, ranking.read_judgements])
+def test_a_file_that_is_missing_or_empty_is_refused(tmp_path, read):
+    with pytest.raises(DataError, match="none: cannot be read: No such file"):
+        read(tmp_path / "none")
+    (tmp_path / "empty").write_bytes(b"\n")
+    with pytest.raises(DataError, match="empty: is empty; expected QUESTION"):
+        read(tmp_path / "empty")
+
+
+@pytest.mark.parametrize(
+    ("ranked", "judged", "message"),
+    [
+        ([0, 0], [0, 0, 1], "qrels: judges what .*run does not rank: question 2"),
+        ([0, 0], [0, 0, 0], "qrels: judges what .*run does not rank: candidate 0002 of question 1"),
+        ([0, 0, 1], [0, 0], "run: ranks what .*qrels does not judge: question 2"),
+        ([0] * 7, [0, 0], "not judge: candidate 0006 of question 1, .* 0005 .*, .* 0004 .* and 2 more"),
+    ],
+)
+def test_what_only_one_file_holds_is_refused(tmp_path, ranked, judged, message):
+    """trec_eval would drop it without a word, and the figure would be of fewer questions."""
+    ranking.write(tmp_path / "run", [0.5] * len(ranked), ranked)
+    ranking.write_judgements(tmp_path / "qrels", judged, [1, 0, 0][: len(judged)])
+    with pytest.raises(DataError, match=message):
+        figures_of_files(tmp_path / "run", tmp_path / "qrels")
+
+
+def test_a_file_that_cannot_be_written_whole_is_not_written(tmp_path, monkeypatch):
+    ranking.write(tmp_path / "run", [0.5], [0])
+    monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match="No space left"):
+        ranking.write(tmp_path / "run", [0.75], [0])
+    assert ranking.read(tmp_path / "run") == {"1": {"0000": 0.5}}
+    assert [file.name for file in tmp_path.iterdir()] == ["run"]
