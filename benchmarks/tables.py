@@ -12,13 +12,12 @@ from typing import Any
 
 from nse import bench, config
 from nse.tasks import TASKS, tables
-from nse.tasks.nli import PAPER
 from nse.train.demo import MODELS
 from nse.viz.sweeps import sweeps
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-TRIED = ROOT / "docs" / "results" / "snli-tried.json"
+TRIED = {task: ROOT / "docs" / "results" / f"{task}-tried.json" for task in TASKS}
 
 
 def demo() -> str:
@@ -55,19 +54,21 @@ def keys(task: str) -> str:
     return "\n".join(["| key | type | default | what |", "| --- | --- | --- | --- |", *rows])
 
 
-def snli() -> str:
-    """The table of `nse table snli --markdown`."""
-    return tables.markdown(tables.table("snli", ROOT / "docs" / "results" / "snli", PAPER)).strip()
+def results(task: str) -> str:
+    """The table of `nse table TASK --markdown`."""
+    return tables.markdown(task, tables.table(task, ROOT / "docs" / "results" / task)).strip()
 
 
-def tried() -> str:
-    """The table of `benchmarks/tried.py`: each row beside its recipe as it is, with the same seed."""
+def tried(task: str) -> str:
+    """The table of `benchmarks/tried.py TASK`: each row beside its recipe as it is, with the same seed."""
     lines = ["| recipe | with | dev | as it is |", "| --- | --- | ---: | ---: |"]
-    for row in json.loads(TRIED.read_text("utf-8")):
+    figure = TASKS[task].shown[0]
+    for row in json.loads(TRIED[task].read_text("utf-8")):
         own = ROOT / "docs" / "results" / f"{row['recipe']}-{row['seed']}.json"
-        dev = json.loads(own.read_text("utf-8"))["accuracy"]["dev"]
+        dev = json.loads(own.read_text("utf-8"))[figure.measure]["dev"]
         changes = ", ".join(f"`{change}`" for change in row["changes"])
-        lines.append(f"| {row['recipe']} | {changes} | {100 * row['dev']:.1f} | {100 * dev:.1f} |")
+        found, as_it_is = (f"{figure.scale * value:.{figure.digits}f}" for value in (row["dev"], dev))
+        lines.append(f"| {row['recipe']} | {changes} | {found} | {as_it_is} |")
     return "\n".join(lines)
 
 
@@ -77,13 +78,15 @@ def report(name: str) -> dict[str, Any]:
 
 
 TABLES = {
-    "README.md": {"demo": demo, "snli": snli},
+    "README.md": {"demo": demo, "snli": partial(results, "snli")},
     "docs/benchmarks.md": {"cpu": cpu},
-    "docs/nli.md": {"snli": snli},
     "docs/recipes.md": {f"keys of {task}": partial(keys, task) for task in TASKS},
 }
-if TRIED.exists():
-    TABLES["docs/nli.md"] |= {"tried": tried}
+PAGES = {"snli": "docs/nli.md", "wikiqa": "docs/answers.md", "sst": "docs/sentences.md"}
+for task, page in PAGES.items():
+    if (ROOT / page).exists():
+        TABLES[page] = {task: partial(results, task)}
+        TABLES[page] |= {"tried": partial(tried, task)} if TRIED[task].exists() else {}
 PICTURES = {}
 if (RESULTS / "h200.json").exists():  # measured by those who have one
     sheets = {"h200": "main", "figures": "figures", "steps": "steps", "fits": "fits"}

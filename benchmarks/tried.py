@@ -1,6 +1,6 @@
-"""What was tried for natural language inference: a recipe, what is changed in it, and its accuracy on dev.
+"""What was tried: a recipe, what is changed in it, and its figure on dev (accuracy, or MAP where it ranks).
 
-    python benchmarks/tried.py --data DATA
+    python benchmarks/tried.py snli --data DATA
 
 Test is not there to be read. A row is written when it is measured; one that is there is left as it is.
 """
@@ -19,11 +19,12 @@ from nse.train.environment import device_name
 from nse.train.loop import fit
 from nse.train.progress import Progress
 
-OUT = Path(__file__).parents[1] / "docs" / "results" / "snli-tried.json"
+RESULTS = Path(__file__).parents[1] / "docs" / "results"
 
 UNIFORM, ROOM = "model.init=uniform", ("model.blanks=8", "model.starts=4")
 
-TRIED: list[tuple[str, ...]] = [
+TRIED: dict[str, list[tuple[str, ...]]] = {}
+TRIED["snli"] = [
     ("snli/nse", UNIFORM),
     ("snli/mma", UNIFORM),
     ("snli/mma-attention", UNIFORM),
@@ -35,7 +36,7 @@ TRIED: list[tuple[str, ...]] = [
     ("snli/best", "model.init=lookup"),
     ("snli/best", "data.vectors=spacy.md.300d", "model.words=0"),
 ]
-"""A recipe and what is changed in it."""
+"""For each task, a recipe and what is changed in it."""
 
 
 def measured(recipe: str, changes: list[str], seed: int, data: Path | None) -> dict[str, Any]:
@@ -50,7 +51,7 @@ def measured(recipe: str, changes: list[str], seed: int, data: Path | None) -> d
         "recipe": recipe,
         "changes": changes,
         "seed": seed,
-        "dev": outcome.accuracy["dev"],
+        "dev": outcome.metrics[outcome.epoch - 1]["dev"],
         "epoch": outcome.epoch,
         "dev_by_epoch": [row["dev"] for row in outcome.metrics],
         "examples": {name: len(split.labels) for name, split in examples.splits.items()},
@@ -61,17 +62,19 @@ def measured(recipe: str, changes: list[str], seed: int, data: Path | None) -> d
 def main() -> None:
     """Measure every row that is not there yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("task", choices=TRIED)
     parser.add_argument("--data", type=Path, help="folder of the published data (default: NSE_DATA, ./data)")
-    parser.add_argument("--out", type=Path, default=OUT, help="where the rows are kept")
+    parser.add_argument("--out", type=Path, help="where the rows are kept (default: docs/results)")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    rows = json.loads(given.out.read_text("utf-8")) if given.out.exists() else []
+    out = given.out or RESULTS / f"{given.task}-tried.json"
+    rows = json.loads(out.read_text("utf-8")) if out.exists() else []
     there = [(row["recipe"], row["changes"], row["seed"]) for row in rows]
-    for recipe, *changes in TRIED:
+    for recipe, *changes in TRIED[given.task]:
         if (recipe, changes, given.seed) in there:
             continue
         rows.append(measured(recipe, changes, given.seed, given.data))
-        write(given.out, json.dumps(rows, indent=1) + "\n")
+        write(out, json.dumps(rows, indent=1) + "\n")
         print(f"{100 * rows[-1]['dev']:.2f} {recipe} {' '.join(changes)}", file=sys.stderr, flush=True)
 
 

@@ -8,14 +8,28 @@ import pytest
 from typer.testing import CliRunner
 
 import nse
+from faults.made_models import saved
 from nse import cli
+from test_api import ranking_model, sentence_model
 
 TINY = ["data.train=60", "data.dev=30", "data.test=30", "data.unseen=30", "model.size=8", "train.epochs=1"]
 SETS = [word for assignment in TINY for word in ("--set", assignment)]
 
 
-def call(*words):
-    return CliRunner().invoke(cli.app, words)
+def call(*words, **settings):
+    return CliRunner().invoke(cli.app, words, **settings)
+
+
+def refused(monkeypatch, capsys, *words):
+    """What the command said, if it refused as it should: exit 2, a line, nothing printed."""
+    monkeypatch.setattr(sys, "argv", ["nse", *words])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    told = capsys.readouterr()
+    assert (stopped.value.code, told.out) == (2, "")
+    assert told.err.startswith("nse: ")
+    assert told.err.count("\n") == 1
+    return told.err
 
 
 def shell(*words, cwd):
@@ -27,7 +41,7 @@ def shell(*words, cwd):
 def test_help_names_every_command():
     answer = call("--help")
     assert answer.exit_code == 0
-    names = ("demo", "recipes", "data", "train", "evaluate", "table", "bench")
+    names = ("demo", "recipes", "data", "train", "evaluate", "predict", "rank", "table", "bench")
     assert all(name in answer.stdout for name in names)
     for name in names:
         assert call(name, "--help").exit_code == 0
@@ -89,18 +103,20 @@ def test_bench_writes_what_it_prints(tmp_path):
         (["train", "zzz"], "zzz: no such recipe; there are logic/bow, logic/lstm, logic/nse, snli/"),
         (["train", "missing.toml"], "missing.toml: cannot be read: No such file"),
         (["train", "broken.toml"], "broken.toml: not valid TOML"),
-        (["train", "other.toml"], "task: expected one of logic, snli, got 'chess'"),
+        (["train", "other.toml"], "task: expected one of logic, snli, wikiqa, sst, got 'chess'"),
         (
             ["train", "logic/nse", "--set", "model.sise=3"],
             "model.sise: no such key; did you mean model.size?",
         ),
         (["train", "logic/nse", "--set", "train.rate=nan"], "train.rate"),
-        (["train", "logic/nse", "--set", "train.epochs=0"], "epochs and batch must be at least 1"),
+        (["train", "logic/nse", "--set", "train.epochs=0"], "must be at least 1, got 0"),
         (["train", "logic/nse", "--set", "train.rate=-1.0"], "rate and clip must be above 0"),
         (["train", "logic/nse", "--set", "data.train=0"], "data.train and data.dev must be at least 1"),
         (["train", "logic/nse", "--out", "."], "is not empty: choose another --out"),
         (["train", "snli/nse"], "there is no data folder data: name yours with --data or NSE_DATA"),
-        (["evaluate", "nobody"], "nobody"),
+        (["evaluate", "nobody"], "nobody: no such model"),
+        (["predict", "nobody", "good"], "nobody: no such model"),
+        (["rank", "nobody", "--question", "who"], "nobody: no such model"),
         (["table", "snli"], "there is no folder docs/results/snli"),
         (["bench", "--quick", "--out", "."], ". cannot be written"),
         (["bench", "--quick", "--out", "broken.toml/x.json"], "broken.toml/x.json cannot be written: "),
@@ -172,3 +188,115 @@ def test_a_bench_that_is_interrupted_leaves_what_it_measured(tmp_path, monkeypat
     assert call("bench", "--out", str(file)).exit_code == 0
     assert json.loads(file.read_text()) == {"rows": [1, 2]}
     assert not (tmp_path / "bench.unfinished.json").exists()
+
+
+@pytest.fixture
+def models(tmp_path):
+    """A model of each kind: of sentences, of pairs, and one that ranks."""
+    saved(tmp_path / "pair")
+    return {
+        "sentence": str(sentence_model(tmp_path / "sentence")),
+        "pair": str(tmp_path / "pair"),
+        "ranks": str(ranking_model(tmp_path / "ranks", longest=6)),
+    }
+
+
+def test_predict_the_labels_of_sentences(models):
+    answer = call("predict", models["sentence"], "a good film", "bad zyx", "--device", "cpu")
+    assert answer.exit_code == 0, answer.output
+    first, second = answer.stdout.splitlines()
+    rows = json.loads(call("predict", models["sentence"], "a good film", "bad zyx", "--json").stdout)
+    assert [(row["number"], row["text"]) for row in rows] == [(1, "a good film"), (2, "bad zyx")]
+    assert first.startswith(f"{rows[0]['label']} {100 * rows[0]['probabilities'][rows[0]['label']]:.1f}% (")
+    assert first.endswith("  a good film")
+    assert second.endswith("  bad zyx  [1 of 2 words unknown]")
+
+
+def test_predict_reads_the_lines_of_standard_input(models):
+    text = "\ufeffa good film\r\n\n  bad\n".encode()
+    rows = json.loads(call("predict", models["sentence"], "--json", input=text).stdout)
+    assert [(row["number"], row["text"]) for row in rows] == [(1, "a good film"), (3, "bad")]
+
+
+def test_predict_the_label_of_a_pair(models):
+    answer = call("predict", models["pair"], "all dogs", "some dogs")
+    assert answer.exit_code == 0, answer.output
+    assert answer.stdout.endswith("  all dogs | some dogs\n")
+    assert "neutral" in answer.stdout
+    (row,) = json.loads(call("predict", models["pair"], "all dogs", "some dogs", "--json").stdout)
+    assert row["texts"] == ["all dogs", "some dogs"]
+
+
+def test_predict_with_a_shipped_model():
+    (row,) = json.loads(
+        call("predict", "snli", "Two dogs play.", "The animals sleep.", "--device", "cpu", "--json").stdout
+    )
+    assert row["label"] == "contradiction"
+
+
+def test_predict_says_what_is_wrong(models, monkeypatch, capsys):
+    def told(*words):
+        return refused(monkeypatch, capsys, "predict", *words)
+
+    for texts in ([], ["dogs"], ["dogs", "dogs", "dogs"]):
+        error = told(models["pair"], *texts)
+        assert f"takes 2 texts, premise and hypothesis, each in quotes; got {len(texts)}" in error
+    assert "sentence 2 is empty" in told(models["sentence"], "good", " ")
+    assert "hypothesis 1 is empty" in told(models["pair"], "dogs", "")
+    assert "use `nse rank`" in told(models["ranks"], "good")
+    assert "sentence 1 has 2,000 words" in told(models["sentence"], "good " * 2_000, "--strict")
+    assert "half of a character" in told(models["sentence"], "caf\udce9")
+
+
+def test_predict_tells_what_was_cut(models):
+    answer = call("predict", models["sentence"], "good " * 2_000)
+    assert "...  [1,000 words cut]" in answer.stdout
+
+
+def test_rank_the_lines_of_a_file(models, tmp_path):
+    file = tmp_path / "candidates.txt"
+    file.write_bytes("the cat sleeps\n\n \na dog runs\r\nCaf\u00e9\n".encode())
+    words = ["rank", models["ranks"], "--question", "who runs ?"]
+    answer = call(*words, str(file), "--device", "cpu")
+    assert answer.exit_code == 0, answer.output
+    heading, *lines = answer.stdout.splitlines()
+    assert heading.split() == ["rank", "score", "line", "sentence"]
+    rows = json.loads(call(*words, str(file), "--json").stdout)
+    assert {row["number"]: row["text"] for row in rows} == {
+        1: "the cat sleeps",
+        4: "a dog runs",
+        5: "Caf\u00e9",
+    }
+    assert [line.split()[2] for line in lines] == [str(row["number"]) for row in rows]
+    assert [float(line.split()[1]) for line in lines] == pytest.approx(
+        [row["score"] for row in rows], abs=1e-4
+    )
+    content = file.read_bytes()
+    for source in ([], ["-"]):
+        assert json.loads(call(*words, *source, "--json", input=content).stdout) == rows
+    assert json.loads(call(*words, str(file), "--json", "--top", "2").stdout) == rows[:2]
+
+
+def test_rank_says_what_is_wrong(models, tmp_path, monkeypatch, capsys):
+    def told(*words):
+        return refused(monkeypatch, capsys, "rank", *words)
+
+    file, asked = tmp_path / "candidates.txt", ["--question", "who"]
+    file.write_text("\n \n")
+    assert f"{file}: there are no candidates in it" in told(models["ranks"], *asked, str(file))
+    file.write_bytes(b"good\ncaf\xe9\n")
+    assert f"{file}: line 2: is not UTF-8" in told(models["ranks"], *asked, str(file))
+    assert "nowhere: cannot be read: No such file" in told(models["ranks"], *asked, str(tmp_path / "nowhere"))
+    assert "cannot be read: Is a directory" in told(models["ranks"], *asked, str(tmp_path))
+    file.write_text("\na dog runs and runs and runs\n")
+    assert "candidate 2 has 7 words and the model reads 6" in told(
+        models["ranks"], *asked, str(file), "--strict"
+    )
+    assert "question is empty" in told(models["ranks"], "--question", " ", str(file))
+    assert "use `nse predict`" in told(models["sentence"], *asked, str(file))
+    assert "use `nse predict`" in told("snli", *asked, str(file))
+
+
+def test_rank_needs_a_question_and_a_top_above_0(models):
+    assert call("rank", models["ranks"]).exit_code == 2
+    assert call("rank", models["ranks"], "--question", "who", "--top", "0").exit_code == 2

@@ -3,6 +3,7 @@
 import ast
 import re
 import runpy
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -140,7 +141,7 @@ def test_python_in_the_documents_runs(document):
 def commands(document):
     """Every `nse` command that a document shows, in order."""
     lines = [line for block in fenced("bash", document) for line in block.split("\n")]
-    return [line.split("#")[0].split() for line in lines if line.startswith("nse ")]
+    return [shlex.split(line, comments=True) for line in lines if line.startswith("nse ")]
 
 
 @pytest.mark.parametrize("document", [document for document in DOCUMENTS if commands(document)])

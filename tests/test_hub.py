@@ -1,5 +1,7 @@
 """A model folder is whole, strict and safe: what goes in comes out, and nothing else does."""
 
+import dataclasses
+import json
 import os
 import shutil
 from pathlib import Path
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from faults.made_models import LABELS, WORDS, configured, made, same, saved
 from nse import card, hub, weights
 from nse.errors import InputError, ModelError, NSEError
+from nse.nn.models import SentenceClassifier, SentenceConfig
 from nse.text.vectors import Vectors
 
 IDS = torch.tensor([[2, 3, 1], [4, 0, 0]])
@@ -51,6 +54,80 @@ def test_what_is_saved_is_loaded(encoder, tmp_path):
         "model.safetensors",
         "vocabulary.txt",
     ]
+
+
+@pytest.mark.parametrize(
+    ("encoder", "settings"),
+    [("nse", {"layers": 2}), ("lstm", {"layers": 2, "directions": 2}), ("bow", {"words": 3})],
+)
+def test_a_model_of_a_sentence_is_loaded(encoder, settings, tmp_path):
+    labels = ["negative", "positive"]
+    config = configured(
+        kind="sentence",
+        task="sst",
+        labels=labels,
+        tokenizer="treebank",
+        data="sst-binary",
+        model={"encoder": encoder, "word_dropout": 0.3, "pool": "mean-max", **settings},
+    )
+    model, vocabulary = made(config)
+    hub.save(tmp_path / "mine", model, config, vocabulary, {})
+    loaded = hub.load(tmp_path / "mine")
+    assert isinstance(loaded.model, SentenceClassifier)
+    assert loaded.config == config
+    assert isinstance(loaded.config.model, SentenceConfig)
+    assert same(model, loaded.model)
+    assert loaded.tokenize("-LRB- All dogs") == ["(", "all", "dogs"]
+    with torch.no_grad():
+        assert torch.equal(loaded.model(IDS, LENGTHS), model.eval()(IDS, LENGTHS))
+    assert loaded.model(IDS, LENGTHS).shape == (2, 2)
+
+
+def test_a_folder_that_mistakes_its_kind_is_refused(folder, tmp_path):
+    """Whether its configuration does not fit the kind, or its weights do not."""
+    file = folder / "config.json"
+    good = json.loads(file.read_text())
+    file.write_text(json.dumps(good | {"kind": "sentence"}))
+    with pytest.raises(ModelError, match=r"model\.attention: no such key"):
+        hub.load(folder)
+    own = {field.name: good["model"][field.name] for field in dataclasses.fields(SentenceConfig)}
+    file.write_text(json.dumps(good | {"kind": "sentence", "model": own}))
+    with pytest.raises(
+        ModelError, match=r"model\.safetensors does not fit .*: head\.0\.weight: expected F32"
+    ):
+        hub.load(folder)
+    file.write_text(json.dumps(good | {"kind": "sentence", "model": own | {"encoder": "mma"}}))
+    with pytest.raises(ModelError, match=r'model\.encoder: expected "nse" or "lstm" or "bow", got'):
+        hub.load(folder)
+    file.write_text(json.dumps(good))
+    hub.load(folder)
+    config = configured(kind="sentence")
+    with pytest.raises(ModelError, match="the model is not what its configuration says"):
+        hub.save(tmp_path / "other", *made(configured())[:1], config, made(config)[1], {})
+
+
+@pytest.mark.parametrize("stored", ["float32", "float16"])
+def test_the_rarity_of_words_is_kept(stored, tmp_path):
+    config = configured(tokenizer="lower", labels=["right"], weights=stored, model={"counts": True})
+    model, vocabulary = made(config)
+    model.rarity.copy_(torch.rand(len(vocabulary)))
+    hub.save(tmp_path / "mine", model, config, vocabulary, {})
+    loaded = hub.load(tmp_path / "mine")
+    assert loaded.model.rarity.dtype == torch.float32
+    assert torch.equal(loaded.model.rarity, model.rarity.to(getattr(torch, stored)).float())
+    assert loaded.tokenize("All DOGS") == ["all", "dogs"]
+    if stored == "float32":
+        assert torch.equal(scores(loaded.model), scores(model.eval()))
+
+
+def test_a_folder_from_before_there_were_kinds_of_sentences_is_loaded(folder):
+    """What was added to the configuration has a default that is as it was."""
+    file = folder / "config.json"
+    told = json.loads(file.read_text())
+    before = {key: told["model"].pop(key) for key in ("layers", "word_dropout", "counts")}
+    assert before == {"layers": 1, "word_dropout": 0.0, "counts": False}
+    file.write_text(json.dumps(told))
+    assert hub.load(folder).config == configured()
 
 
 def test_the_same_model_gives_the_same_bytes(tmp_path):
@@ -359,7 +436,10 @@ def test_a_key_twice_nan_and_endless_nesting_are_refused(folder):
             "format 2 is newer than 1, which this nse reads: update nse",
         ),
         (good.replace('"format": 1', '"format": 0'), "format must be 1, got 0"),
-        (good.replace('"pair"', '"pear"'), 'kind: expected "pair", got string "pear"; did you mean "pair"'),
+        (
+            good.replace('"pair"', '"pear"'),
+            'kind: expected "pair" or "sentence", got string "pear"; did you mean "pair"',
+        ),
         (good.replace('"pair"', "[]"), "kind: expected"),
         (good.replace('"neutral"', '"entailment"'), "labels must be given, each once"),
         (good.replace('"size": 6', f'"size": {10**12}'), "no model can be built as it says"),

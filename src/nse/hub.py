@@ -28,7 +28,7 @@ from nse import weights as tensors
 from nse.card import card_text
 from nse.errors import ConfigError, InputError, ModelError
 from nse.files import settle, write_bytes
-from nse.nn.models import PairClassifier, PairConfig
+from nse.nn.models import PairClassifier, PairConfig, SentenceClassifier, SentenceConfig, TextConfig
 from nse.text.tokenize import TOKENIZERS
 from nse.text.vectors import Vectors as WordVectors
 from nse.text.vocabulary import Vocabulary
@@ -39,8 +39,14 @@ FORMAT = 1
 
 CONFIG, WEIGHTS, WORDS, CARD = "config.json", "model.safetensors", "vocabulary.txt", "README.md"
 
-KINDS: dict[str, tuple[type[PairConfig], type[PairClassifier]]] = {"pair": (PairConfig, PairClassifier)}
+KINDS: dict[str, tuple[type[TextConfig], Callable[[Any, int, int], nn.Module]]] = {
+    "pair": (PairConfig, PairClassifier),
+    "sentence": (SentenceConfig, SentenceClassifier),
+}
 """The kinds of models: the dataclass of the configuration, and the module made of it."""
+
+RARITY = "rarity"
+"""The one other tensor of a model that has a row for each word."""
 
 LONGEST_CONFIG = 1 << 20
 """Bytes: no configuration comes near."""
@@ -55,13 +61,13 @@ class Described:
 
     format: int = FORMAT
     """Of the folder."""
-    kind: Literal["pair"] = "pair"
-    """What the model takes: a pair of sentences."""
+    kind: Literal["pair", "sentence"] = "pair"
+    """What the model takes: a pair of sentences, or one."""
     task: str
     """What it was trained for."""
     labels: list[str]
     """What its scores stand for, in their order."""
-    tokenizer: Literal["paper", "whitespace", "moses"]
+    tokenizer: Literal["paper", "lower", "treebank", "whitespace", "moses"]
     """How a text becomes words."""
     weights: Weights = "float32"
     """How weights are stored; they are computed with as float32."""
@@ -82,7 +88,7 @@ class Described:
 class ModelConfig(Described):
     """What config.json says: enough to load the model without its recipe."""
 
-    model: PairConfig
+    model: TextConfig
     """The model's own configuration, of the type that `KINDS` gives for its kind."""
 
 
@@ -183,7 +189,10 @@ def _with_words(loaded: Model, words: WordVectors) -> tuple[nn.Module, Vocabular
     new = sorted(set(words.words) - {*known, *Vocabulary.SPECIAL})
     vocabulary = Vocabulary([*known, *new])
     made = _built(loaded.config, len(vocabulary), "cpu").float()
-    made.load_state_dict(state | {tensors.VECTORS: torch.cat([own, _rows(words, new)])})
+    state |= {tensors.VECTORS: torch.cat([own, _rows(words, new)])}
+    if RARITY in state:  # a word that training never met is as rare as can be
+        state[RARITY] = torch.cat([state[RARITY], state[RARITY].max().expand(len(new))])
+    made.load_state_dict(state)
     return made, vocabulary
 
 

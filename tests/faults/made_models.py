@@ -7,7 +7,7 @@ import sys
 import torch
 
 from nse import hub
-from nse.nn.models import PairClassifier, PairConfig
+from nse.nn.models import PairClassifier, PairConfig, SentenceClassifier, SentenceConfig
 from nse.text.vocabulary import Vocabulary
 
 WORDS = ["all", "bark", "dance", "do", "dogs", "not", "some", "that", "caf\u00e9", "line\u2028separator"]
@@ -16,7 +16,8 @@ LABELS = ["entailment", "contradiction", "neutral"]
 
 def configured(**changes):
     """The configuration of a small model; changes go to it or, by the name `model`, to the model's own."""
-    model = PairConfig(**{"size": 6, "hidden": 4, **changes.pop("model", {})})
+    kind = SentenceConfig if changes.get("kind") == "sentence" else PairConfig
+    model = kind(**{"size": 6, "hidden": 4, **changes.pop("model", {})})
     told = {"task": "logic", "labels": LABELS, "tokenizer": "whitespace", "data": "logic", **changes}
     return hub.ModelConfig(**told, model=model)
 
@@ -25,7 +26,8 @@ def made(config, seed=0):
     """The model of a configuration and its vocabulary."""
     vocabulary = Vocabulary(WORDS)
     torch.manual_seed(seed)
-    return PairClassifier(config.model, len(vocabulary), len(config.labels)), vocabulary
+    kind = SentenceClassifier if config.kind == "sentence" else PairClassifier
+    return kind(config.model, len(vocabulary), len(config.labels)), vocabulary
 
 
 def saved(folder, seed=0, **changes):

@@ -89,11 +89,13 @@ def assert_same_end(one, other):
     assert (Path(one) / model).read_bytes() == (Path(other) / model).read_bytes()
 
 
-def train(folder, *overrides, recipe="logic/nse", after=None, resume=False, told=None):
+def train(
+    folder, *overrides, recipe="logic/nse", small=SMALL, data=None, after=None, resume=False, told=None
+):
     """A run in this process, which a signal stops after some step."""
     console = Console(file=told or io.StringIO(), width=200)
     with StopsAfter(console, after) as progress:
-        return run.train(recipe, load_recipe(recipe, [*SMALL, *overrides]), folder, progress, resume)
+        return run.train(recipe, load_recipe(recipe, [*small, *overrides]), folder, progress, resume, data)
 
 
 def stop(folder, *overrides, after, **settings):

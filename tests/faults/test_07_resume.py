@@ -138,7 +138,7 @@ def test_a_broken_checkpoint_is_named(tmp_path, content):
     else:
         file.write_bytes(content)
     with pytest.raises(
-        RunError, match=r"checkpoint.pt(: format 99, this version reads 1| cannot be read as a)"
+        RunError, match=r"checkpoint.pt(: format 99, this version reads 2| cannot be read as a)"
     ):
         train(tmp_path / "run", resume=True)
 

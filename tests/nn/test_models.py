@@ -1,14 +1,25 @@
-"""The paper's pair models and their baselines, in every configuration that makes a model."""
+"""The paper's models of sentences and of pairs, and their baselines, in all that makes a model."""
 
 import copy
 from itertools import product
 
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional as F
 
 import nse
 from nse.errors import ConfigError
-from nse.nn.models import PAD, PairClassifier, PairConfig, left_padded
+from nse.nn.models import (
+    PAD,
+    UNKNOWN,
+    PairClassifier,
+    PairConfig,
+    SentenceClassifier,
+    SentenceConfig,
+    left_padded,
+    shared_words,
+)
 from nse.nn.sentences import turned
 from nse.tasks import load_recipe
 from oracle.problems import assert_close
@@ -162,14 +173,16 @@ def test_weights_start_within_the_range_that_is_asked_for():
 
 
 REFUSED = [
-    ({"size": 0}, "size and hidden must be at least 1, got 0 and 1024"),
-    ({"hidden": 0}, "size and hidden must be at least 1, got 300 and 0"),
+    ({"size": 0}, "size, layers and hidden must be at least 1, got 0, 1, 1024"),
+    ({"layers": 0}, "size, layers and hidden must be at least 1, got 300, 0, 1024"),
+    ({"hidden": 0}, "size, layers and hidden must be at least 1, got 300, 1, 0"),
     ({"words": -1}, "words, longest, blanks and starts must be at least 0"),
     ({"longest": -1}, "words, longest, blanks and starts must be at least 0"),
     ({"blanks": -1}, "words, longest, blanks and starts must be at least 0"),
     ({"starts": -1}, "words, longest, blanks and starts must be at least 0"),
     ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
     ({"dropout": -0.1}, "dropout must be at least 0 and below 1, got -0.1"),
+    ({"word_dropout": 1.0}, "word_dropout must be at least 0 and below 1, got 1.0"),
     ({"directions": 0}, "directions must be 1 or 2, got 0"),
     ({"directions": 3}, "directions must be 1 or 2, got 3"),
     ({"init_range": -0.1}, "init_range must be at least 0, got -0.1"),
@@ -181,7 +194,8 @@ REFUSED = [
     ({"encoder": "lstm", "init": "lookup"}, 'init = "lookup" needs an NSE as the encoder'),
     ({"encoder": "lstm", "blanks": 1}, "blanks and starts need an NSE as the encoder"),
     ({"encoder": "bow", "starts": 1}, "blanks and starts need an NSE as the encoder"),
-    ({"encoder": "bow", "directions": 2}, "a bag of words has no directions"),
+    ({"encoder": "bow", "directions": 2}, "a bag of words has no directions and no layers"),
+    ({"encoder": "bow", "layers": 2}, "a bag of words has no directions and no layers"),
 ]
 
 
@@ -295,3 +309,239 @@ def test_premise_and_hypothesis_have_encoders_of_their_own():
     assert torch.equal(after[0].last, before[0].last)
     assert not torch.equal(after[1].last, before[1].last)
     assert classifier("nse").second is None
+
+
+# A sentence: one encoder, and the same head.
+
+
+def sentence_configurations():
+    """Encoders, layers, directions and pools that go together."""
+    encoders = [*product(("nse", "lstm"), (1, 2), (1, 2)), ("bow", 1, 1)]
+    names = ("encoder", "layers", "directions", "pool")
+    pools = ("last", "max", "mean-max")
+    return [dict(zip(names, (*encoder, pool), strict=True)) for encoder, pool in product(encoders, pools)]
+
+
+SENTENCES = pytest.mark.parametrize(
+    "settings", sentence_configurations(), ids=lambda settings: "-".join(map(str, settings.values()))
+)
+
+
+def of_sentences(labels=5, **settings):
+    torch.manual_seed(0)
+    config = SentenceConfig(**{"size": 4, "hidden": 16, **settings})
+    return SentenceClassifier(config, WORDS, labels).double().eval()
+
+
+@SENTENCES
+@pytest.mark.parametrize("padding", ["masked", "paper"])
+def test_a_sentence_depends_on_neither_batch_nor_padding(settings, padding):
+    """Also where it has no words."""
+    model = of_sentences(**settings, padding=padding, longest=7)
+    ids = torch.randint(2, WORDS, (5, 6))
+    together = model(ids, PREMISE)
+    assert together.shape == (5, 5)
+    assert together.isfinite().all()
+    more = torch.cat([ids, torch.randint(2, WORDS, (5, 3))], dim=1)
+    assert_close(model(more, PREMISE), together, 1e-12)
+    alone = [model(ids[b : b + 1, :n], PREMISE[b : b + 1]) for b, n in enumerate(PREMISE)]
+    assert_close(torch.cat(alone), together, 1e-12)
+    nothing = torch.zeros(2, dtype=torch.long)
+    empty = model(torch.zeros(2, 0, dtype=torch.long), nothing)
+    assert_close(empty, together[2].expand(2, -1), 1e-12)
+
+
+@SENTENCES
+def test_the_head_of_a_sentence_has_its_pooled_vector(settings):
+    model, seen = of_sentences(**settings, words=3), {}
+    model.head[0].register_forward_hook(lambda _m, args, _o: seen.update(x=args[0]))
+    ids = torch.randint(2, WORDS, (5, 6))
+    scores = model(ids, PREMISE)
+    encoded = model.encoder(model.bring(model.embedding(ids)), PREMISE)
+    assert_close(seen["x"], encoded.pooled(settings["pool"]), 1e-12)
+    width = 4 * settings["directions"] * (2 if settings["pool"] == "mean-max" else 1)
+    assert seen["x"].shape == (5, width)
+    assert_close(scores, model.head(seen["x"]), 1e-12)
+    stacked = [module.num_layers for module in model.modules() if isinstance(module, nn.LSTM)]
+    each = {"nse": 2, "lstm": 1, "bow": 0}[settings["encoder"]]
+    assert stacked == [settings["layers"]] * each * settings["directions"]
+    scores.square().sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+        assert parameter.grad.abs().sum() > 0, name
+
+
+def test_a_long_sentence_is_cut():
+    model, whole = of_sentences(longest=3), of_sentences()
+    ids = torch.randint(2, WORDS, (5, 6))
+    assert_close(model(ids, PREMISE), whole(ids[:, :3], PREMISE.clamp(max=3)), 1e-12)
+    assert not torch.allclose(model(ids, PREMISE)[0], whole(ids, PREMISE)[0])
+
+
+@pytest.mark.parametrize(("recipe", "hidden", "labels"), [("sst/binary", 1024, 2), ("sst/fine", 300, 5)])
+def test_parameters_of_the_papers_model_of_a_sentence(recipe, hidden, labels):
+    config = load_recipe(recipe).model
+    k = 300
+    read, compose, write = 4 * k * (2 * k + 2), 2 * k * (2 * k + 1), 4 * k * (2 * k + k + 2)
+    head = k * hidden + hidden + hidden * labels + labels
+    with torch.device("meta"):
+        model = SentenceClassifier(config, words=5, labels=labels)
+    assert (config.size, config.hidden) == (k, hidden)
+    assert parameters(model) == read + compose + write + head
+
+
+def parameters(model):
+    """How many there are beside the vectors of words."""
+    return sum(p.numel() for name, p in model.named_parameters() if name != "embedding.weight")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"encoder": "bow", "layers": 2}, "a bag of words has no directions and no layers"),
+        ({"encoder": "lstm", "starts": 1}, "blanks and starts need an NSE as the encoder"),
+        ({"layers": 0}, "size, layers and hidden must be at least 1, got 300, 0, 1024"),
+        ({"word_dropout": -0.5}, "word_dropout must be at least 0 and below 1, got -0.5"),
+        ({"padding": "paper"}, 'padding = "paper" needs longest'),
+    ],
+)
+def test_settings_that_make_no_model_of_a_sentence_are_refused(settings, message):
+    with pytest.raises(ValueError, match=r"\w") as refused:
+        SentenceConfig(**settings)
+    assert message in str(refused.value)
+    assignments = [f"model.{key}={value}" for key, value in settings.items()]
+    with pytest.raises(ConfigError) as refused:
+        load_recipe("sst/binary-lstm", ["model.encoder=nse", *assignments])
+    assert f"model: {message}" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "told"),
+    [
+        ("model.encoder=mma", 'model.encoder: expected "nse" or "lstm" or "bow", got string "mma"'),
+        ("model.attention=paper", "--set model.attention: no such key"),
+        ("model.counts=true", "--set model.counts: no such key"),
+    ],
+)
+def test_what_needs_a_second_sentence_is_refused_for_one(assignment, told):
+    with pytest.raises(ConfigError) as refused:
+        load_recipe("sst/fine", [assignment])
+    assert told in str(refused.value)
+
+
+# Two layers, words that are mapped and dropped, and words that are counted.
+
+
+@ENCODERS
+def test_two_layers_with_a_map_and_counts_depend_on_neither_batch_nor_padding(encoder):
+    layers = 1 if encoder == "bow" else 2
+    model = classifier(encoder, layers=layers, words=3, word_dropout=0.4, counts=True, attention="paper")
+    with torch.no_grad():
+        model.rarity.copy_(torch.rand(WORDS))
+    batch = padded_with_pads(pairs())
+    together = model(*batch)
+    assert together.isfinite().all()
+    assert_close(torch.cat([model(*one(batch, b)) for b in range(5)]), together, 1e-12)
+    assert len(together.unique(dim=0)) == 5
+
+
+def padded_with_pads(batch):
+    """The same pairs, with padding behind their words."""
+    premise, n, hypothesis, m = batch
+    clean = [
+        F.pad(ids, (0, 2)).masked_fill(torch.arange(ids.shape[1] + 2) >= lengths[:, None], PAD)
+        for ids, lengths in ((premise, n), (hypothesis, m))
+    ]
+    return clean[0], n, clean[1], m
+
+
+@pytest.mark.parametrize("mapped", [0, 3])
+def test_words_are_dropped_only_in_training_and_before_the_map(mapped):
+    model = classifier(words=mapped, word_dropout=0.5)
+    ids = torch.randint(2, WORDS, (8, 50))
+    words = model.embedding(ids)
+    assert torch.equal(model.vectors(ids), model.bring(words) if mapped else words)
+    model.train()
+    seen = model.vectors(ids)
+    if mapped:
+        seen = (seen - model.bring.bias) @ torch.linalg.pinv(model.bring.weight).T
+    dropped = seen.abs() < 1e-9
+    assert 0.4 < dropped.double().mean() < 0.6
+    assert_close(seen[~dropped], 2 * words[~dropped], 1e-9)
+    batch = pairs()
+    assert not torch.equal(model(*batch), model(*batch))
+    model.eval()
+    assert torch.equal(model(*batch), model(*batch))
+
+
+def whole(ids):
+    """Ids, and that all of them are words."""
+    return ids, torch.full((len(ids),), ids.shape[1])
+
+
+def test_shared_words_by_hand():
+    first = torch.tensor([[5, 6, 7, 6], [5, UNKNOWN, PAD, PAD], [PAD, PAD, PAD, PAD], [9, 8, PAD, PAD]])
+    second = torch.tensor([[6, 6, 9, 5], [UNKNOWN, 5, 6, PAD], [5, 6, PAD, PAD], [PAD, UNKNOWN, PAD, PAD]])
+    rarity = torch.tensor([100.0, 100.0, 0, 0, 0, 2.0, 1.0, 4.0, 8.0, 16.0])
+    found = shared_words(whole(first), whole(second), rarity)
+    wanted = [
+        [3 / 4, (1 + 1 + 2) / (1 + 1 + 16 + 2)],  # 6, 6 and 5 are there, 9 is not
+        [1 / 2, 2 / (2 + 1)],  # of 5 and 6 only 5; what is unknown is neither shared nor missing
+        [0, 0],
+        [0, 0],  # nothing is known that could be shared
+    ]
+    assert_close(found, torch.tensor(wanted), 1e-6)
+    assert_close(shared_words(whole(second), whole(first), rarity)[0], torch.tensor([3 / 4, 4 / 8]), 1e-6)
+    assert shared_words(whole(first[:, :0]), whole(second), rarity).tolist() == [[0, 0]] * 4
+    assert shared_words(whole(first), whole(second[:, :0]), rarity).tolist() == [[0, 0]] * 4
+    cut = shared_words((first, torch.tensor([2, 0, 0, 0])), (second, torch.tensor([3, 3, 2, 2])), rarity)
+    assert_close(cut[0], torch.tensor([2 / 3, 2 / 18]), 1e-6)  # what lies past an end is no word
+    assert cut[1:].tolist() == [[0, 0]] * 3
+
+
+def test_words_of_no_rarity_are_no_share():
+    """A word that every answer has tells nothing: not NaN, but nothing."""
+    ids = torch.tensor([[5, 6]])
+    assert shared_words(whole(ids), whole(ids), torch.zeros(9)).tolist() == [[1, 0]]
+
+
+@pytest.mark.parametrize("padding", ["masked", "paper"])
+def test_what_is_counted_reaches_the_head(padding):
+    model, seen = classifier(counts=True, padding=padding, longest=7), {}
+    model.head[0].register_forward_hook(lambda _m, args, _o: seen.update(x=args[0]))
+    with torch.no_grad():
+        model.rarity.copy_(torch.arange(WORDS))
+    premise, _, hypothesis, _ = batch = padded_with_pads(pairs())
+    scores = model(*batch)
+    wanted = shared_words(whole(premise[:, :7]), whole(hypothesis), torch.arange(WORDS).double())
+    assert seen["x"].shape == (5, 4 * 4 + 2)
+    assert_close(seen["x"][:, -2:], wanted, 1e-12)
+    assert (wanted[0] > 0).all() or (wanted[1] > 0).all()
+    assert "rarity" in model.state_dict()
+    assert not hasattr(classifier(), "rarity")
+    scores.sum().backward()
+    assert model.head[0].weight.grad[:, -2:].abs().sum() > 0
+
+
+def test_parameters_of_the_papers_model_of_questions_and_answers():
+    """MMA-NSE attention on WikiQA: two encoders of two layers each, k = 512, words of 300 numbers."""
+    k, words, hidden = 512, 300, 1024
+
+    def lstm(size):  # four gates, with weights of the input and of the state, and two biases each
+        return 4 * k * (size + k + 2) + 4 * k * (k + k + 2)
+
+    def nse(memories):  # its composition is [o ; m_1 ; ... ]
+        c = (1 + memories) * k
+        return lstm(k) + c * (c + 1) + lstm(c)
+
+    attention = k * (k + 1) + k * (k + 1) + (k + 1)
+    head = 4 * k * hidden + hidden + hidden * 1 + 1
+    wanted = words * k + k + nse(1) + nse(2) + attention + head
+    config = load_recipe("wikiqa/mma-attention").model
+    with torch.device("meta"):
+        model = PairClassifier(config, words=7, labels=1)
+    assert parameters(model) == wanted
+    shapes = [tuple(layer.weight.shape) for layer in (model.bring, model.head[0], model.head[3])]
+    assert shapes == [(512, 300), (1024, 4 * 512), (1, 1024)]
+    assert not model.embedding.weight.requires_grad

@@ -1,5 +1,7 @@
 """Sentence encoders against loops over single sentences."""
 
+from itertools import product
+
 import pytest
 import torch
 from torch import nn
@@ -22,11 +24,11 @@ def made(kind, *sizes, **settings):
 
 
 def encoders():
-    """Every encoder, in one direction and in both."""
+    """Every encoder, of one layer and of two, in one direction and in both."""
     yield "bow", made(BagOfWords, 0.0)
-    for directions in (1, 2):
-        yield f"lstm-{directions}", made(LSTMSentence, 4, 0.0, directions)
-        yield f"nse-{directions}", made(NSESentence, 4, 0.0, directions)
+    for layers, directions in product((1, 2), (1, 2)):
+        yield f"lstm-{layers}-{directions}", made(LSTMSentence, 4, 0.0, directions, layers=layers)
+        yield f"nse-{layers}-{directions}", made(NSESentence, 4, 0.0, directions, layers=layers)
 
 
 def each_alone(encoder, x, lengths):
@@ -48,7 +50,7 @@ def test_a_sentence_depends_on_neither_batch_nor_padding(name):
             else:
                 assert_close([found.outputs[b, :n], found.last[b]], [alone.outputs[0], alone.last[0]], 1e-12)
     assert together.lengths.tolist() == LENGTHS.tolist()
-    assert together.outputs.shape[-1] == together.last.shape[-1] == (8 if name.endswith("2") else 4)
+    assert together.outputs.shape[-1] == together.last.shape[-1] == (8 if name.endswith("-2") else 4)
 
 
 def test_turned_is_every_sentence_backwards():
@@ -102,10 +104,11 @@ def test_words_beside_outputs_end_with_the_sentence():
         assert (beside[b, length:, :4] == 0).all()
 
 
+@pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("directions", [1, 2])
-def test_an_lstm_over_padding_is_the_lstm_over_the_words(directions, monkeypatch):
+def test_an_lstm_over_padding_is_the_lstm_over_the_words(directions, layers, monkeypatch):
     """A CUDA device runs over the padding, a CPU packs: the same numbers and gradients."""
-    encoder, x = made(LSTMSentence, 4, 0.0, directions), words().requires_grad_()
+    encoder, x = made(LSTMSentence, 4, 0.0, directions, layers=layers), words().requires_grad_()
     found = []
     for runs in (run, lambda lstm, x, _: lstm(x)[0]):
         monkeypatch.setattr(sentences, "run", runs)
@@ -128,6 +131,26 @@ def test_two_lstms_are_a_bidirectional_one():
     found = encoder(x, lengths)
     assert_close(found.outputs, pad_packed_sequence(outputs, batch_first=True)[0], 1e-12)
     assert_close(found.last, torch.cat([h[0], h[1]], dim=-1), 1e-12)
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+def test_two_layers_are_an_lstm_over_the_outputs_of_another(directions):
+    """Each direction has two of its own: the second reads the outputs of the same direction alone."""
+    encoder, x = made(LSTMSentence, 4, 0.0, directions, layers=2), words()
+    found = encoder(x, LENGTHS)
+    for d, stacked in enumerate([encoder.lstm, encoder.back][:directions]):
+        layers = [nn.LSTM(4, 4, batch_first=True, **KIND) for _ in range(2)]
+        for number, layer in enumerate(layers):
+            own = [f"{name}_l{number}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+            weights = [stacked.state_dict()[name] for name in own]
+            layer.load_state_dict(dict(zip(layer.state_dict(), weights, strict=True)))
+        units = slice(4 * d, 4 * d + 4)
+        for b, length in enumerate(LENGTHS.tolist()):
+            if length:
+                row = x[b : b + 1, :length].flip(1) if d else x[b : b + 1, :length]
+                outputs = layers[1](layers[0](row)[0])[0][0]
+                assert_close(found.last[b, units], outputs[-1], 1e-12)
+                assert_close(found.outputs[b, :length, units], outputs.flip(0) if d else outputs, 1e-12)
 
 
 def test_the_second_nse_reads_from_the_last_word_to_the_first():

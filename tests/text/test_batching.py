@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from nse.text.batching import Pairs, Texts, batches
+from nse.text.batching import Labelled, Texts, batches
 from nse.text.vocabulary import Vocabulary
 
 
@@ -69,7 +69,7 @@ def pairs_of(premises, hypotheses):
     """Pairs of so many words each."""
     vocabulary = Vocabulary(["a"])
     texts = [Texts.of([["a"] * n for n in lengths], vocabulary) for lengths in (premises, hypotheses)]
-    return Pairs(*texts, torch.arange(len(premises)))
+    return Labelled(tuple(texts), torch.arange(len(premises)))
 
 
 def test_shapes_of_buckets_are_multiples_up_to_the_longest():
@@ -77,22 +77,72 @@ def test_shapes_of_buckets_are_multiples_up_to_the_longest():
     for index, shape in [([0], (4, 4)), ([0, 1], (4, 7)), ([2], (8, 4)), ([3, 0], (9, 7)), ([4], (0, 0))]:
         assert pairs.shape(torch.tensor(index)) == shape
         batch = pairs.select(torch.tensor(index), shape)
-        assert (batch.premise.ids.shape[1], batch.hypothesis.ids.shape[1]) == shape
+        assert tuple(texts.ids.shape[1] for texts in batch.texts) == shape
         exact = pairs.select(torch.tensor(index))
-        assert batch.premise.lengths.equal(exact.premise.lengths)
-        assert batch.premise.ids[:, : exact.premise.ids.shape[1]].equal(exact.premise.ids)
+        for padded, wanted in zip(batch.texts, exact.texts, strict=True):
+            assert padded.lengths.equal(wanted.lengths)
+            assert padded.ids[:, : wanted.ids.shape[1]].equal(wanted.ids)
         assert batch.labels.tolist() == index
     assert pairs.shape(torch.tensor([], dtype=torch.long)) == (0, 0)
     assert pairs.lengths.tolist() == [3, 7, 5, 9, 0]
+
+
+@pytest.mark.parametrize(("multiple", "shapes"), [(4, 76), (16, 20), (1, 301), (1000, 2)])
+def test_the_rounder_the_shapes_the_fewer(multiple, shapes):
+    texts = Texts.of([["a"] * n for n in range(301)], Vocabulary(["a"]))
+    rows = Labelled((texts, texts.select(torch.arange(300, -1, -1))), torch.arange(301))
+    found = [rows.shape(torch.tensor([n]), multiple) for n in range(301)]
+    for n, shape in enumerate(found):
+        for length, padded in zip((n, 300 - n), shape, strict=True):
+            assert length <= padded < length + multiple
+            assert padded % multiple == 0 or padded == 300  # there are no more ids
+    assert len({first for first, _ in found}) == shapes
+    assert rows.shape(torch.tensor([33, 3]), multiple)[0] == found[33][0]
+    if multiple == 4:
+        assert [rows.shape(torch.tensor([n])) for n in range(301)] == found  # by default
+
+
+def test_shapes_never_go_past_the_ids():
+    """So that texts that a model cuts to 50 words do not come out with 56."""
+    texts = Texts.of([["a"] * n for n in (50, 49)], Vocabulary(["a"]))
+    assert texts.longest(torch.tensor([1])) == 50
+    assert texts.select(torch.tensor([1]), 50).ids.tolist() == [[2] * 49 + [0]]
+
+
+def test_rows_of_one_text():
+    texts = Texts.of([["a", "b"], ["b"], []], Vocabulary(["a", "b"]))
+    rows = Labelled((texts,), torch.tensor([4, 0, 2]))
+    assert rows.groups is None
+    assert rows.lengths.tolist() == [2, 1, 0]
+    assert rows.shape(torch.tensor([1])) == (2,)
+    for batch in (rows.select(torch.tensor([2, 1])), rows.select(torch.tensor([2, 1]), (1,))):
+        assert [each.tolist() for each in batch.inputs] == [[[0], [3]], [0, 1]]
+        assert (batch.labels.tolist(), batch.groups) == ([2, 0], None)
+    assert rows.to(torch.device("cpu")).groups is None
+    with pytest.raises(ValueError, match="zip"):
+        rows.select(torch.tensor([0]), (2, 2))
+
+
+def test_rows_of_two_texts_that_answer_questions():
+    vocabulary = Vocabulary(["a", "b"])
+    answers = Texts.of([["a"], ["a", "b"], []], vocabulary)
+    questions = Texts.of([["b"], ["b"], ["b", "b", "b"]], vocabulary)
+    rows = Labelled((answers, questions), torch.tensor([0, 1, 1]), torch.tensor([7, 7, 9]))
+    assert rows.lengths.tolist() == [1, 2, 3]
+    batch = rows.to(torch.device("cpu")).select(torch.tensor([2, 0]))
+    ids, lengths, other_ids, other_lengths = batch.inputs  # as a model takes them
+    assert (ids.tolist(), lengths.tolist()) == ([[0], [2]], [0, 1])
+    assert (other_ids.tolist(), other_lengths.tolist()) == ([[3, 3, 3], [3, 0, 0]], [3, 1])
+    assert (batch.labels.tolist(), batch.groups.tolist()) == ([1, 0], [9, 7])
 
 
 def test_pairs_stay_together():
     vocabulary = Vocabulary(["a", "b"])
     premises = Texts.of([["a"], ["b"]], vocabulary)
     hypotheses = Texts.of([["a", "b"], ["b"]], vocabulary)
-    pairs = Pairs(premises, hypotheses, torch.tensor([2, 0]))
+    pairs = Labelled((premises, hypotheses), torch.tensor([2, 0]))
     batch = pairs.to(torch.device("cpu")).select(torch.tensor([1]))
-    assert batch.premise.ids.tolist() == batch.hypothesis.ids.tolist() == [[3]]
+    assert [texts.ids.tolist() for texts in batch.texts] == [[[3]], [[3]]]
     assert batch.labels.tolist() == [0]
 
 
@@ -122,3 +172,42 @@ def test_buckets_hold_every_example_once_and_similar_lengths_together():
 def test_buckets_in_the_order_of_the_examples():
     lengths = torch.tensor([3, 1, 2, 1])
     assert [b.tolist() for b in batches(4, 3, lengths=lengths)] == [[1, 3, 2], [0]]
+
+
+def runs(groups):
+    """How many times in a row a group begins."""
+    return 1 + int((groups[1:] != groups[:-1]).sum())
+
+
+@pytest.mark.parametrize("batch", [1, 4, 20, 1000])
+def test_examples_of_a_group_are_next_to_each_other(batch):
+    groups = torch.randint(0, 40, (500,))  # not in order, and of different sizes
+    groups[groups == 3] = 77  # and a number may be left out
+    first, second = (batches(500, batch, torch.Generator().manual_seed(5), groups=groups) for _ in range(2))
+    assert [b.tolist() for b in first] == [b.tolist() for b in second]
+    whole = torch.cat(first)
+    assert sorted(whole.tolist()) == list(range(500))
+    assert runs(groups[whole]) == len(groups.unique())
+    assert [len(b) for b in first[:-1]] == [batch] * (len(first) - 1)
+    assert len(first) == -(-500 // batch)
+
+
+def test_groups_come_shuffled_and_shuffled_inside():
+    groups = torch.arange(10).repeat_interleave(6)
+    generator = torch.Generator().manual_seed(1)
+    epochs = [torch.cat(batches(60, 8, generator, groups=groups)) for _ in range(2)]
+    for whole in epochs:
+        order = groups[whole].unique_consecutive().tolist()
+        assert order != sorted(order)
+        inside = [whole[groups[whole] == group].tolist() for group in range(10)]
+        assert any(rows != sorted(rows) for rows in inside)
+    assert epochs[0].tolist() != epochs[1].tolist()
+
+
+def test_groups_in_the_order_of_the_examples():
+    groups = torch.tensor([4, 1, 4, 0, 1])
+    assert [b.tolist() for b in batches(5, 2, groups=groups)] == [[0, 2], [1, 4], [3]]
+    (many,) = batches(300, 300, groups=torch.arange(300) % 3)
+    assert many.tolist() == [*range(0, 300, 3), *range(1, 300, 3), *range(2, 300, 3)]
+    lengths = torch.tensor([5, 4, 3, 2, 1])
+    assert torch.cat(batches(5, 2, lengths=lengths, groups=groups)).tolist() == [0, 2, 1, 4, 3]

@@ -1,6 +1,6 @@
-"""Run by torchrun in two processes: trains by a recipe, and the first process prints the curve.
+"""Run by torchrun in two processes: trains by recipes, and the first process prints figures and curves.
 
-torchrun --nproc-per-node 2 curve_of_two.py KEY=VALUE...
+torchrun --nproc-per-node 2 curve_of_two.py '[["RECIPE", ["KEY=VALUE", ...]], ...]'
 """
 
 import json
@@ -11,8 +11,12 @@ from nse.train.distributed import leads
 from nse.train.loop import fit
 from nse.train.progress import Progress
 
-recipe, task = load_recipe("logic/nse", sys.argv[1:]), TASKS["logic"]
-with Progress.silent() as progress:
-    outcome = fit(task, recipe, task.examples(recipe), progress)
+found = []
+for name, settings in json.loads(sys.argv[1]):
+    recipe = load_recipe(name, settings)
+    task = TASKS[recipe.task]
+    with Progress.silent() as progress:
+        outcome = fit(task, recipe, task.examples(recipe), progress)
+    found.append([outcome.figures, outcome.metrics])
 if leads():
-    print(json.dumps([outcome.accuracy, outcome.metrics]))
+    print(json.dumps(found))

@@ -10,9 +10,10 @@ from rich.console import Console
 from nse import RunError
 from nse.nn.models import PairClassifier, PairConfig
 from nse.tasks import TASKS, load_recipe
-from nse.text.batching import Pairs, Texts, batches
+from nse.tasks.task import judged
+from nse.text.batching import Labelled, Texts, batches
 from nse.train import loop
-from nse.train.captured import Average, CapturedStep, Step, adam, judged, set_rate, waiting_refused
+from nse.train.captured import Average, CapturedStep, Step, adam, set_rate, waiting_refused
 from nse.train.progress import Progress
 from oracle.problems import assert_close
 
@@ -28,7 +29,7 @@ def texts(longest):
 
 
 def data(device):
-    pairs = Pairs(texts(12), texts(8), torch.randint(3, (EXAMPLES,)))
+    pairs = Labelled((texts(12), texts(8)), torch.randint(3, (EXAMPLES,)))
     return pairs.to(torch.device(device))
 
 
@@ -47,7 +48,7 @@ def twins(device, encoder="bow", dropout=0.0):
 def loss_on(model, pairs):
     def loss(index, shape):
         batch = pairs.select(index, shape)
-        return judged(model(*batch.premise, *batch.hypothesis), batch.labels)
+        return judged(model(*batch.inputs), batch.labels)
 
     return loss
 

@@ -9,9 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from data.made_up import HEADER, candidate, write_vectors, write_wikiqa
 from nse import RunError
+from nse.metrics.ranking import MEASURES
+from nse.nn.models import PairClassifier, PairConfig
 from nse.tasks import TASKS, load_recipe
+from nse.text.batching import Labelled, Texts
+from nse.train import loop
 from nse.train.distributed import Share, Team, leads
+from nse.train.keeper import Keeper
 from nse.train.loop import fit
 from nse.train.progress import Progress
 
@@ -44,6 +50,8 @@ def test_alone_everything_is_as_it_was():
     team = member(0, 1)
     assert team.most(3, 0) == [3, 0]
     assert team.sum(1.5) == [1.5]
+    values = torch.randn(3)
+    assert team.add(values) is values
     assert team.gather("x") == ["x"]
     assert team.lead(lambda: 7) == 7
     assert team.in_turn(lambda: 8) == 8
@@ -73,20 +81,62 @@ def test_processes_that_cannot_be_joined_are_told(monkeypatch):
         Team()
 
 
-def test_two_processes_have_the_curve_of_one():
+LOGIC = [
     # 82 = 9 * 9 + 1: shares of 5 and 4, and once an epoch a process without an example.
-    settings = ["data.train=82", "data.dev=31", "data.test=30", "data.unseen=30", "model.size=8"]
-    settings += [
-        "train.batch=9",
-        "train.epochs=3",
-        "train.buckets=true",
-        "train.average=0.5",
-        "train.l2=1e-3",
+    "data.train=82",
+    "data.dev=31",
+    "data.test=30",
+    "data.unseen=30",
+    "model.size=8",
+    "train.batch=9",
+    "train.epochs=3",
+    "train.buckets=true",
+    "train.average=0.5",
+    "train.l2=1e-3",
+]
+RANKING = [
+    "data.vectors=set.2d",
+    "model.words=2",
+    "model.size=4",
+    "model.hidden=8",
+    "model.counts=true",
+    "model.word_dropout=0",  # each process would draw its own
+    "train.batch=5",
+    "train.epochs=2",
+    "train.rate=0.01",
+    "train.weight=3",
+    "train.together=true",
+]
+
+
+def questions(count):
+    """WikiQA: questions with a right answer and two wrong ones, and one without a right answer."""
+    words = ["A dog", "a cat runs .", "moves", "The dog runs", "a cat", "zebra a", "dog ."]
+    rows = [
+        candidate(f"Q{q}", words[(3 * q + c) % len(words)], int(c == q % 3 and q != 1), f"a {words[q % 5]}")
+        for q in range(count)
+        for c in range(3)
     ]
+    return HEADER + b"".join(rows)
+
+
+def test_two_processes_have_the_curve_of_one(tmp_path, monkeypatch):
+    """Of a classifier, and of a model that ranks: what is reported is computed of the scores of both."""
+    write_wikiqa(tmp_path, train=questions(7), dev=questions(5), test=questions(4))
+    write_vectors(tmp_path)
+    monkeypatch.setenv("NSE_DATA", str(tmp_path))
+    monkeypatch.setenv("NSE_CACHE", str(tmp_path / "cache"))
+    jobs = [("logic/nse", LOGIC), ("wikiqa/mma-attention", RANKING)]
+    alone = []
+    for name, settings in jobs:
+        recipe = load_recipe(name, settings)
+        task = TASKS[recipe.task]
+        with Progress.silent() as progress:
+            alone.append(fit(task, recipe, task.examples(recipe), progress))
     script = Path(__file__).with_name("curve_of_two.py")
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     answer = subprocess.run(
-        [sys.executable, *launcher, str(script), *settings],
+        [sys.executable, *launcher, str(script), json.dumps(jobs)],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
@@ -94,12 +144,32 @@ def test_two_processes_have_the_curve_of_one():
         timeout=120,
     )
     assert answer.returncode == 0, answer.stderr
-    accuracy, metrics = json.loads(answer.stdout)
-    recipe, task = load_recipe("logic/nse", settings), TASKS["logic"]
-    with Progress.silent() as progress:
-        alone = fit(task, recipe, task.examples(recipe), progress)
-    for name in ("loss", "train", "dev", "rate", "step"):
-        assert [row[name] for row in metrics] == pytest.approx(
-            [row[name] for row in alone.metrics], rel=1e-4, abs=1e-6
-        )
-    assert accuracy == pytest.approx(alone.accuracy)
+    for (figures, metrics), one in zip(json.loads(answer.stdout), alone, strict=True):
+        for name in ("loss", "train", "dev", "rate", "step"):
+            assert [row[name] for row in metrics] == pytest.approx(
+                [row[name] for row in one.metrics], rel=1e-4, abs=1e-6
+            )
+        assert figures.keys() == one.figures.keys()
+        for measure, values in figures.items():
+            assert values == pytest.approx(one.figures[measure])
+    assert set(alone[1].figures) == {"accuracy", *MEASURES}
+
+
+@pytest.mark.parametrize("rows", [9, 8, 1, 0])
+@pytest.mark.parametrize("size", [2, 3])
+def test_the_scores_of_all_processes_add_up(size, rows, monkeypatch):
+    """Each row has its score from one process, and zero from the others, which may have no row at all."""
+    monkeypatch.setattr(loop, "EVALUATION_BATCH", 4)
+    model = PairClassifier(PairConfig(encoder="lstm", size=4, hidden=8), words=9, labels=2)
+    texts = [Texts(torch.randint(2, 9, (rows, 5)), torch.randint(0, 6, (rows,))) for _ in range(2)]
+    split = Labelled(tuple(texts), torch.zeros(rows, dtype=torch.long))
+    whole, parts = loop.scored(model, split), []
+    for rank in range(size):
+        team = member(rank, size)
+        team.add, team.most = lambda values: values, lambda *values: list(values)
+        parts.append(loop.scored(model, split, team, Keeper()))
+    assert all(len(part) == rows for part in parts)
+    if rows:
+        found = torch.stack(parts)
+        assert ((found != 0).any(dim=-1).sum(dim=0) == 1).all()
+        assert torch.allclose(found.sum(dim=0), whole, atol=1e-6)

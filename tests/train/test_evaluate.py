@@ -8,14 +8,14 @@ import torch
 from torch import nn
 
 from faults.made_models import LABELS, saved
-from nse import hub
+from nse import api, hub
+from nse.api import refuse_not_finite, scored, shares
 from nse.errors import DataError, InputError, ModelError, RunError
 from nse.nn.models import PairClassifier, PairConfig
 from nse.tasks import load_recipe, logic
-from nse.text.batching import Pairs, Texts
+from nse.text.batching import Labelled, Texts
 from nse.text.vocabulary import Vocabulary
-from nse.train import evaluate as module
-from nse.train.evaluate import describe, evaluate, predicted, shares
+from nse.train.evaluate import describe, evaluate
 
 PAIRS = [
     ("A dog runs.", "An animal moves.", "entailment"),
@@ -98,7 +98,7 @@ def test_the_figures_are_those_of_the_pairs_one_by_one(encoder, batch, data, tmp
     assert (result["split"], result["data"], result["labels"], result["cut"]) == ("test", "snli", labels, 0)
     assert result["published"] == 9_824
     json.dumps(result, allow_nan=False)
-    assert f"{right} of 5 pairs of 9,824 published" in describe(result)
+    assert f"{right} of 5 right of 9,824 published" in describe(result)
     assert f"{100 * right / 5:.2f}% on snli test" in describe(result)
 
 
@@ -180,17 +180,16 @@ def texts(*lengths):
 
 
 def pairs_of(premises, hypotheses):
-    return Pairs(texts(*premises), texts(*hypotheses), torch.zeros(len(premises), dtype=torch.long))
+    return Labelled((texts(*premises), texts(*hypotheses)), torch.zeros(len(premises), dtype=torch.long))
 
 
 def test_answers_come_in_the_order_of_the_pairs():
     lengths = [5, 0, 17, 1, 3, 200, 2, 0]
     scores = torch.rand(9, 3)
     pairs = pairs_of(lengths[::-1], lengths)
-    last = [int(ids[n - 1]) if n else 0 for ids, n in zip(*pairs.hypothesis, strict=True)]
-    expected = [int(scores[word].argmax()) for word in last]
+    last = [int(ids[n - 1]) if n else 0 for ids, n in zip(*pairs.texts[1], strict=True)]
     for batch in (1, 3, 8):
-        assert predicted(Told(scores), pairs, batch).tolist() == expected
+        assert torch.equal(scored(Told(scores), pairs, batch), scores[last])
 
 
 def test_batches_hold_each_pair_once_and_never_too_many_words():
@@ -199,8 +198,8 @@ def test_batches_hold_each_pair_once_and_never_too_many_words():
     assert sorted(row for rows in found for row in rows) == list(range(10))
     for rows in found:
         assert 0 < len(rows) <= 4
-        assert len(rows) == 1 or len(rows) * max(lengths[row] for row in rows) <= 4 * module.USUAL
-    none = Pairs(*[Texts.flat(torch.zeros(0), torch.zeros(0))] * 2, torch.zeros(0))
+        assert len(rows) == 1 or len(rows) * max(lengths[row] for row in rows) <= 4 * api.USUAL
+    none = Labelled((Texts.flat(torch.zeros(0), torch.zeros(0)),) * 2, torch.zeros(0))
     assert list(shares(none, 4)) == []
 
 
@@ -209,7 +208,7 @@ def test_an_empty_split(data, tmp_path):
     snli_model(tmp_path / "mine", ["dog"])
     result = evaluate(str(tmp_path / "mine"), "dev", data, device="cpu")
     assert (result["n"], result["accuracy"], result["confusion"]) == (0, None, [[0] * 3] * 3)
-    assert "no accuracy on snli dev, 0 of 0 pairs" in describe(result)
+    assert "no accuracy on snli dev, 0 of 0 right" in describe(result)
 
 
 @pytest.mark.parametrize(
@@ -234,9 +233,17 @@ def test_scores_that_are_not_finite_are_no_answers():
     scores = torch.rand(9, 3)
     scores[4, 1] = float("nan")
     one = torch.ones(3, dtype=torch.long)
-    pairs = Pairs(texts(1, 1, 1), Texts.flat(torch.tensor([2, 4, 3]), one), one)
-    with pytest.raises(RunError, match=r"NaN or infinite, first for the pairs \[1\], counted from 0"):
-        predicted(Told(scores), pairs, 2)
+    pairs = Labelled((texts(1, 1, 1), Texts.flat(torch.tensor([2, 4, 3]), one)), one)
+    found = scored(Told(scores), pairs, 2)
+    with pytest.raises(RunError, match=r"NaN or infinite, for rows counted from 0: 1$"):
+        refuse_not_finite(found, "rows counted from 0:", range(3))
+
+
+def test_a_model_whose_scores_are_not_finite_has_no_figures(data, tmp_path, monkeypatch):
+    snli_model(tmp_path / "mine", ["dog"])
+    monkeypatch.setattr("nse.train.evaluate.scored", lambda *_: torch.full((5, 3), float("nan")))
+    with pytest.raises(RunError, match=r"NaN or infinite, for rows counted from 0: 0, 1, 2, 3, 4$"):
+        evaluate(str(tmp_path / "mine"), "test", data, device="cpu")
 
 
 def test_dropout_is_off(data, tmp_path):

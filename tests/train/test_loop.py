@@ -2,6 +2,7 @@
 
 import io
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,10 +18,31 @@ SMALL = ["data.train=90", "data.dev=60", "data.test=30", "data.unseen=30", "mode
 TASK = TASKS["logic"]
 
 
-def fit(*overrides, name="logic/nse", progress=None, keeper=None):
+def fit(*overrides, name="logic/nse", progress=None, keeper=None, task=TASK):
     recipe = load_recipe(name, [*SMALL, *overrides])
     with progress or Progress(Console(file=io.StringIO())) as shown:
-        return loop.fit(TASK, recipe, TASK.examples(recipe), shown, keeper)
+        return loop.fit(task, recipe, task.examples(recipe), shown, keeper)
+
+
+def chosen_by(*values):
+    """The task, but the epochs are worth these values, whatever the scores."""
+    made_up = iter(values)
+    return replace(TASK, choose=lambda _scores, _split: next(made_up))
+
+
+@pytest.fixture
+def looks(monkeypatch):
+    """Every look at a split: how many rows it has, the weights, and the scores."""
+    seen, honest = [], loop.scored
+
+    def scored(model, split, *others):
+        found = honest(model, split, *others)
+        weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        seen.append((len(split.labels), weights, found))
+        return found
+
+    monkeypatch.setattr(loop, "scored", scored)
+    return seen
 
 
 def test_learns_what_it_is_shown():
@@ -52,29 +74,23 @@ def test_batches_of_similar_length_are_the_same_every_time():
     assert any(not torch.equal(weights[0][name], weights[2][name]) for name in weights[0])
 
 
-def test_the_best_epoch_on_dev_is_kept(monkeypatch):
-    made_up = iter([0.2, 0.9, 0.9, 0.4])
-    seen = []
-    honest = loop.accuracy
-
-    def accuracy(task, model, split, *others):
-        try:
-            value = next(made_up)
-        except StopIteration:
-            return honest(task, model, split, *others)
-        seen.append({k: v.clone() for k, v in model.state_dict().items()})
-        return value
-
-    monkeypatch.setattr(loop, "accuracy", accuracy)
-    kept = Collects()
-    outcome = fit("train.epochs=4", keeper=kept)
+def test_the_best_epoch_on_dev_is_kept(looks):
+    kept, task = Collects(), chosen_by(0.2, 0.9, 0.9, 0.4)
+    outcome = fit("train.epochs=4", "train.rate=0.01", keeper=kept, task=task)
     assert outcome.epoch == 2  # the first of the best
     assert [row["dev"] for row in outcome.metrics] == [0.2, 0.9, 0.9, 0.4]
     assert outcome.metrics == kept.rows
-    assert outcome.accuracy["dev"] == 0.9
+    (_, weights, scores), *_ = looks[1:]
     for best in (outcome.model.state_dict(), kept.bests[-1]):
-        assert all(torch.equal(seen[1][name], best[name]) for name in seen[1])
+        assert all(torch.equal(weights[name], best[name]) for name in weights)
     assert len(kept.bests) == 2
+    for packed in kept.packed[1:]:
+        assert torch.equal(packed["best"]["scores"], scores)
+    assert torch.equal(kept.scores["dev"], scores)
+    assert not torch.equal(scores, looks[2][2])  # those of the best epoch, not of the last
+    dev = TASK.examples(load_recipe("logic/nse", SMALL)).splits["dev"]
+    assert outcome.accuracy["dev"] == (scores.argmax(dim=-1) == dev.labels).double().mean().item()
+    assert set(kept.scores) == {"dev", "test", "unseen"}
 
 
 class Collects(Keeper):
@@ -82,7 +98,7 @@ class Collects(Keeper):
 
     def __init__(self):
         super().__init__()
-        self.rows, self.bests, self.packed = [], [], []
+        self.rows, self.bests, self.packed, self.scores = [], [], [], {}
 
     def epoch(self, row):
         self.rows.append(row)
@@ -93,33 +109,28 @@ class Collects(Keeper):
     def save(self, packed):
         self.packed.append(packed)
 
+    def scored(self, name, scores, split):
+        assert len(scores) == len(split.labels)
+        self.scores[name] = scores
 
-def test_patience_ends_a_run_that_gets_no_better(monkeypatch):
-    made_up = iter([0.2, 0.5, 0.4, 0.5, 0.9])
-    honest = loop.accuracy
-    monkeypatch.setattr(loop, "accuracy", lambda *given: next(made_up, None) or honest(*given))
-    outcome = fit("train.epochs=9", "train.patience=2")
+
+def test_patience_ends_a_run_that_gets_no_better():
+    outcome = fit("train.epochs=9", "train.patience=2", task=chosen_by(0.2, 0.5, 0.4, 0.5, 0.9))
     assert [row["dev"] for row in outcome.metrics] == [0.2, 0.5, 0.4, 0.5]
     assert outcome.epoch == 2
 
 
-def test_the_average_is_what_is_evaluated_and_kept(monkeypatch):
-    seen, kept = [], Collects()
-    honest = loop.accuracy
-
-    def accuracy(task, model, split, *others):
-        seen.append({k: v.clone() for k, v in model.state_dict().items()})
-        return honest(task, model, split, *others)
-
-    monkeypatch.setattr(loop, "accuracy", accuracy)
+def test_the_average_is_what_is_evaluated_and_kept(looks):
+    kept = Collects()
     fit("train.epochs=1", "train.average=0.7", keeper=kept)
-    assert all(torch.equal(seen[0][name], kept.bests[0][name]) for name in seen[0])
+    seen = looks[0][1]
+    assert all(torch.equal(seen[name], kept.bests[0][name]) for name in seen)
     raw = kept.packed[0]["model"]
-    assert not torch.equal(seen[0]["head.0.weight"], raw["head.0.weight"])
+    assert not torch.equal(seen["head.0.weight"], raw["head.0.weight"])
     values = dict(zip(raw, kept.packed[0]["average"], strict=True))
     steps = kept.packed[0]["step"]
     corrected = values["head.0.weight"] / (1 - 0.7**steps)
-    assert torch.allclose(seen[0]["head.0.weight"], corrected)
+    assert torch.allclose(seen["head.0.weight"], corrected)
 
 
 def test_fixed_weights_are_not_in_the_state_and_stay(monkeypatch):
@@ -135,18 +146,50 @@ def test_fixed_weights_are_not_in_the_state_and_stay(monkeypatch):
     assert outcome.parameters == outcome.parameters_without_embeddings
 
 
-def test_test_splits_are_read_once(monkeypatch):
-    reads = []
-    honest = loop.accuracy
-
-    def accuracy(task, model, split, *others):
-        reads.append(len(split.labels))
-        return honest(task, model, split, *others)
-
-    monkeypatch.setattr(loop, "accuracy", accuracy)
+def test_test_splits_are_read_once(looks):
     fit("train.epochs=3", "data.test=33", "data.unseen=36")
+    reads = [rows for rows, *_ in looks]
     assert reads.count(33) == reads.count(36) == 1
     assert reads.count(60) == 3  # dev: once an epoch
+
+
+def test_scores_come_in_the_order_of_the_rows(monkeypatch):
+    """Whatever the batches, which are sorted by length; and of no rows there are none."""
+    monkeypatch.setattr(loop, "EVALUATION_BATCH", 7)
+    recipe = load_recipe("logic/nse", SMALL)
+    examples = TASK.examples(recipe)
+    model, split = TASK.model(recipe, examples).train(), examples.splits["dev"]
+    found = loop.scored(model, split)
+    assert not model.training
+    assert found.shape == (60, 3)
+    with torch.no_grad():
+        for row in range(60):
+            alone = model(*split.select(torch.tensor([row])).inputs)
+            assert torch.allclose(alone[0], found[row], atol=1e-6)
+    assert TASK.figures(found, split) == {"accuracy": TASK.choose(found, split)}
+    assert len(loop.scored(model, split.select(torch.arange(0)))) == 0
+
+
+@pytest.mark.parametrize("encoder", ["nse", "lstm", "bow"])
+def test_a_split_without_examples_is_no_trouble(encoder):
+    outcome = fit("train.epochs=1", "data.test=0", name=f"logic/{encoder}")
+    assert outcome.accuracy["test"] == 0
+
+
+def test_what_a_task_reports_is_in_the_outcome():
+    """Also where a measure is not known of every split."""
+
+    def figures(scores, split):
+        more = {"highest": scores.max().item()} if len(split.labels) == 30 else {}
+        return {"rows": float(len(scores))} | more
+
+    kept = Collects()
+    outcome = fit("train.epochs=1", keeper=kept, task=replace(TASK, figures=figures))
+    assert outcome.figures == {
+        "accuracy": {"train": outcome.metrics[0]["train"]},
+        "rows": {"dev": 60.0, "test": 30.0, "unseen": 30.0},
+        "highest": {name: kept.scores[name].max().item() for name in ("test", "unseen")},
+    }
 
 
 def test_a_loss_that_is_no_number_stops_the_run():

@@ -18,9 +18,10 @@ from torch import Tensor
 from nse.bench.calls import mebibytes
 from nse.nn.models import PairClassifier, PairConfig
 from nse.ops.recurrence import choose
-from nse.text.batching import Pairs, Texts, batches
+from nse.tasks.task import judged
+from nse.text.batching import Labelled, Texts, batches
 from nse.text.vocabulary import Vocabulary
-from nse.train.captured import CapturedStep, Shape, Step, adam, judged
+from nse.train.captured import CapturedStep, Shape, Step, adam
 
 PAIRS, WORDS, LABELS, BATCH = 20_000, 20_000, 3, 128
 MODEL = PairConfig(encoder="nse", size=300, hidden=1024, dropout=0.3)
@@ -47,7 +48,7 @@ def snli_step_rows(log: Console) -> list[dict[str, Any]]:
     """
     generator = torch.Generator().manual_seed(0)
     premise, hypothesis = (random_texts(*of, generator) for of in (PREMISES, HYPOTHESES))
-    pairs = Pairs(premise, hypothesis, torch.randint(LABELS, (PAIRS,), generator=generator))
+    pairs = Labelled((premise, hypothesis), torch.randint(LABELS, (PAIRS,), generator=generator))
     plans = {
         "random": batches(PAIRS, BATCH, generator),
         "buckets": batches(PAIRS, BATCH, generator, pairs.lengths),
@@ -89,7 +90,7 @@ def random_texts(mean: float, deviation: float, longest: int, generator: torch.G
     return Texts(ids.masked_fill(torch.arange(columns) >= lengths[:, None], Vocabulary.PAD), lengths)
 
 
-def measure(pairs: Pairs, plan: list[tuple[Tensor, tuple[int, int]]], graph: bool) -> dict[str, Any] | None:
+def measure(pairs: Labelled, plan: list[tuple[Tensor, Shape]], graph: bool) -> dict[str, Any] | None:
     """Time and memory of the steps of a plan; `None` where a graph was wanted and none can be captured."""
     gc.collect()
     torch.cuda.empty_cache()
@@ -101,7 +102,7 @@ def measure(pairs: Pairs, plan: list[tuple[Tensor, tuple[int, int]]], graph: boo
 
     def loss_of(index: Tensor, shape: Shape | None) -> tuple[Tensor, Tensor]:
         batch = data.select(index, shape)
-        return judged(model(*batch.premise, *batch.hypothesis), batch.labels)
+        return judged(model(*batch.inputs), batch.labels)
 
     step = (CapturedStep if graph else Step)(adam(model.parameters(), RATE, L2, device), loss_of, CLIP)
     torch.cuda.reset_peak_memory_stats()

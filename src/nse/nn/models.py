@@ -11,20 +11,27 @@ from torch.nn import functional as F
 
 from nse.nn.attention import Alignment, Attention
 from nse.nn.sentences import BagOfWords, Encoded, LSTMSentence, NSESentence, Pool, at_end
+from nse.ops.parts import real
 
-PAD = 0
-"""The id of padding."""
+PAD, UNKNOWN = 0, 1
+"""The ids of padding and of every unknown word."""
+
+COUNTS = 2
+"""How many numbers tell the head about shared words."""
 
 
 @dataclass
-class PairConfig:
-    """The model of a pair of sentences."""
+class TextConfig:
+    """What every model of texts has: an encoder of sentences, the words in front of it, a head behind."""
 
-    encoder: Literal["nse", "mma", "lstm", "bow"] = "nse"
-    """What reads a sentence. mma: two NSEs, the second reads and writes the first one's memory too."""
+    encoder: Literal["nse", "lstm", "bow"] = "nse"
+    """What reads a sentence."""
 
     size: int = 300
     """k: of the encoder, in each direction."""
+
+    layers: int = 1
+    """Of the encoder's LSTMs; of an NSE, both of its read and of its write LSTM."""
 
     words: int = 0
     """Size of the word vectors, where it is not k: a linear map brings them to k. 0 means k."""
@@ -38,17 +45,14 @@ class PairConfig:
     pool: Pool = "last"
     """One vector out of a sentence's outputs: the last, the largest of each unit, or mean and largest."""
 
-    attention: Literal["none", "paper", "aligned"] = "none"
-    """paper: the hypothesis attends over the premise's outputs. aligned: each word to the other sentence."""
-
-    reader: Literal["none", "nse"] = "none"
-    """What reads the aligned words once more before they are pooled."""
-
     hidden: int = 1024
-    """Units of the hidden layer that compares the two sentences."""
+    """Units of the head's hidden layer."""
+
+    word_dropout: float = 0.0
+    """On the word vectors, before the linear map and before they become the memory."""
 
     dropout: float = 0.0
-    """On words, on compositions and on the hidden layer."""
+    """On words as the encoder reads them, on compositions and on the hidden layer; never on the memory."""
 
     padding: Literal["masked", "paper"] = "masked"
     """masked: true lengths. paper: padded on the left to `longest`, and pads are words like any other."""
@@ -70,37 +74,101 @@ class PairConfig:
 
     def __post_init__(self) -> None:
         """Refuse sizes, probabilities and combinations that make no model."""
-        if self.size < 1 or self.hidden < 1:
-            raise ValueError(f"size and hidden must be at least 1, got {self.size} and {self.hidden}")
+        if min(self.size, self.layers, self.hidden) < 1:
+            raise ValueError(
+                f"size, layers and hidden must be at least 1, got {self.size}, {self.layers}, {self.hidden}"
+            )
         if min(self.words, self.longest, self.blanks, self.starts) < 0:
             raise ValueError("words, longest, blanks and starts must be at least 0")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be at least 0 and below 1, got {self.dropout}")
+        for name in ("word_dropout", "dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 0 and below 1, got {getattr(self, name)}")
         if self.directions not in (1, 2):
             raise ValueError(f"directions must be 1 or 2, got {self.directions}")
         if self.padding == "paper" and not self.longest:
             raise ValueError('padding = "paper" needs longest, such as 32: how far to pad')
+        if self.init_range < 0:
+            raise ValueError(f"init_range must be at least 0, got {self.init_range}")
+        if self.encoder in ("lstm", "bow") and (self.blanks or self.starts):
+            raise ValueError("blanks and starts need an NSE as the encoder")
+        if self.encoder == "bow" and (self.directions == 2 or self.layers > 1):
+            raise ValueError("a bag of words has no directions and no layers")
+        if self.init != "uniform" and self.encoder in ("lstm", "bow"):
+            raise ValueError(f'init = "{self.init}" needs an NSE as the encoder')
+
+
+@dataclass
+class SentenceConfig(TextConfig):
+    """The model of a sentence."""
+
+
+@dataclass
+class PairConfig(TextConfig):
+    """The model of a pair of sentences."""
+
+    encoder: Literal["nse", "mma", "lstm", "bow"] = "nse"  # type: ignore[assignment]  # one choice more
+    """What reads a sentence. mma: two NSEs, the second reads and writes the first one's memory too."""
+
+    attention: Literal["none", "paper", "aligned"] = "none"
+    """paper: the second sentence attends over the first. aligned: each word to the other sentence."""
+
+    reader: Literal["none", "nse"] = "none"
+    """What reads the aligned words once more before they are pooled."""
+
+    counts: bool = False
+    """Tell the head which share of the second sentence's words the first one has, also weighed by rarity."""
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no model."""
+        super().__post_init__()
         if self.reader != "none" and self.attention != "aligned":
             raise ValueError(f'reader = "{self.reader}" needs attention = "aligned"')
         if self.attention == "aligned" and self.pool == "last" and self.reader == "none":
             raise ValueError('attention = "aligned" without a reader needs pool = "max" or "mean-max"')
         if self.attention == "paper" and self.pool == "mean-max":
             raise ValueError('attention = "paper" needs pool = "last" or "max"')
-        if self.init_range < 0:
-            raise ValueError(f"init_range must be at least 0, got {self.init_range}")
-        if self.encoder not in ("nse", "mma") and (self.blanks or self.starts):
-            raise ValueError("blanks and starts need an NSE as the encoder")
-        if self.encoder == "bow" and self.directions == 2:
-            raise ValueError("a bag of words has no directions")
-        if self.init != "uniform" and self.encoder not in ("nse", "mma"):
-            raise ValueError(f'init = "{self.init}" needs an NSE as the encoder')
 
 
-class PairClassifier(nn.Module):
-    """The paper's models of a sentence pair (section 4.1): encoders, and an MLP over the pair.
+class TextModel(nn.Module):
+    """Words as vectors: what comes before an encoder.
 
-    NSE: one encoder for both sentences. MMA-NSE: a second one for the hypothesis, which reads and writes the
-    premise's memory. MMA-NSE attention: the premise is what the hypothesis attends to in it.
+    Args:
+        config: Sizes.
+        words: Size of the vocabulary; id 0 is padding.
+    """
+
+    def __init__(self, config: TextConfig, words: int):
+        super().__init__()
+        width = config.words or config.size
+        self.embedding = nn.Embedding(words, width, padding_idx=PAD)
+        self.embedding.weight.requires_grad_(config.trained)
+        self.drop = nn.Dropout(config.word_dropout)
+        self.bring = nn.Linear(width, config.size) if width != config.size else None
+        self.padding, self.longest = config.padding, config.longest
+
+    def cut(self, ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Ids and lengths, cut and padded as the configuration says."""
+        if self.longest:
+            ids, lengths = ids[:, : self.longest], lengths.clamp(max=self.longest)
+        if not ids.shape[1]:  # a batch of empty sentences: one pad, which nobody reads
+            ids = F.pad(ids, (0, 1), value=PAD)
+        return left_padded(ids, lengths, self.longest) if self.padding == "paper" else (ids, lengths)
+
+    def vectors(self, ids: Tensor) -> Tensor:
+        """The words [B, T, k]."""
+        vectors: Tensor = self.drop(self.embedding(ids))
+        return vectors if self.bring is None else self.bring(vectors)
+
+    def start(self, config: TextConfig) -> None:
+        """Draw every weight anew where the configuration says how; an NSE knows how it starts."""
+        if config.init_range:
+            for name, parameter in self.named_parameters():
+                if not name.startswith("embedding.") and ".nse." not in name:
+                    nn.init.uniform_(parameter, -config.init_range, config.init_range)
+
+
+class SentenceClassifier(TextModel):
+    """The paper's model of a sentence (section 4.3): an encoder, and an MLP over the sentence.
 
     Args:
         config: Encoder and sizes.
@@ -108,13 +176,41 @@ class PairClassifier(nn.Module):
         labels: Number of classes.
     """
 
-    def __init__(self, config: PairConfig, words: int, labels: int):
-        super().__init__()
+    def __init__(self, config: SentenceConfig, words: int, labels: int):
+        super().__init__(config, words)
         self.config = config
-        width = config.words or config.size
-        self.embedding = nn.Embedding(words, width, padding_idx=PAD)
-        self.embedding.weight.requires_grad_(config.trained)
-        self.bring = nn.Linear(width, config.size) if width != config.size else None
+        self.encoder = sentence_encoder(config)
+        self.head = head(pooled_size(config.size * config.directions, config), config, labels)
+        self.start(config)
+
+    def forward(self, sentence: Tensor, lengths: Tensor) -> Tensor:
+        """Scores of the labels [B, labels], from ids [B, T] and their true lengths [B]."""
+        sentence, lengths = self.cut(sentence, lengths)
+        encoded: Encoded = self.encoder(self.vectors(sentence), lengths)
+        scores: Tensor = self.head(encoded.pooled(self.config.pool))
+        return scores
+
+
+class PairClassifier(TextModel):
+    """The paper's models of a sentence pair (sections 4.1 and 4.2): encoders, and an MLP over the pair.
+
+    NSE: one encoder for both sentences. MMA-NSE: a second one for the second sentence, which reads and writes
+    the memory of the first. MMA-NSE attention: the first is what the second attends to in it.
+
+    Args:
+        config: Encoder and sizes.
+        words: Size of the vocabulary; id 0 is padding.
+        labels: Number of scores: of classes, or one to rank by.
+
+    Attributes:
+        rarity: [words], what a shared word counts for, where words are counted.
+    """
+
+    rarity: Tensor
+
+    def __init__(self, config: PairConfig, words: int, labels: int):
+        super().__init__(config, words)
+        self.config = config
         self.encoder = sentence_encoder(config)
         self.second = sentence_encoder(config, shared=1) if config.encoder == "mma" else None
         encoded = config.size * config.directions
@@ -127,47 +223,29 @@ class PairClassifier(nn.Module):
         if config.reader != "none":
             self.reader = NSESentence(config.size, config.dropout, config.directions, **initial(config))
             encoded = config.size * config.directions
-        sentence = encoded * (2 if config.pool == "mean-max" else 1)
-        self.head = nn.Sequential(
-            nn.Linear(4 * sentence, config.hidden),
-            nn.ReLU(),
-            nn.Dropout(config.dropout),
-            nn.Linear(config.hidden, labels),
-        )
-        if config.init_range:
-            for name, parameter in self.named_parameters():
-                if not name.startswith("embedding.") and ".nse." not in name:  # an NSE knows how it starts
-                    nn.init.uniform_(parameter, -config.init_range, config.init_range)
+        counted = COUNTS if config.counts else 0
+        if config.counts:
+            self.register_buffer("rarity", torch.ones(words))
+        self.head = head(4 * pooled_size(encoded, config) + counted, config, labels)
+        self.start(config)
 
-    def forward(
-        self, premise: Tensor, premise_lengths: Tensor, hypothesis: Tensor, lengths: Tensor
-    ) -> Tensor:
-        """Scores of the labels [B, labels], from ids [B, T] of both sentences and their true lengths [B]."""
-        premise, premise_lengths = self.cut(premise, premise_lengths)
-        hypothesis, lengths = self.cut(hypothesis, lengths)
-        x, y = self.vectors(premise), self.vectors(hypothesis)
-        first, second = self.encoded(x, premise_lengths, y, lengths)
+    def forward(self, first: Tensor, first_lengths: Tensor, second: Tensor, second_lengths: Tensor) -> Tensor:
+        """Scores [B, labels], from ids [B, T] of both sentences and their true lengths [B]."""
+        first, first_lengths = self.cut(first, first_lengths)
+        second, second_lengths = self.cut(second, second_lengths)
+        x, y = self.vectors(first), self.vectors(second)
+        one, two = self.encoded(x, first_lengths, y, second_lengths)
         if self.alignment is not None:
-            first, second = self.aligned(self.alignment, first.beside(x), second.beside(y))
-        p, h = first.pooled(self.config.pool), second.pooled(self.config.pool)
+            one, two = self.aligned(self.alignment, one.beside(x), two.beside(y))
+        p, h = one.pooled(self.config.pool), two.pooled(self.config.pool)
         if self.attention is not None:
-            p = self.attention(first.outputs, first.lengths, h)
-        scores: Tensor = self.head(torch.cat([p, h, p - h, p * h], dim=-1))
+            p = self.attention(one.outputs, one.lengths, h)
+        features = [p, h, p - h, p * h]
+        if self.config.counts:
+            texts = (first, first_lengths), (second, second_lengths)
+            features.append(shared_words(*texts, self.rarity).to(p.dtype))
+        scores: Tensor = self.head(torch.cat(features, dim=-1))
         return scores
-
-    def cut(self, ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Ids and lengths, cut and padded as the configuration says."""
-        longest = self.config.longest
-        if longest:
-            ids, lengths = ids[:, :longest], lengths.clamp(max=longest)
-        if not ids.shape[1]:  # a batch of empty sentences: one pad, which nobody reads
-            ids = F.pad(ids, (0, 1), value=PAD)
-        return left_padded(ids, lengths, longest) if self.config.padding == "paper" else (ids, lengths)
-
-    def vectors(self, ids: Tensor) -> Tensor:
-        """The words [B, T, k]."""
-        vectors: Tensor = self.embedding(ids)
-        return vectors if self.bring is None else self.bring(vectors)
 
     def encoded(self, x: Tensor, x_lengths: Tensor, y: Tensor, y_lengths: Tensor) -> tuple[Encoded, Encoded]:
         """Both sentences, encoded, from their words [B, T, k]."""
@@ -182,6 +260,38 @@ class PairClassifier(nn.Module):
         if self.reader is None:
             return unread(a, first.lengths), unread(b, second.lengths)
         return both(self.reader, a, first.lengths, b, second.lengths)
+
+
+def head(size: int, config: TextConfig, labels: int) -> nn.Sequential:
+    """The paper's MLP: one hidden layer of ReLU units with dropout, then the scores."""
+    return nn.Sequential(
+        nn.Linear(size, config.hidden),
+        nn.ReLU(),
+        nn.Dropout(config.dropout),
+        nn.Linear(config.hidden, labels),
+    )
+
+
+def pooled_size(encoded: int, config: TextConfig) -> int:
+    """Of a sentence's vector, from the size of its words' as they are pooled."""
+    return encoded * (2 if config.pool == "mean-max" else 1)
+
+
+def shared_words(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor], rarity: Tensor) -> Tensor:
+    """Which share of the second sentence's words the first one has [B, 2]: each alike, and by rarity [V].
+
+    Of each sentence ids [B, T] and lengths [B] are given. Unknown words are not looked at; of no words the
+    share is zero.
+    """
+    (here, knows), (there, asks) = (
+        (ids, (ids > UNKNOWN) & real(lengths, ids.shape[1])) for ids, lengths in (first, second)
+    )
+    same = (here[:, :, None] == there[:, None, :]) & knows[:, :, None]  # [B, T of first, T of second]
+    found = (same.any(dim=1) & asks).to(rarity.dtype)
+    shares = []
+    for weight in (asks.to(rarity.dtype), rarity[there] * asks):
+        shares.append((found * weight).sum(dim=1) / weight.sum(dim=1).clamp(min=1e-6))
+    return torch.stack(shares, dim=1)
 
 
 def unread(words: Tensor, lengths: Tensor) -> Encoded:
@@ -200,10 +310,10 @@ def both(
     return first.shortened(x.shape[1]), second.shortened(y.shape[1])
 
 
-def sentence_encoder(config: PairConfig, shared: int = 0) -> NSESentence | LSTMSentence | BagOfWords:
+def sentence_encoder(config: TextConfig, shared: int = 0) -> NSESentence | LSTMSentence | BagOfWords:
     """What reads a sentence, by its configuration."""
     if config.encoder == "lstm":
-        return LSTMSentence(config.size, config.dropout, config.directions)
+        return LSTMSentence(config.size, config.dropout, config.directions, config.layers)
     if config.encoder == "bow":
         return BagOfWords(config.dropout)
     return NSESentence(
@@ -211,6 +321,7 @@ def sentence_encoder(config: PairConfig, shared: int = 0) -> NSESentence | LSTMS
         config.dropout,
         config.directions,
         shared=shared,
+        layers=config.layers,
         padding=config.padding,
         blanks=config.blanks,
         starts=config.starts,
@@ -218,7 +329,7 @@ def sentence_encoder(config: PairConfig, shared: int = 0) -> NSESentence | LSTMS
     )
 
 
-def initial(config: PairConfig) -> dict[str, Any]:
+def initial(config: TextConfig) -> dict[str, Any]:
     """How an NSE starts, by its model's configuration."""
     return {"init": config.init} | ({"init_range": config.init_range} if config.init_range else {})
 

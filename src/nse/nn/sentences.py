@@ -98,13 +98,14 @@ class LSTMSentence(nn.Module):
         size: Of words, and of each direction's outputs.
         dropout: On the words.
         directions: 1 or 2.
+        layers: Of each direction's LSTM.
     """
 
-    def __init__(self, size: int, dropout: float, directions: int = 1):
+    def __init__(self, size: int, dropout: float, directions: int = 1, layers: int = 1):
         super().__init__()
         self.dropout = nn.Dropout(dropout)
-        self.lstm = nn.LSTM(size, size, batch_first=True)
-        self.back = nn.LSTM(size, size, batch_first=True) if directions == 2 else None
+        self.lstm = nn.LSTM(size, size, layers, batch_first=True)
+        self.back = nn.LSTM(size, size, layers, batch_first=True) if directions == 2 else None
 
     def forward(self, x: Tensor, lengths: Tensor) -> Encoded:
         """Encode a batch; an empty sentence is zero."""

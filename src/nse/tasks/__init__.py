@@ -10,11 +10,16 @@ from typing import Any
 
 from nse import config
 from nse.errors import ConfigError
-from nse.tasks import logic, nli
+from nse.tasks import answers, logic, nli, sentences
 from nse.tasks.recipe import recipe_file
 from nse.tasks.task import Task
 
-TASKS: dict[str, Task] = {"logic": logic.TASK, "snli": nli.TASK}
+TASKS: dict[str, Task] = {
+    "logic": logic.TASK,
+    "snli": nli.TASK,
+    "wikiqa": answers.TASK,
+    "sst": sentences.TASK,
+}
 
 
 def load_recipe(name: str, overrides: Sequence[str] = ()) -> Any:

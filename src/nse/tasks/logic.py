@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from nse.errors import InputError
 from nse.hub import ModelConfig
@@ -44,7 +44,7 @@ from nse.tasks.logic_grammar import (
 )
 from nse.tasks.recipe import Training
 from nse.tasks.task import Examples, Task
-from nse.text.batching import Pairs, Texts
+from nse.text.batching import Labelled, Texts
 from nse.text.vocabulary import Vocabulary
 
 __all__ = [
@@ -94,6 +94,8 @@ class LogicData:
     seed: int = 0
     """Every seed and every set of sizes has its own corpus, the same on every machine."""
 
+
+COLUMNS = ("premise", "hypothesis")
 
 PLAIN = 0.1
 """The share of draws that need no reordering with another label, so that short sentences occur too."""
@@ -316,24 +318,16 @@ def fingerprint(pairs: dict[str, list[Pair]]) -> str:
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def tensors(pairs: list[Pair], vocabulary: Vocabulary) -> Pairs:
+def tensors(pairs: list[Pair], vocabulary: Vocabulary) -> Labelled:
     """Pairs as ids and labels."""
-    return Pairs(
-        Texts.of([pair.premise.split() for pair in pairs], vocabulary),
-        Texts.of([pair.hypothesis.split() for pair in pairs], vocabulary),
-        torch.tensor([pair.label for pair in pairs]),
-    )
+    texts = [[getattr(pair, name).split() for pair in pairs] for name in COLUMNS]
+    labels = torch.tensor([pair.label for pair in pairs])
+    return Labelled(tuple(Texts.of(each, vocabulary) for each in texts), labels)
 
 
 def model(recipe: LogicRecipe, examples: Examples) -> nn.Module:
     """The paper's pair model, or a baseline with the same head."""
     return PairClassifier(recipe.model, len(examples.vocabulary), len(LABELS))
-
-
-def scores(model: nn.Module, batch: Pairs) -> Tensor:
-    """The scores of the labels."""
-    result: Tensor = model(*batch.premise, *batch.hypothesis)
-    return result
 
 
 def folder(recipe: LogicRecipe) -> ModelConfig:
@@ -343,4 +337,4 @@ def folder(recipe: LogicRecipe) -> ModelConfig:
     )
 
 
-TASK = Task(LogicRecipe, examples, model, scores, folder)
+TASK = Task(LogicRecipe, examples, model, folder, COLUMNS, paper={})

@@ -49,6 +49,12 @@ class Training:
     buckets: bool = False
     """Batches of similar length, so that less is padded."""
 
+    multiple: int = 4
+    """On a GPU, texts are padded to a multiple of so many words: the more, the fewer graphs are captured."""
+
+    together: bool = False
+    """Where candidates are ranked, those of a question one after the other, so that most are in one batch."""
+
     capture: bool = True
     """On a GPU, replay each step as one CUDA graph; false runs it operation by operation."""
 
@@ -60,13 +66,16 @@ class Training:
 
     def __post_init__(self) -> None:
         """Refuse what cannot train."""
-        if self.epochs < 1 or self.batch < 1:
-            raise ValueError(f"epochs and batch must be at least 1, got {self.epochs} and {self.batch}")
+        for name in ("epochs", "batch", "multiple"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.rate <= 0 or self.clip <= 0 or self.l2 < 0:
             raise ValueError("rate and clip must be above 0, l2 at least 0")
         for name in ("warmup", "smoothing", "average"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 0 and below 1, got {getattr(self, name)}")
+        if self.buckets and self.together:
+            raise ValueError("buckets and together cannot both be true: batches go by length or by question")
         if self.patience < 0 or self.minutes < 0:
             raise ValueError("patience and minutes must be at least 0")
 

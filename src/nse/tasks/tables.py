@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,45 +14,35 @@ from rich import box
 from rich.table import Table
 
 from nse.errors import RunError
-from nse.tasks import nli
-
-PAPER = nli.PAPER
-"""The paper's figures by recipe, in percent, and in the order of its tables."""
-
-SPLITS = ("test", "dev", "train")
+from nse.tasks import TASKS
+from nse.tasks.task import ACCURACY, Figure, Task
 
 FIELDS: dict[str, type | tuple[type, ...]] = {
     "recipe": str,
     "seed": int,
-    "accuracy": dict,
     "parameters_without_embeddings": int,
     "seconds_per_epoch": (int, float),
     "examples": dict,
     "device": str,
     "data": dict,
-    **{f"accuracy.{split}": (int, float) for split in SPLITS},
     "examples.train": int,
     "data.fingerprint": str,
 }
-"""What a result must tell, inner keys after their outer one, and as what."""
+"""What a result must tell beside its figures, inner keys after their outer one, and as what."""
 
-COLUMNS = {
-    "recipe": "model",
-    "paper": "paper",
-    "test": "test",
-    "dev": "dev",
-    "train": "train",
+BEFORE = {"recipe": "model", "paper": "paper"}
+AFTER = {
     "seeds": "seeds",
     "parameters": "parameters",
     "seconds": "s / epoch",
     "device": "on",
-    "pairs": "training pairs",
+    "examples": "trained on",
     "vectors": "vectors",
 }
-"""The columns of a table and their headings."""
+"""The columns of a table before and after the figures, and their headings."""
 
 LEFT = ("recipe", "device", "vectors")
-BELOW = ("device", "pairs", "vectors")
+BELOW = ("device", "examples", "vectors")
 """Columns that a terminal has no room for."""
 
 
@@ -66,6 +57,10 @@ class Result(NamedTuple):
         """The recipe that was run."""
         return str(self.told["recipe"])
 
+    def figure(self, wanted: Figure) -> float:
+        """A figure, as it is shown."""
+        return float(wanted.scale * self.told[wanted.measure][wanted.split])
+
     @property
     def shared(self) -> dict[str, Any]:
         """What must be equal in all runs of one row."""
@@ -77,28 +72,34 @@ class Result(NamedTuple):
         }
 
 
-def table(task: str, folder: Path, paper: Mapping[str, float] = PAPER) -> list[dict[str, Any]]:
+def table(task: str, folder: Path) -> list[dict[str, Any]]:
     """A row for each recipe of a task, those of the paper first.
 
     Args:
         task: Such as "snli".
         folder: Where the results are: every JSON file below it; of a run's folder result.json alone, and of a
             model's none.
-        paper: The paper's figures by recipe, in percent; its order is the rows'.
 
     Returns:
-        Rows that JSON can hold: recipe, paper, seeds; for test, dev and train the mean and the sample
-        standard deviation in percent; parameters (without embeddings), seconds (of an epoch, of the fastest
-        run: others may have shared the device), device, examples (to train on), published (of them when
-        whole), vectors.
+        Rows that JSON can hold: recipe, paper (its figures by heading, or `None`), seeds; for each heading of
+        the task's figures the mean and the sample standard deviation (accuracy in percent); parameters
+        (without embeddings), seconds (of an epoch, of the fastest run: others may have shared the device),
+        device, examples (to train on), published (of them when whole), vectors.
     """
     results = sorted(read(task, folder), key=lambda result: (result.recipe, result.told["seed"]))
-    rows = [row(list(runs), paper) for _, runs in groupby(results, key=lambda result: result.recipe)]
-    order = {recipe: place for place, recipe in enumerate(paper)}
+    rows = [row(task, list(runs)) for _, runs in groupby(results, key=lambda result: result.recipe)]
+    order = {recipe: place for place, recipe in enumerate(known(task).paper)}
     return sorted(rows, key=lambda each: order.get(each["recipe"], len(order)))
 
 
-def row(runs: list[Result], paper: Mapping[str, float]) -> dict[str, Any]:
+def known(task: str) -> Task:
+    """A task by its name."""
+    if task not in TASKS:
+        raise RunError(f"there is no task {task}; there are {', '.join(TASKS)}")
+    return TASKS[task]
+
+
+def row(task: str, runs: list[Result]) -> dict[str, Any]:
     """The row of one recipe, from its runs with different seeds."""
     first = runs[0]
     for one, other in pairwise(runs):
@@ -108,13 +109,13 @@ def row(runs: list[Result], paper: Mapping[str, float]) -> dict[str, Any]:
         if odd := [key for key, value in first.shared.items() if other.shared[key] != value]:
             what = f"runs of {one.recipe}, but differ in {', '.join(odd)}"
             raise RunError(f"{first.file} and {other.file} are {what}: keep what belongs together")
-    told = first.told
+    told, shown = first.told, known(task).shown
     published = told["data"].get("published")  # a generated corpus is whole, however large
     return {
         "recipe": first.recipe,
-        "paper": paper.get(first.recipe),
+        "paper": in_the_paper(shown, known(task).paper.get(first.recipe, {})),
         "seeds": [each.told["seed"] for each in runs],
-        **{split: spread(each.told["accuracy"][split] for each in runs) for split in SPLITS},
+        **{each.heading: spread(run.figure(each) for run in runs) for each in shown},
         "parameters": told["parameters_without_embeddings"],
         "seconds": min(each.told["seconds_per_epoch"] for each in runs),
         "device": ", ".join(sorted({each.told["device"] for each in runs})),
@@ -124,9 +125,18 @@ def row(runs: list[Result], paper: Mapping[str, float]) -> dict[str, Any]:
     }
 
 
-def spread(shares: Iterable[float]) -> dict[str, float | None]:
-    """Mean and sample standard deviation, in percent; of a single one there is no deviation."""
-    values = [100 * share for share in shares]
+def in_the_paper(shown: Sequence[Figure], figures: Mapping[str, float]) -> dict[str, float] | None:
+    """The paper's figures of a recipe, by their headings."""
+    return {
+        each.heading: each.scale * figures[each.measure]
+        for each in shown
+        if each.split == "test" and each.measure in figures
+    } or None
+
+
+def spread(figures: Iterable[float]) -> dict[str, float | None]:
+    """Mean and sample standard deviation; of a single one there is no deviation."""
+    values = list(figures)
     return {"mean": statistics.mean(values), "sd": statistics.stdev(values) if len(values) > 1 else None}
 
 
@@ -144,6 +154,7 @@ def read(task: str, folder: Path) -> list[Result]:
             check(file, told, {"task": str})
             if told["task"] == task:
                 check(file, told, FIELDS)
+                check_figures(file, told, known(task).shown)
                 found.append(Result(file, told))
     if not found:
         raise RunError(f"no result of {task} in {folder}: `nse train {task}/...` makes one")
@@ -173,63 +184,96 @@ def check(file: Path, told: Any, fields: Mapping[str, type | tuple[type, ...]]) 
         fits = isinstance(value, kind) and not isinstance(value, bool)
         if not fits:
             raise RunError(f"{file} is no result: {key} is missing, or not as `nse train` writes it")
-        if key.startswith("accuracy.") and not 0 <= value <= 1:
+
+
+def check_figures(file: Path, told: Any, shown: Sequence[Figure]) -> None:
+    """Refuse a file that does not tell every figure of its task."""
+    if (file.parent / "scores").is_dir() and any(each.measure not in told for each in shown):
+        raise RunError(
+            f"{file} has scores and no figures yet: `nse evaluate --scores {file.parent}` adds them"
+        )
+    for each in shown:
+        key = f"{each.measure}.{each.split}"
+        check(file, told, {each.measure: dict, key: (int, float)})
+        if not 0 <= told[each.measure][each.split] <= 1:
+            value = told[each.measure][each.split]
             raise RunError(f"{file} is no result: {key} is {value}, not from 0 to 1")
 
 
-def cells(row: Mapping[str, Any]) -> list[str]:
-    """A row as text, a cell for each of `COLUMNS`."""
+def columns(task: str) -> dict[str, str]:
+    """The columns of a task's table, and their headings."""
+    return BEFORE | {each.heading: each.heading for each in known(task).shown} | AFTER
 
-    def percent(figure: Mapping[str, float | None]) -> str:
-        return f"{figure['mean']:.1f}" + ("" if figure["sd"] is None else f" ± {figure['sd']:.1f}")
 
-    whole = row["published"] == row["examples"]
+def cells(task: str, row: Mapping[str, Any]) -> list[str]:
+    """A row as text, a cell for each of the task's columns."""
+
+    def mean_and_deviation(figure: Figure) -> str:
+        mean, sd = row[figure.heading]["mean"], row[figure.heading]["sd"]
+        return f"{mean:.{figure.digits}f}" + ("" if sd is None else f" ± {sd:.{figure.digits}f}")
+
+    shown, whole = known(task).shown, row["published"] == row["examples"]
+    paper = row["paper"] or {}
     texts = {
         "recipe": row["recipe"],
-        "paper": "" if row["paper"] is None else f"{row['paper']:.1f}",
-        **{split: percent(row[split]) for split in SPLITS},
+        "paper": " / ".join(f"{paper[f.heading]:.{f.digits}f}" for f in shown if f.heading in paper),
+        **{figure.heading: mean_and_deviation(figure) for figure in shown},
         "seeds": str(len(row["seeds"])),
         "parameters": f"{row['parameters']:,}",
         "seconds": f"{row['seconds']:.2f}",
         "device": row["device"],
-        "pairs": f"{row['examples']:,}" + ("" if whole else f" of {row['published']:,}"),
+        "examples": f"{row['examples']:,}" + ("" if whole else f" of {row['published']:,}"),
         "vectors": row["vectors"],
     }
-    return [texts[column] for column in COLUMNS]
+    return [texts[column] for column in columns(task)]
 
 
 def shown(task: str, rows: Iterable[Mapping[str, Any]]) -> Table:
     """Rows for a terminal of 80 columns: what runs stand on is told below, with the rows that differ."""
-    columns = dict(zip(COLUMNS, zip(*map(cells, rows), strict=True), strict=True))
-    names = [recipe.removeprefix(f"{task}/") for recipe in columns.pop("recipe")]
-    below = [sentence for column in BELOW if (sentence := told_below(column, names, columns.pop(column)))]
+    headings = columns(task)
+    by_column = zip(*(cells(task, row) for row in rows), strict=True)
+    texts = dict(zip(headings, by_column, strict=True))
+    names = [recipe.removeprefix(f"{task}/") for recipe in texts.pop("recipe")]
+    crowded = ("parameters",) if len(known(task).shown) > len(ACCURACY) else ()
+    below = [
+        sentence
+        for column in (*crowded, *BELOW)
+        if (sentence := told_below(headings[column], names, texts.pop(column)))
+    ]
+    unit = "accuracy in percent, " if known(task).shown is ACCURACY else ""
     result = Table(
-        title=f"{task}: accuracy in percent, mean ± standard deviation over seeds",
+        title=f"{task}: {unit}mean ± standard deviation over seeds",
         caption="\n".join(below),
         box=box.SIMPLE_HEAD,
         show_edge=False,
         padding=0,
     )
-    result.add_column(COLUMNS["recipe"], no_wrap=True)
-    for column in columns:
-        result.add_column(COLUMNS[column].replace(" / ", "/"), justify="right", no_wrap=True)
-    for name, *line in zip(names, *columns.values(), strict=True):
-        result.add_row(name, *(cell.replace(" ± ", "±") for cell in line))
+    result.add_column(headings["recipe"], no_wrap=True)
+    for column in texts:
+        result.add_column(headings[column].replace(" / ", "/"), justify="right", no_wrap=True)
+    for name, *line in zip(names, *texts.values(), strict=True):
+        result.add_row(name, *(tight(cell) for cell in line))
     return result
 
 
-def told_below(column: str, names: Iterable[str], texts: Iterable[str]) -> str:
+def tight(cell: str) -> str:
+    """A cell without what a terminal has no room for: spaces, and the zero in front of figures below 1."""
+    closer = cell.replace(" ± ", "±").replace(" / ", "/")
+    return re.sub(r"\b0\.", ".", closer) if closer != cell and cell.startswith("0.") else closer
+
+
+def told_below(heading: str, names: Iterable[str], texts: Iterable[str]) -> str:
     """A column as a sentence: what most rows have, then the others by name."""
     by_text: dict[str, list[str]] = {}
     for name, text in zip(names, texts, strict=True):
         by_text.setdefault(text, []).append(name)
     common, *others = sorted(by_text, key=lambda text: -len(by_text[text]))
     exceptions = [f"{', '.join(by_text[text])}: {text}" for text in others]
-    return f"{COLUMNS[column]}: {'; '.join([common, *exceptions])}" if common or others else ""
+    return f"{heading}: {'; '.join([common, *exceptions])}" if common or others else ""
 
 
-def markdown(rows: Iterable[Mapping[str, Any]]) -> str:
+def markdown(task: str, rows: Iterable[Mapping[str, Any]]) -> str:
     """Rows for a document."""
-    rules = ["---" if column in LEFT else "---:" for column in COLUMNS]
-    lines = [list(COLUMNS.values()), rules, *map(cells, rows)]
+    rules = ["---" if column in LEFT else "---:" for column in columns(task)]
+    lines = [list(columns(task).values()), rules, *(cells(task, row) for row in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from nse.hub import ModelConfig
-from nse.text.batching import Pairs
+from nse.text.batching import Labelled
 from nse.text.vocabulary import Vocabulary
 
 
@@ -24,7 +25,7 @@ class Examples(NamedTuple):
         vectors: [V, d], the vectors of the words, where they are given.
     """
 
-    splits: dict[str, Pairs]
+    splits: dict[str, Labelled]
     vocabulary: Vocabulary
     about: dict[str, Any]
     vectors: Tensor | None = None
@@ -38,6 +39,46 @@ class GetExamples(Protocol):
         ...
 
 
+Judged = tuple[Tensor, Tensor]
+"""A loss, and how many rows are right."""
+
+
+def judged(scores: Tensor, labels: Tensor, smoothing: float = 0.0) -> Judged:
+    """The cross-entropy of scores [B, labels], and how many of them are highest at the right label."""
+    loss = F.cross_entropy(scores, labels, label_smoothing=smoothing)
+    return loss, (scores.detach().argmax(dim=-1) == labels).sum()
+
+
+def cross_entropy(recipe: Any, scores: Tensor, batch: Labelled) -> Judged:
+    """The loss where one of several labels is right."""
+    return judged(scores, batch.labels, recipe.train.smoothing)
+
+
+def accuracy(scores: Tensor, split: Labelled) -> float:
+    """The part of a split's rows whose highest score [N, labels] is at the right label."""
+    right = int((scores.argmax(dim=-1) == split.labels).sum())
+    return right / max(len(split.labels), 1)
+
+
+def accuracy_alone(scores: Tensor, split: Labelled) -> dict[str, float]:
+    """Accuracy is all there is to report."""
+    return {"accuracy": accuracy(scores, split)}
+
+
+class Figure(NamedTuple):
+    """A column of a task's table: a measure of a split, and how it is written."""
+
+    measure: str
+    split: str
+    heading: str
+    scale: int = 1
+    digits: int = 3
+
+
+ACCURACY = tuple(Figure("accuracy", split, split, scale=100, digits=1) for split in ("test", "dev", "train"))
+"""In percent."""
+
+
 @dataclass(frozen=True)
 class Task:
     """A task, as the loop sees it.
@@ -46,12 +87,22 @@ class Task:
         recipe: The dataclass of its recipes, with fields `task`, `seed` and `train` (a `Training`).
         examples: From a recipe, and the folder of the published data where it needs one, to the data.
         model: From a recipe and the data to a fresh model.
-        scores: From a model and a batch to the scores of the labels [B, labels].
         folder: From a recipe to what a model folder says of the model, to be loaded without the recipe.
+        columns: The columns of a prepared data set, in the order in which a model takes them.
+        paper: The paper's test figures by recipe and measure, in the order of its table.
+        loss: From a recipe, scores [B, labels] and their rows to the loss, and how many rows are right.
+        choose: From the scores of dev [N, labels] and its rows to the figure that an epoch is chosen by.
+        figures: From a split's scores to what is reported of it, by measure.
+        shown: The columns of its table; the first is of the measure that `choose` looks at.
     """
 
     recipe: type[Any]
     examples: GetExamples
     model: Callable[[Any, Examples], nn.Module]
-    scores: Callable[[nn.Module, Pairs], Tensor]
     folder: Callable[[Any], ModelConfig]
+    columns: tuple[str, ...]
+    paper: dict[str, dict[str, float]]
+    loss: Callable[[Any, Tensor, Labelled], Judged] = cross_entropy
+    choose: Callable[[Tensor, Labelled], float] = accuracy
+    figures: Callable[[Tensor, Labelled], dict[str, float]] = accuracy_alone
+    shown: tuple[Figure, ...] = ACCURACY

@@ -14,8 +14,8 @@ from nse.text.vocabulary import Vocabulary
 MULTIPLE = 4
 """Bucket shapes are multiples of this: a little padding more, and few shapes."""
 
-POOL = 50
-"""Batches of similar length are made out of so many random ones."""
+POOL = 6400
+"""Batches of similar length are made out of so many random examples."""
 
 
 class Texts(NamedTuple):
@@ -71,54 +71,69 @@ class Texts(NamedTuple):
         padded = F.pad(ids, (0, longest - ids.shape[1]), value=Vocabulary.PAD)
         return Texts(padded, lengths.clamp(max=longest))
 
-    def longest(self, index: Tensor) -> int:
+    def longest(self, index: Tensor, multiple: int = MULTIPLE) -> int:
         """How far to pad these texts: their longest, rounded up to a multiple where the ids go so far."""
         longest = int(self.lengths[index].max()) if len(index) else 0
-        return min(-(-longest // MULTIPLE) * MULTIPLE, self.ids.shape[1])
+        return min(-(-longest // multiple) * multiple, self.ids.shape[1])
 
     def to(self, device: torch.device) -> Texts:
         """The same texts on a device."""
         return Texts(self.ids.to(device), self.lengths.to(device))
 
 
-class Pairs(NamedTuple):
-    """Labelled pairs of texts."""
+class Labelled(NamedTuple):
+    """Rows of one text or more, each with a label.
 
-    premise: Texts
-    hypothesis: Texts
-    labels: Tensor  # [N]
+    Attributes:
+        texts: The columns, in the order in which a model takes them.
+        labels: [N].
+        groups: [N], which question a row answers, where rows are ranked; `None` where each stands alone.
+    """
+
+    texts: tuple[Texts, ...]
+    labels: Tensor
+    groups: Tensor | None = None
+
+    @property
+    def inputs(self) -> list[Tensor]:
+        """What a model is called with: ids and lengths of each column."""
+        return [tensor for texts in self.texts for tensor in texts]
 
     @property
     def lengths(self) -> Tensor:
-        """[N], of the longer text of each pair."""
-        return torch.maximum(self.premise.lengths, self.hypothesis.lengths)
+        """[N], of the longest text of each row."""
+        return torch.stack([texts.lengths for texts in self.texts]).amax(dim=0)
 
-    def select(self, index: Tensor, shape: tuple[int, ...] | None = None) -> Pairs:
-        """These pairs, as a batch.
+    def select(self, index: Tensor, shape: tuple[int, ...] | None = None) -> Labelled:
+        """These rows, as a batch.
 
         Args:
             index: [B], which ones.
-            shape: How far to pad premises and hypotheses; `None` means to the longest of each.
+            shape: How far to pad each column; `None` means to the longest text of each.
         """
-        premise, hypothesis = (None, None) if shape is None else shape
-        return Pairs(
-            self.premise.select(index, premise), self.hypothesis.select(index, hypothesis), self.labels[index]
-        )
+        far: Sequence[int | None] = [None] * len(self.texts) if shape is None else shape
+        texts = tuple(each.select(index, longest) for each, longest in zip(self.texts, far, strict=True))
+        return Labelled(texts, self.labels[index], None if self.groups is None else self.groups[index])
 
-    def shape(self, index: Tensor) -> tuple[int, int]:
-        """The bucket shape of these pairs: how far to pad premises and hypotheses so that shapes are few.
+    def shape(self, index: Tensor, multiple: int = MULTIPLE) -> tuple[int, ...]:
+        """The bucket shape of these rows: how far to pad each column so that shapes are few.
 
-        It looks at the lengths: ask pairs that lie on the host, and no device is waited for.
+        It looks at the lengths: ask rows that lie on the host, and no device is waited for.
         """
-        return self.premise.longest(index), self.hypothesis.longest(index)
+        return tuple(texts.longest(index, multiple) for texts in self.texts)
 
-    def to(self, device: torch.device) -> Pairs:
-        """The same pairs on a device."""
-        return Pairs(self.premise.to(device), self.hypothesis.to(device), self.labels.to(device))
+    def to(self, device: torch.device) -> Labelled:
+        """The same rows on a device."""
+        groups = None if self.groups is None else self.groups.to(device)
+        return Labelled(tuple(texts.to(device) for texts in self.texts), self.labels.to(device), groups)
 
 
 def batches(
-    size: int, batch: int, generator: torch.Generator | None = None, lengths: Tensor | None = None
+    size: int,
+    batch: int,
+    generator: torch.Generator | None = None,
+    lengths: Tensor | None = None,
+    groups: Tensor | None = None,
 ) -> list[Tensor]:
     """Indices of examples in batches.
 
@@ -127,12 +142,19 @@ def batches(
         batch: How many make a batch; the rest makes one more.
         generator: Shuffles them; `None` means as they come.
         lengths: [size], to make batches of similar length: the shuffled examples are sorted by length, some
-            batches' worth at a time, and the batches are shuffled.
+            thousands at a time, and the batches are shuffled.
+        groups: [size], to put examples of a group next to each other, so that most are in one batch, in the
+            order in which the shuffled examples first meet them; then lengths do not count.
     """
     order = torch.arange(size) if generator is None else torch.randperm(size, generator=generator)
+    if groups is not None and size:
+        first = torch.full((int(groups.max()) + 1,), size).scatter_reduce(
+            0, groups[order], torch.arange(size), "amin"
+        )
+        return list(order[first[groups[order]].argsort(stable=True)].split(batch))
     if lengths is None:
         return list(order.split(batch))
-    pools = [pool[lengths[pool].argsort(stable=True)] for pool in order.split(POOL * batch)]
+    pools = [pool[lengths[pool].argsort(stable=True)] for pool in order.split(max(POOL, batch))]
     found = torch.cat(pools).split(batch)
     if generator is None:
         return list(found)

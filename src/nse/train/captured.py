@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.optim import Adam, Optimizer
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
@@ -34,7 +33,7 @@ For a graph, whatever else it reads (data, weights) must stay where it is on the
 for the device: no `.item()`, no `.cpu()`, no shape that depends on values.
 """
 
-MOST_GRAPHS = 64
+MOST_GRAPHS = 96
 """Shapes beyond so many are run operation by operation: a graph costs some memory and time to capture."""
 
 WAITS = "called a synchronizing CUDA operation"  # what PyTorch says when it was asked to refuse them
@@ -56,12 +55,6 @@ def set_rate(optimizer: Optimizer, rate: float) -> None:
             group["lr"].fill_(rate)
         else:
             group["lr"] = rate
-
-
-def judged(scores: Tensor, labels: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
-    """The loss of scores [B, labels], and how many of them are highest at the right label."""
-    loss = F.cross_entropy(scores, labels, label_smoothing=smoothing)
-    return loss, (scores.detach().argmax(dim=-1) == labels).sum()
 
 
 class Average:

@@ -130,6 +130,12 @@ class Team:
         dist.all_reduce(together, group=self.group)
         return together.tolist()
 
+    def add(self, values: Tensor) -> Tensor:
+        """The sum of a tensor on the host over the processes; the same bits in each."""
+        if self.size > 1:
+            dist.all_reduce(values, group=self.group)
+        return values
+
     def gather(self, thing: T) -> list[T]:
         """What each process has, in their order."""
         if self.size == 1:

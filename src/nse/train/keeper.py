@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
+from nse.text.batching import Labelled
 from nse.train.signals import Stop
 
 
@@ -39,6 +40,9 @@ class Keeper:
 
     def epoch(self, row: dict[str, Any]) -> None:
         """Take note of the figures of an epoch."""
+
+    def scored(self, name: str, scores: Tensor, split: Labelled) -> None:
+        """Take note of what the best model says of a split: scores [N, labels]."""
 
     def left(self) -> str:
         """What is left after an error."""

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from nse.errors import RunError
 from nse.tasks.recipe import Training
 from nse.tasks.task import Examples, Task
-from nse.text.batching import Pairs, batches
+from nse.text.batching import Labelled, batches
 from nse.train import watch
-from nse.train.captured import Average, CapturedStep, Shape, Step, adam, judged, set_rate
+from nse.train.captured import Average, CapturedStep, Shape, Step, adam, set_rate
 from nse.train.distributed import Team
 from nse.train.keeper import Keeper
 from nse.train.progress import Progress
@@ -37,17 +37,22 @@ class Outcome:
 
     Attributes:
         model: The trained model, with the weights of the best epoch.
-        accuracy: Of each split at that epoch; of train while training, so with dropout on.
+        figures: At that epoch, by measure and split; accuracy of train while training, so with dropout on.
         epoch: The best one on dev, counted from 1.
         seconds: Of training, evaluation on dev and saving included.
         metrics: One row per epoch.
     """
 
     model: nn.Module
-    accuracy: dict[str, float]
+    figures: dict[str, dict[str, float]]
     epoch: int
     seconds: float
     metrics: list[dict[str, Any]]
+
+    @property
+    def accuracy(self) -> dict[str, float]:
+        """Of each split."""
+        return self.figures["accuracy"]
 
     @property
     def parameters(self) -> int:
@@ -118,18 +123,20 @@ class Loop:
         team: Team,
     ):
         self.task, self.progress, self.keeper, self.team = task, progress, keeper, team
+        self.recipe, self.seed = recipe, recipe.seed
         self.training: Training = recipe.train
-        self.seed: int = recipe.seed
         self.started = self.clock = time.perf_counter()
-        self.on_host = examples.splits["train"]
+        self.on_host = examples.splits
         self.splits = {name: split.to(team.device) for name, split in examples.splits.items()}
-        self.total = math.ceil(len(self.on_host.labels) / self.training.batch) * self.training.epochs
+        rows = len(self.on_host["train"].labels)
+        self.total = math.ceil(rows / self.training.batch) * self.training.epochs
         torch.manual_seed(self.seed)
         self.called = team.set_up(task.model(recipe, examples))
         if team.rank:
             torch.manual_seed(self.seed + STREAM * team.rank)
         self.state, self.take_step = self.prepared(team.unwrapped(self.called))
         self.watch = watch.Watch(self.state.sums, 1)
+        self.rate_now = self.training.rate
 
     def prepared(self, model: nn.Module) -> tuple[State, Step]:
         """Whatever trains the model, before the first step."""
@@ -169,16 +176,22 @@ class Loop:
 
     def take_steps(self) -> None:
         """Take the steps of the epoch that are not done yet."""
-        state, training = self.state, self.training
-        lengths = self.on_host.lengths if training.buckets else None
-        todo = batches(len(self.on_host.labels), training.batch, state.order, lengths)
+        state, training, rows = self.state, self.training, self.on_host["train"]
+        lengths = rows.lengths if training.buckets else None
+        groups = rows.groups if training.together else None
+        todo = batches(len(rows.labels), training.batch, state.order, lengths, groups)
+        there = (
+            torch.cat(todo).to(self.team.device).split(list(map(len, todo)))
+        )  # all at once: a copy takes long
         self.watch = watch.Watch(state.sums, watch.EVERY if self.team.device.type == "cuda" else 1)
         self.called.train()
         self.clock = time.perf_counter()
-        for index in todo[state.cursor :]:
-            set_rate(state.optimizer, self.rate(state.step))
-            share = self.team.share(index)
-            shape = self.on_host.shape(share.numbers) if self.take_step.padded else None
+        for index, on_device in list(zip(todo, there, strict=True))[state.cursor :]:
+            self.set_rate(self.rate(state.step))
+            share = self.team.share(on_device)
+            shape = None
+            if self.take_step.padded:
+                shape = rows.shape(self.team.share(index).numbers, training.multiple)
             result = self.take_step(share.numbers, shape, share.weight)
             state.step, state.cursor = state.step + 1, state.cursor + 1
             where = f"step {state.step}, epoch {state.epoch}, batch {state.cursor} of {len(todo)}"
@@ -190,7 +203,13 @@ class Loop:
     def loss(self, index: Tensor, shape: Shape | None) -> tuple[Tensor, Tensor]:
         """The loss of some examples, and how many of them are right."""
         batch = self.splits["train"].select(index, shape)
-        return judged(self.task.scores(self.called, batch), batch.labels, self.training.smoothing)
+        return self.task.loss(self.recipe, self.called(*batch.inputs), batch)
+
+    def set_rate(self, rate: float) -> None:
+        """Let the optimizer take steps at this rate, if it does not yet."""
+        if rate != self.rate_now:
+            set_rate(self.state.optimizer, rate)
+            self.rate_now = rate
 
     def rate(self, step: int) -> float:
         """The learning rate after this many steps."""
@@ -220,7 +239,8 @@ class Loop:
         state = self.state
         loss, right, examples = self.team.sum(*state.sums.values())
         with self.averaged():
-            dev = self.accuracy("dev")
+            scores = self.scored("dev")
+            dev = self.task.choose(scores, self.on_host["dev"])
             row = {
                 "epoch": state.epoch,
                 "step": state.step,
@@ -232,7 +252,7 @@ class Loop:
                 "examples_per_second": examples / state.epoch_seconds,
             }
             if dev > state.best.dev:
-                state.best = Best(dev, state.epoch, learned(state.model))
+                state.best = Best(dev, state.epoch, learned(state.model), scores)
                 self.team.lead(lambda: self.keeper.best(state.model, row))
         state.metrics.append(row)
         self.team.lead(lambda: self.keeper.epoch(row))
@@ -245,10 +265,10 @@ class Loop:
         average = self.state.average
         return average.applied(self.state.step) if average else nullcontext()
 
-    def accuracy(self, name: str) -> float:
-        """The accuracy of a split, of which every process reads a part."""
-        found = accuracy(self.task, self.state.model, self.splits[name], self.team, self.keeper)
-        if not math.isfinite(found):
+    def scored(self, name: str) -> Tensor:
+        """The scores of a split [N, labels], on the host; every process reads a part."""
+        found = scored(self.state.model, self.splits[name], self.team, self.keeper)
+        if not found.isfinite().all():
             raise watch.NotFiniteError(f"the scores of {name} are not finite after step {self.state.step}")
         return found
 
@@ -274,9 +294,15 @@ class Loop:
         """The model of the best epoch, and its figures."""
         state, seconds = self.state, self.seconds()
         put(state.model, state.best.weights)
-        found = {"train": state.metrics[state.best.epoch - 1]["train"], "dev": state.best.dev}
-        found |= {name: self.accuracy(name) for name in self.splits if name not in found}
-        return Outcome(state.model, found, state.best.epoch, seconds, state.metrics)
+        figures = {"accuracy": {"train": state.metrics[state.best.epoch - 1]["train"]}}
+        scores = {"dev": state.best.scores}
+        scores |= {name: self.scored(name) for name in self.splits if name not in ("train", "dev")}
+        for name, found in scores.items():
+            split = self.on_host[name]
+            self.team.lead(lambda: self.keeper.scored(name, found, split))  # noqa: B023  # called at once
+            for measure, value in self.task.figures(found, split).items():
+                figures.setdefault(measure, {})[name] = value
+        return Outcome(state.model, figures, state.best.epoch, seconds, state.metrics)
 
 
 def rate_at(rate: float, schedule: str, done: float, warmup: float = 0.0) -> float:
@@ -290,13 +316,12 @@ def rate_at(rate: float, schedule: str, done: float, warmup: float = 0.0) -> flo
 
 
 @torch.no_grad()
-def accuracy(
-    task: Task, model: nn.Module, split: Pairs, team: Team | None = None, keeper: Keeper | None = None
-) -> float:
-    """The part of a split's labels that the model gets right; NaN where a score is not finite.
+def scored(
+    model: nn.Module, split: Labelled, team: Team | None = None, keeper: Keeper | None = None
+) -> Tensor:
+    """What a model says of a split: scores [N, labels], on the host, in the order of the rows.
 
     Args:
-        task: The task.
         model: The model.
         split: The examples, on the model's device.
         team: The processes, each of which reads a part; `None` means this one reads all.
@@ -306,17 +331,16 @@ def accuracy(
         Stopped: A process was asked to.
     """
     model.eval()
-    device = split.labels.device
-    right, finite = torch.zeros((), device=device), torch.ones((), dtype=torch.bool, device=device)
+    device, found = split.labels.device, torch.zeros(len(split.labels), 1)
     for whole in batches(len(split.labels), EVALUATION_BATCH, lengths=split.lengths.cpu()):
+        if not len(whole):  # of a split without rows
+            continue
         index = whole[team.rank :: team.size] if team else whole
-        if len(index):
-            batch = split.select(index.to(device))
-            scores = task.scores(model, batch)
-            right += (scores.argmax(dim=-1) == batch.labels).sum()
-            finite &= scores.isfinite().all()
+        # Of a small batch a process may have no part, and learns from another row how many scores there are.
+        scores = model(*split.select((index if len(index) else whole[:1]).to(device)).inputs).float().cpu()
+        if found.shape[1] != scores.shape[1]:
+            found = torch.zeros(len(split.labels), scores.shape[1])
+        found[index] = scores[: len(index)]
         if team and keeper and (code := team.most(keeper.stop.code)[0]):
             raise Stopped(code)
-    counted = [right.item(), float(not finite.item())]
-    total, bad = team.sum(*counted) if team else counted
-    return math.nan if bad else total / max(len(split.labels), 1)
+    return team.add(found) if team else found

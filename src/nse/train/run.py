@@ -5,6 +5,7 @@ data.json          what the data was: name, counts, fingerprint
 environment.json   versions, device, number of processes
 metrics.jsonl      one line per epoch; events.out.tfevents.* tells TensorBoard the same
 checkpoint.pt      what the run needs to go on
+scores/            of candidates that are ranked: SPLIT.run and SPLIT.qrels, as trec_eval reads them
 model/             the model of the best epoch on dev so far, as a model folder
 result.json        the figures, written last: a folder without it is a run that did not finish
 """
@@ -20,13 +21,15 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from nse import config, hub
 from nse.errors import ConfigError, ModelError, RunError
 from nse.files import write
+from nse.metrics import ranking
 from nse.tasks import TASKS
 from nse.tasks.task import Examples
+from nse.text.batching import Labelled
 from nse.train import state
 from nse.train.distributed import Team
 from nse.train.environment import environment
@@ -37,7 +40,7 @@ from nse.train.progress import Progress
 from nse.train.signals import Stopped, heard
 
 RECIPE, DATA, ENVIRONMENT = "recipe.toml", "data.json", "environment.json"
-CHECKPOINT, MODEL, RESULT = "checkpoint.pt", "model", "result.json"
+CHECKPOINT, MODEL, RESULT, SCORES = "checkpoint.pt", "model", "result.json", "scores"
 
 
 def train(
@@ -141,6 +144,7 @@ class RunFolder(Keeper):
     def __init__(self, folder: Path, name: str, recipe: Any, progress: Progress, team: Team):
         super().__init__()
         self.folder, self.name, self.recipe, self.progress, self.team = folder, name, recipe, progress, team
+        self.task = TASKS[recipe.task]
         self.toml = config.to_toml(recipe, comments=True)
         self.checkpoint = folder / CHECKPOINT
         self.seconds_between: float = 60 * recipe.train.minutes
@@ -190,14 +194,15 @@ class RunFolder(Keeper):
 
     def best(self, model: nn.Module, row: dict[str, Any]) -> None:
         """Write the model folder."""
-        accuracy = {"train": row["train"], "dev": row["dev"]}
-        self.save_model(model, {"epoch": row["epoch"], "accuracy": accuracy})
+        figures = {"accuracy": {"train": row["train"]}}
+        figures.setdefault(self.task.shown[0].measure, {})["dev"] = row["dev"]
+        self.save_model(model, {"epoch": row["epoch"]} | figures)
 
     def save_model(self, model: nn.Module, figures: dict[str, Any]) -> None:
         """Write the model folder, with these figures in its card."""
         about = {"recipe": self.name, "seed": self.recipe.seed, "training examples": self.counts()["train"]}
         with self.writing():
-            kind = TASKS[self.recipe.task].folder(self.recipe)
+            kind = self.task.folder(self.recipe)
             hub.save(self.folder / MODEL, model, kind, self.examples.vocabulary, about | figures)
 
     def epoch(self, row: dict[str, Any]) -> None:
@@ -205,9 +210,21 @@ class RunFolder(Keeper):
         with self.writing():
             self.log.add(row)
 
+    def scored(self, name: str, scores: Tensor, split: Labelled) -> None:
+        """Write the scores of candidates for trec_eval, which need not be installed here."""
+        if split.groups is not None:
+            with self.writing():
+                (self.folder / SCORES).mkdir(exist_ok=True)
+                ranking.write(
+                    self.folder / SCORES / f"{name}.run", scores[:, 0].numpy(), split.groups.numpy()
+                )
+                ranking.write_judgements(
+                    self.folder / SCORES / f"{name}.qrels", split.groups.numpy(), split.labels.numpy()
+                )
+
     def finish(self, outcome: Outcome) -> dict[str, Any]:
         """Write the figures of the run, last of all the result; returns it."""
-        keys = ("epoch", "accuracy", "parameters", "parameters_without_embeddings")
+        keys = ("epoch", *outcome.figures, "parameters", "parameters_without_embeddings")
         result = self.result(outcome)
         self.save_model(outcome.model, {key: result[key] for key in keys})
         with self.writing():
@@ -223,7 +240,7 @@ class RunFolder(Keeper):
             "seed": self.recipe.seed,
             "epoch": outcome.epoch,
             "epochs": len(outcome.metrics),
-            "accuracy": outcome.accuracy,
+            **outcome.figures,
             "parameters": outcome.parameters,
             "parameters_without_embeddings": outcome.parameters_without_embeddings,
             "seconds": round(outcome.seconds, 2),

@@ -19,7 +19,7 @@ from nse.files import write_bytes
 from nse.train.captured import Average
 from nse.train.distributed import Team
 
-FORMAT = 1
+FORMAT = 2
 """Of the file; one of another format is refused by its number."""
 
 Weights = dict[str, Tensor]
@@ -45,6 +45,7 @@ class Best:
     dev: float = -1.0
     epoch: int = 0
     weights: Weights = field(default_factory=dict)
+    scores: Tensor = field(default_factory=lambda: torch.zeros(0, 0))  # of dev [N, labels]
 
 
 @dataclass
@@ -108,7 +109,7 @@ class State:
             "average": on_host(self.average.values) if self.average else [],
             # Without what it is set to, which the recipe says, and on a GPU lies on the device.
             "optimizer": on_host(self.optimizer.state_dict()["state"]),
-            "best": {"dev": self.best.dev, "epoch": self.best.epoch, "weights": self.best.weights},
+            "best": dict(vars(self.best)),
             "epoch_seconds": self.epoch_seconds,
             "seconds": seconds,
             "metrics": self.metrics,

@@ -1,0 +1,354 @@
+"""WikiQA from the published files to a trained model that ranks, on questions and answers made here."""
+
+import json
+import math
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from data.made_up import HEADER, candidate, write_wikiqa
+from faults.made_runs import assert_same_end, checkpoint, stop, train
+from nse import hub
+from nse.errors import ConfigError
+from nse.metrics import ranking
+from nse.tasks import answers, load_recipe
+from nse.tasks.recipe import recipes
+from nse.text.batching import Labelled, Texts
+from nse.text.tokenize import TOKENIZERS
+from nse.text.vocabulary import Vocabulary
+from nse.train.evaluate import evaluate
+from nse.train.loop import scored
+
+RECIPES = [name for name in recipes() if name.startswith("wikiqa/")]
+KNOWN = ["who", "where", "runs", "sleeps", "a", "dog", "cat", "horse", "."]
+SMALL = [
+    "data.vectors=small.5d",
+    "model.words=5",
+    "model.size=4",
+    "model.hidden=8",
+    "train.epochs=2",
+    "train.batch=8",
+    "train.rate=0.03",
+]
+UNUSUAL = ["", "zzz", "dog " * 300]
+
+
+def corpus(questions, seed):
+    """Questions with up to five candidates each: what answers one has its animal.
+
+    One question has no right answer, one has no wrong one, and one has unusual candidates.
+    """
+    draw = random.Random(seed)
+
+    def sentence(animal):
+        return (
+            f"{animal} {' '.join(draw.choices(['a', 'runs', 'sleeps', 'zebra', '.'], k=draw.randint(0, 5)))}"
+        )
+
+    lines = []
+    for number in range(questions):
+        animal, *others = draw.sample(["dog", "cat", "horse"], 3)
+        text = f"who {draw.choice(['runs', 'sleeps'])} , a {animal} ?"
+        right = 0 if number == 1 else draw.randint(1, 2)
+        rows = [(sentence(animal), 1)] * right
+        rows += [] if number == 2 else [(sentence(draw.choice(others)), 0) for _ in range(draw.randint(1, 3))]
+        rows += [(unusual, 0) for unusual in UNUSUAL] if number == 3 else []
+        draw.shuffle(rows)
+        lines += [candidate(f"Q{number}", answer.strip(), label, text) for answer, label in rows]
+    return HEADER + b"".join(lines)
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    """A data folder as published: WikiQA, and vectors of five numbers for some of its words."""
+    monkeypatch.setenv("NSE_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "data"
+    (folder / "vectors").mkdir(parents=True)
+    write_wikiqa(folder, train=corpus(10, 1), dev=corpus(8, 2), test=corpus(8, 3))
+    rows = np.random.default_rng(0).normal(size=(len(KNOWN), 5)).astype(np.float32)
+    np.save(folder / "vectors" / "small.5d.npy", rows)
+    (folder / "vectors" / "small.5d.words.txt").write_text("".join(f"{word}\n" for word in KNOWN))
+    return folder
+
+
+def recipe(*assignments, name="wikiqa/mma-attention"):
+    return load_recipe(name, [*SMALL, *assignments])
+
+
+def trained(folder, data, *assignments, name="wikiqa/mma-attention", **settings):
+    return train(folder, *assignments, recipe=name, small=SMALL, data=data, **settings)
+
+
+def published(data, split):
+    """The rows of a file: the number of the question, its text, the answer and the label."""
+    lines = (data / "WikiQACorpus" / f"WikiQA-{split}.tsv").read_text("utf-8").split("\n")[1:-1]
+    for line in lines:
+        identity, question, _, _, _, answer, label = line.split("\t")
+        yield int(identity[1:]), question, answer, int(label)
+
+
+def test_examples_are_the_answer_and_then_the_question(data):
+    found = answers.examples(recipe("model.longest=64"), data)
+    tokenize = TOKENIZERS["lower"]
+    for name, split in found.splits.items():
+        rows = list(published(data, name))
+        assert split.labels.tolist() == [label for *_, label in rows]
+        assert split.groups.tolist() == [number for number, *_ in rows]
+        for b, (_, question, answer, _) in enumerate(rows):
+            for texts, text in zip(split.texts, (answer, question), strict=True):
+                ids = found.vocabulary.encode(tokenize(text))[:64]
+                assert texts.ids[b, : texts.lengths[b]].tolist() == ids
+        assert split.texts[0].ids.shape[1] == 64
+    assert found.about["counts"] == {name: len(split.labels) for name, split in found.splits.items()}
+    assert found.about["published"] == {"train": 20_360, "dev": 2_733, "test": 6_165}
+    json.dumps(found.about, allow_nan=False)
+
+
+def test_training_on_questions_that_have_an_answer(data):
+    whole, some = (answers.examples(recipe(f"data.answerable={each}"), data) for each in ("false", "true"))
+    rows = whole.splits["train"]
+    kept = rows.groups != 1  # the question without one
+    assert int((~kept).sum()) > 0
+    train = some.splits["train"]
+    assert train.groups.tolist() == rows.groups[kept].tolist()
+    assert train.labels.tolist() == rows.labels[kept].tolist()
+    assert train.texts[0].ids.tolist() == rows.texts[0].ids[kept].tolist()
+    for name in ("dev", "test"):
+        assert some.splits[name].groups.tolist() == whole.splits[name].groups.tolist()
+    assert some.about["fingerprint"] != whole.about["fingerprint"]
+
+
+def batch_of(labels, groups=None):
+    """Rows without words."""
+    rows, texts = len(labels), Texts(torch.zeros(len(labels), 0), torch.zeros(len(labels)))
+    groups = [0] * rows if groups is None else groups
+    return Labelled((texts, texts), torch.tensor(labels), torch.tensor(groups))
+
+
+@pytest.mark.parametrize("weight", [1.0, 3.0])
+def test_the_loss_is_the_cross_entropy_of_each_candidate(weight):
+    scores, labels = [2.0, -1.0, 0.5, -3.0], [1, 1, 0, 0]
+    loss, right = answers.loss(
+        recipe(f"train.weight={weight}"), torch.tensor(scores)[:, None], batch_of(labels)
+    )
+    parts = [
+        -weight * math.log(1 / (1 + math.exp(-2.0))),
+        -weight * math.log(1 / (1 + math.exp(1.0))),
+        -math.log(1 - 1 / (1 + math.exp(-0.5))),
+        -math.log(1 - 1 / (1 + math.exp(3.0))),
+    ]
+    assert loss.item() == pytest.approx(sum(parts) / 4, rel=1e-6)
+    assert right == 2  # the first and the last are on their side of zero
+
+
+def test_the_pairwise_loss_by_hand():
+    """Over right and wrong candidates of the same question: how far the right one is not above."""
+    labels, groups = [1, 0, 0, 1, 0, 1], [5, 5, 5, 2, 2, 9]
+    scores = torch.tensor([[1.0], [4.0], [-1.0], [0.5], [0.5], [7.0]])
+    batch = batch_of(labels, groups)
+    loss, right = answers.loss(
+        recipe("train.loss=pairwise", "train.together=true", "train.weight=9"), scores, batch
+    )
+    wrong_above = [4.0 - 1.0, -1.0 - 1.0, 0.5 - 0.5]
+    wanted = sum(math.log(1 + math.exp(each)) for each in wrong_above) / 3
+    assert loss.item() == pytest.approx(wanted, rel=1e-6)
+    assert right == 4
+    order = torch.tensor([3, 0, 5, 4, 2, 1])
+    shuffled = answers.pairwise(scores[order, 0], batch.select(order))
+    assert shuffled.item() == pytest.approx(wanted, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("labels", "groups"), [([1, 1], [0, 0]), ([0, 0], [0, 0]), ([1, 0], [0, 1]), ([1], [0])]
+)
+def test_the_pairwise_loss_without_pairs_is_zero(labels, groups):
+    scores = torch.randn(len(labels), 1, requires_grad=True)
+    loss, _ = answers.loss(
+        recipe("train.loss=pairwise", "train.together=true"), scores, batch_of(labels, groups)
+    )
+    loss.backward()
+    assert loss == 0
+    assert (scores.grad == 0).all()
+
+
+def test_the_pairwise_loss_of_far_scores_is_finite():
+    scores = torch.tensor([[-1e4], [1e4], [1e4]], requires_grad=True)
+    loss, _ = answers.loss(
+        recipe("train.loss=pairwise", "train.together=true"), scores, batch_of([1, 0, 1], [0, 0, 1])
+    )
+    loss.backward()
+    assert loss.item() == pytest.approx(2e4)
+    assert scores.grad.tolist() == [[-1.0], [1.0], [0.0]]
+
+
+def test_rarity_by_hand():
+    """The logarithm of how few of the answers have a word, which counts once in each."""
+    texts = Texts.of([["a", "b", "a"], ["a", "c"], []], Vocabulary(["a", "b", "c", "d"]))
+    found = answers.rarity(texts, 6)
+    wanted = [math.log(4 / 3), math.log(4 / 2), math.log(4 / 2), math.log(4 / 1)]
+    assert found[2:].tolist() == pytest.approx(wanted, rel=1e-6)
+    assert found.shape == (6,)
+    assert found.isfinite().all()
+
+
+def test_a_model_that_counts_knows_the_rarity_of_words(data, tmp_path):
+    counting = recipe("model.counts=true")
+    examples = answers.examples(counting, data)
+    model = answers.model(counting, examples)
+    assert torch.equal(model.rarity, answers.rarity(examples.splits["train"].texts[0], len(model.rarity)))
+    assert not model.rarity.requires_grad
+    trained(tmp_path / "run", data, "model.counts=true")
+    again = hub.load(tmp_path / "run")
+    assert torch.equal(again.model.rarity, model.rarity)
+    assert torch.equal(again.model.embedding.weight, model.embedding.weight)
+
+
+def test_a_weight_that_is_none_is_refused():
+    for weight in (0, -1):
+        with pytest.raises(ConfigError, match=r"train: weight must be above 0, got"):
+            recipe(f"train.weight={weight}")
+    with pytest.raises(ConfigError, match="buckets and together cannot both be true"):
+        recipe("train.buckets=true", "train.together=true")
+
+
+def test_epochs_are_chosen_by_what_is_reported(data):
+    dev = answers.examples(recipe(), data).splits["dev"]
+    for seed in range(5):
+        torch.manual_seed(seed)
+        scores = torch.randn(len(dev.labels), 1).round(decimals=1)  # with ties
+        figures = answers.figures(scores, dev)
+        assert answers.choose(scores, dev) == pytest.approx(figures["map"], abs=1e-12)
+        assert set(figures) == set(ranking.MEASURES)
+        assert figures == ranking.figures(scores[:, 0], dev.groups, dev.labels)
+    best = dev.labels[:, None].float()
+    assert answers.choose(best, dev) == answers.figures(best, dev)["mrr"] == 1
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_trains_and_is_scored_again(name, data, tmp_path):
+    folder = tmp_path / "run"
+    result = trained(folder, data, name=name)
+    assert json.loads((folder / "result.json").read_text()) == result
+    assert {file.name for file in (folder / "scores").iterdir()} == {
+        f"{split}.{kind}" for split in ("dev", "test") for kind in ("run", "qrels")
+    }
+    assert set(result["accuracy"]) == {"train"}
+    metrics = [json.loads(text) for text in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert all(math.isfinite(row["loss"]) for row in metrics)
+    assert result["map"]["dev"] == pytest.approx(max(row["dev"] for row in metrics), abs=1e-12)
+    for split in ("dev", "test"):
+        figures = {measure: result[measure][split] for measure in ranking.MEASURES}
+        files = [folder / "scores" / f"{split}.{kind}" for kind in ("run", "qrels")]
+        of_files = ranking.figures_of_files(*files)
+        assert {measure: of_files[measure] for measure in figures} == figures
+        assert (of_files["questions"], of_files["mixed"]) == (7, 6)
+        again = evaluate(str(folder), split, data, device="cpu")
+        assert {measure: again[measure] for measure in figures} == pytest.approx(figures, abs=1e-12)
+    card = (folder / "model" / "README.md").read_text()
+    assert "map" in card.lower()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["train.loss=pairwise", "train.together=true", "data.answerable=true"],
+        ["train.weight=5", "model.counts=true", "train.average=0.9"],
+        ["model.encoder=nse", "model.attention=none", "model.directions=2", "model.pool=max"],
+        ["model.encoder=bow", "model.layers=1", "model.init=uniform", "train.buckets=true"],
+    ],
+    ids=lambda settings: settings[0],
+)
+def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, settings):
+    """The same scores to the last bit, so nothing may be rounded when it is saved."""
+    settings = ["model.init_range=1", *settings]
+    result = trained(tmp_path / "run", data, *settings)
+    again = hub.load(tmp_path / "run")
+    assert (again.config.kind, again.config.task, again.config.labels) == ("pair", "wikiqa", ["right"])
+    assert again.config.tokenizer == "lower"
+    dev = answers.examples(recipe(*settings), data).splits["dev"]
+    scores = scored(again.model, dev)
+    assert torch.equal(scores, checkpoint(tmp_path / "run")["best"]["scores"])
+    assert scores.shape == (len(dev.labels), 1)
+    assert len(scores.unique()) > 5
+    assert answers.figures(scores, dev)["map"] == result["map"]["dev"]
+
+
+def test_it_learns_what_answers_a_question(data, tmp_path):
+    """An answer has the animal of its question: counting shared words is enough."""
+    write_wikiqa(data, train=corpus(40, 1), dev=corpus(20, 2), test=corpus(20, 3))
+    settings = ["model.counts=true", "model.word_dropout=0", "train.epochs=6"]
+    result = trained(tmp_path / "run", data, *settings)
+    dev = answers.examples(recipe(*settings), data).splits["dev"]
+    by_chance = answers.choose(torch.zeros(len(dev.labels), 1), dev)
+    assert result["map"]["dev"] > by_chance + 0.1
+    assert result["map"]["test"] > by_chance + 0.1
+
+
+def test_without_trec_eval_the_scores_are_kept_for_later(data, tmp_path, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr("nse.metrics.ranking.available", lambda: False)
+        result = trained(tmp_path / "without", data)
+    whole = trained(tmp_path / "with", data)
+    assert not set(ranking.MEASURES) & set(result)
+    assert set(ranking.MEASURES) <= set(whole)
+    assert result["epoch"] == whole["epoch"]
+    assert result["accuracy"] == whole["accuracy"]
+    for split in ("dev", "test"):
+        for kind in ("run", "qrels"):
+            one, other = (tmp_path / each / "scores" / f"{split}.{kind}" for each in ("without", "with"))
+            assert one.read_bytes() == other.read_bytes()
+    assert_same_figures_in_metrics(tmp_path / "without", tmp_path / "with")
+
+
+def assert_same_figures_in_metrics(one, other):
+    """The curve does not depend on what can be reported at the end."""
+    curves = [
+        [
+            (row["loss"], row["dev"])
+            for row in map(json.loads, (each / "metrics.jsonl").read_text().splitlines())
+        ]
+        for each in (one, other)
+    ]
+    assert curves[0] == curves[1]
+
+
+@pytest.mark.parametrize("together", ["false", "true"])
+def test_a_stopped_run_ends_as_if_it_never_was(data, tmp_path, together):
+    """Also in the middle of an epoch, with words dropped and questions kept together."""
+    loss = "pairwise" if together == "true" else "sigmoid"
+    settings = [f"train.together={together}", f"train.loss={loss}", "train.minutes=0"]
+    whole = trained(tmp_path / "whole", data, *settings)
+    steps = checkpoint(tmp_path / "whole")["step"]
+    stop(tmp_path / "run", *settings, recipe="wikiqa/mma-attention", small=SMALL, data=data, after=2)
+    assert checkpoint(tmp_path / "run")["cursor"] == 2
+    again = {"recipe": "wikiqa/mma-attention", "small": SMALL, "data": data, "resume": True}
+    stop(tmp_path / "run", *settings, after=steps // 2, **again)  # the last batch of the first epoch
+    stop(tmp_path / "run", *settings, after=steps - 1, **again)
+    resumed = trained(tmp_path / "run", data, *settings, resume=True)
+    assert_same_end(tmp_path / "whole", tmp_path / "run")
+    for measure in ranking.MEASURES:
+        assert resumed[measure] == whole[measure]
+    best = [checkpoint(tmp_path / each)["best"]["scores"] for each in ("whole", "run")]
+    assert torch.equal(*best)
+    for file in (tmp_path / "whole" / "scores").iterdir():
+        assert file.read_bytes() == (tmp_path / "run" / "scores" / file.name).read_bytes()
+
+
+def test_questions_together_are_another_order_of_the_same_candidates(data, tmp_path):
+    curves = []
+    for together in ("true", "true", "false"):
+        folder = tmp_path / str(len(curves))
+        trained(folder, data, f"train.together={together}", "train.epochs=1")
+        curves.append(json.loads((folder / "metrics.jsonl").read_text())["loss"])
+    assert curves[0] == curves[1] != curves[2]
+
+
+def test_the_recipe_says_what_the_paper_says():
+    found = load_recipe("wikiqa/mma-attention")
+    model, training = found.model, found.train
+    assert (model.encoder, model.attention, model.size, model.layers) == ("mma", "paper", 512, 2)
+    assert (model.words, model.hidden, model.word_dropout) == (300, 1024, 0.4)
+    assert (training.batch, training.rate, training.epochs, training.l2) == (4, 1e-5, 10, 0)
+    assert answers.PAPER["wikiqa/mma-attention"] == {"map": 0.6811, "mrr": 0.6993}

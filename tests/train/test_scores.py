@@ -1,0 +1,310 @@
+"""A run that ranks: its scores are written, scored where trec_eval is installed, and always the same."""
+
+import json
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from data.made_up import HEADER, candidate, write_vectors, write_wikiqa
+from nse import cli
+from nse.errors import DataError, InputError, RunError
+from nse.metrics import ranking
+from nse.train import scores
+from nse.train.scores import describe, score
+
+SETS = [
+    "data.vectors=set.2d",
+    "model.words=2",
+    "model.size=6",
+    "model.hidden=8",
+    "model.layers=1",
+    "train.epochs=2",
+    "train.rate=0.01",
+]
+TIMES = {"seconds", "seconds_per_epoch", "examples_per_second"}
+
+
+def asked(*questions):
+    """A split in the published format: each question is its candidates, each with its label."""
+    rows = [
+        candidate(f"Q{number}", answer, label, f"who {verb} ?")
+        for number, (verb, answers) in enumerate(questions)
+        for answer, label in answers
+    ]
+    return HEADER + b"".join(rows)
+
+
+SPLIT = asked(
+    ("runs", [("a dog runs .", 1), ("the cat .", 0), ("a cat moves", 0), ("a dog runs .", 0)]),
+    ("moves", [("the dog", 0), ("a cat moves .", 1), ("zebra", 0)]),
+    ("sleeps", [("a cat", 1)]),
+    ("eats", [("a cat", 0), ("zebra zebra", 0)]),
+)
+
+
+def call(*words):
+    return CliRunner().invoke(cli.app, [str(word) for word in words], catch_exceptions=False)
+
+
+def train(folder, data):
+    sets = [word for each in SETS for word in ("--set", each)]
+    return call("train", "wikiqa/mma-attention", "--out", folder, "--data", data, *sets)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Data in the published format, and a run with trec_eval and one without it, with what they printed."""
+    folder = tmp_path_factory.mktemp("ranking")
+    data = folder / "data"
+    data.mkdir()
+    write_wikiqa(data, train=SPLIT, dev=SPLIT, test=SPLIT)
+    write_vectors(data)
+    told = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NSE_CACHE", str(folder / "cache"))
+        told["with"] = train(folder / "with", data).stdout
+        patch.setitem(sys.modules, "pytrec_eval", None)
+        told["without"] = train(folder / "without", data).stdout
+    return folder, told
+
+
+@pytest.fixture
+def run(runs, tmp_path, monkeypatch):
+    """A copy of what a run without trec_eval left, but for its model; the one with it is at `runs`."""
+    monkeypatch.setenv("NSE_CACHE", str(runs[0] / "cache"))
+    copy = tmp_path / "run"
+    (copy / "scores").mkdir(parents=True)
+    for file in [*(runs[0] / "without" / "scores").iterdir(), runs[0] / "without" / "result.json"]:
+        (copy / file.relative_to(runs[0] / "without")).write_bytes(file.read_bytes())
+    return copy
+
+
+@pytest.fixture
+def missing(monkeypatch):
+    """As if trec_eval were not installed."""
+    monkeypatch.setitem(sys.modules, "pytrec_eval", None)
+
+
+def result_of(folder):
+    return json.loads((folder / "result.json").read_text())
+
+
+def untimed(result):
+    return {key: value for key, value in result.items() if key not in TIMES}
+
+
+def test_training_tells_the_figures_where_trec_eval_is_installed(runs):
+    folder, told = runs
+    result = result_of(folder / "with")
+    assert list(result["map"]) == list(result["mrr_mixed"]) == ["dev", "test"]
+    for split in ("dev", "test"):
+        assert f"{split} MAP {result['map'][split]:.4f} MRR {result['mrr'][split]:.4f}" in told["with"]
+    assert told["with"].endswith(f" s: {folder / 'with'}\n")
+
+
+def test_training_tells_where_the_scores_are_where_it_is_not(runs):
+    folder, told = runs
+    assert not set(ranking.MEASURES) & set(result_of(folder / "without"))
+    assert f"scores in {folder / 'without' / 'scores'}" in told["without"]
+    assert f"`nse evaluate --scores {folder / 'without'}`" in told["without"]
+    names = sorted(file.name for file in (folder / "without" / "scores").iterdir())
+    assert names == ["dev.qrels", "dev.run", "test.qrels", "test.run"]
+
+
+def test_the_figures_are_added_to_the_run_and_are_the_same(runs, run):
+    before = result_of(run)
+    answer = call("evaluate", "--scores", run)
+    assert answer.exit_code == 0
+    assert untimed(result_of(run)) == untimed(result_of(runs[0] / "with"))
+    assert list(result_of(run)) == list(result_of(runs[0] / "with"))  # and where a run writes them
+    assert {key: result_of(run)[key] for key in before} == before
+    test = result_of(run)["map"]["test"], result_of(run)["mrr"]["test"]
+    assert f"test: MAP {test[0]:.4f}, MRR {test[1]:.4f} of 3 questions (" in answer.stdout
+    assert "of the 2 with wrong ones too)" in answer.stdout
+    assert f"added to {run / 'result.json'}: map, mrr, map_mixed, mrr_mixed" in answer.stdout
+    once = (run / "result.json").read_bytes()
+    again = json.loads(call("evaluate", "--scores", run, "--json").stdout)
+    assert again["added"] == []
+    assert again["splits"]["dev"] == {
+        **{measure: result_of(run)[measure]["dev"] for measure in ranking.MEASURES},
+        "questions": 3,
+        "mixed": 2,
+    }
+    assert (run / "result.json").read_bytes() == once
+
+
+def test_evaluating_the_model_gives_the_same_figures(runs, run, tmp_path):
+    folder = runs[0] / "without"
+    call("evaluate", "--scores", run)
+    for split in ("dev", "test"):
+        words = ["evaluate", folder, "--split", split, "--data", runs[0] / "data", "--device", "cpu"]
+        prefix = tmp_path / "again.v1"
+        result = json.loads(call(*words, "--json", "--trec", prefix).stdout)
+        assert [result[measure] for measure in ranking.MEASURES] == [
+            result_of(run)[measure][split] for measure in ranking.MEASURES
+        ]
+        assert (result["questions"], result["mixed"], result["n"]) == (3, 2, 10)
+        assert result["scores"] == str(tmp_path / "again.v1.run")
+        written = score(tmp_path / "again.v1.run")
+        assert written["splits"]["again.v1"]["map"] == result["map"]
+        judged = (folder / "scores" / f"{split}.qrels").read_bytes()
+        assert (tmp_path / "again.v1.qrels").read_bytes() == judged
+        shown = call(*words).stdout
+        assert f"MAP {result['map']:.4f}, MRR {result['mrr']:.4f} of 3 questions" in shown
+        assert f"on wikiqa {split}, 10 pairs of " in shown
+
+
+def test_evaluating_without_trec_eval_leaves_the_scores(runs, run, missing, tmp_path, monkeypatch):
+    words = ["evaluate", str(runs[0] / "without"), "--data", str(runs[0] / "data"), "--device", "cpu"]
+    monkeypatch.setattr(sys, "argv", ["nse", *words])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 2
+    shown = call(*words, "--trec", tmp_path / "later").stdout
+    assert f"scores in {tmp_path / 'later.run'} (nse evaluate --scores" in shown
+    assert "map" not in json.loads(call(*words, "--trec", tmp_path / "later", "--json").stdout)
+
+
+def test_trec_eval_that_is_missing_is_told_with_the_command(run, missing):
+    before = (run / "result.json").read_bytes()
+    with pytest.raises(InputError, match=r"not installed; type `pip install neural-semantic-encoders\[rank"):
+        score(run)
+    assert (run / "result.json").read_bytes() == before
+
+
+def test_one_file_and_right_answers_elsewhere(run, tmp_path):
+    file = run / "scores" / "test.run"
+    wanted = score(file)
+    assert (list(wanted["splits"]), wanted["added"]) == (["test"], [])
+    assert not set(ranking.MEASURES) & set(result_of(run))  # one file is not the run
+    reference = tmp_path / "WikiQA-test.ref"
+    (run / "scores" / "test.qrels").rename(reference)
+    assert score(file, reference)["splits"] == wanted["splits"]
+    with pytest.raises(InputError, match=r"no test\.qrels beside .*test\.run; .* --qrels FILE"):
+        score(file)
+    assert json.loads(call("evaluate", "--scores", file, "--qrels", reference, "--json").stdout) == wanted
+    with pytest.raises(DataError, match=r"nowhere\.ref: cannot be read"):
+        score(file, tmp_path / "nowhere.ref")
+
+
+def test_a_run_that_did_not_finish_is_scored_and_gets_no_result(run):
+    (run / "result.json").unlink()
+    assert list(score(run)["splits"]) == ["dev", "test"]
+    assert not (run / "result.json").exists()
+
+
+def test_other_figures_are_never_written_over(run):
+    score(run)
+    result = result_of(run)
+    result["mrr"]["test"] += 1e-4
+    del result["map"]
+    changed = json.dumps(result)
+    (run / "result.json").write_text(changed)
+    with pytest.raises(RunError, match=r"result\.json: mrr of test is .* nothing was changed"):
+        score(run)
+    assert (run / "result.json").read_text() == changed
+
+
+def test_only_what_is_missing_is_added(run):
+    score(run)
+    whole = result_of(run)
+    part = {key: value for key, value in whole.items() if key != "mrr_mixed"}
+    part["map"] = {"dev": whole["map"]["dev"] + 1e-12}
+    (run / "result.json").write_text(json.dumps(part))
+    assert score(run)["added"] == ["map", "mrr_mixed"]
+    assert result_of(run) == whole | {"map": {"dev": part["map"]["dev"], "test": whole["map"]["test"]}}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("precious", "cannot be read: Expecting value"),
+        ("[1]", "expected keys and values, got list"),
+        ('{"map": 0.5}', "map: expected a figure for each split, got 0.5"),
+        ('{"map": {"dev": "high"}}', "map of dev is high there"),
+        ('{"seconds": NaN}', "NaN is no number in JSON"),
+    ],
+)
+def test_a_broken_result_is_left_alone(run, content, message):
+    (run / "result.json").write_text(content)
+    with pytest.raises(RunError, match=message):
+        score(run)
+    assert (run / "result.json").read_text() == content
+
+
+def test_a_result_that_cannot_be_written_is_as_it_was(run, monkeypatch):
+    def refuse(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(scores, "write", refuse)
+    before = (run / "result.json").read_bytes()
+    with pytest.raises(RunError, match="No space left on device; it is as it was"):
+        score(run)
+    assert (run / "result.json").read_bytes() == before
+
+
+def test_paths_that_hold_no_scores_are_told(run, tmp_path):
+    with pytest.raises(InputError, match=r"scores: there is no .*nowhere; give the folder of a run"):
+        score(tmp_path / "nowhere")
+    with pytest.raises(InputError, match=r"there is no scores/\*\.run in "):
+        score(run / "scores")
+    with pytest.raises(InputError, match=r"expected the folder of a run, or a file that ends in \.run, got"):
+        score(run / "result.json")
+    with pytest.raises(InputError, match=r"qrels: needs one \.run file"):
+        score(run, run / "scores" / "dev.qrels")
+    (run / "scores" / "dev.qrels").unlink()
+    with pytest.raises(InputError, match=r"no dev\.qrels beside"):
+        score(run)
+
+
+def test_files_that_are_broken_or_not_of_each_other_are_told(run):
+    judgements = run / "scores" / "dev.qrels"
+    whole = judgements.read_text()
+    judgements.write_text("".join(line[:-2] + "0\n" for line in whole.splitlines(keepends=True)))
+    with pytest.raises(DataError, match=r"dev\.qrels: labels: no question has a right answer"):
+        score(run)
+    judgements.write_text(whole.replace("4 0 0000 0\n", ""))
+    with pytest.raises(DataError, match="candidate 0000 of question 4"):
+        score(run)
+    (run / "scores" / "dev.run").write_text("1 Q0 0000 1 nan nse\n")
+    with pytest.raises(DataError, match=r"dev\.run: line 1: score"):
+        score(run)
+    assert not set(ranking.MEASURES) & set(result_of(run))
+
+
+def test_a_line_for_each_split(run):
+    lines = describe(score(run))
+    assert [line.split(":")[0] for line in lines] == ["dev", "test", f"added to {run / 'result.json'}"]
+    assert len(describe(score(run))) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "give either a model, or --scores"),
+        (["MODEL", "--scores", "RUN"], "give either a model, or --scores"),
+        (["--scores", "RUN", "--split", "dev"], "--split cannot go with --scores"),
+        (["--scores", "RUN", "--trec", "x", "--batch", "3"], "--batch, --trec cannot go with --scores"),
+        (["MODEL", "--qrels", "x"], "--qrels cannot go with a model"),
+        (["--scores", "nowhere"], "there is no nowhere"),
+    ],
+)
+def test_mistakes_exit_2(words, message, runs, run, monkeypatch, capsys):
+    named = {"MODEL": str(runs[0] / "without"), "RUN": str(run)}
+    monkeypatch.setattr(sys, "argv", ["nse", "evaluate", *(named.get(word, word) for word in words)])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+
+
+def test_a_trained_model_ranks(runs, tmp_path):
+    file = tmp_path / "candidates.txt"
+    file.write_text("the cat .\n\na dog runs .\n")
+    rows = json.loads(
+        call("rank", runs[0] / "with", "--question", "who runs ?", file, "--device", "cpu", "--json").stdout
+    )
+    assert sorted(row["number"] for row in rows) == [1, 3]
