@@ -9,39 +9,62 @@ import argparse
 import json
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nse import hub
 from nse.data.catalogue import VECTORS
+from nse.text.tokenize import TOKENIZERS
 from nse.text.vectors import load_vectors
 from nse.train.evaluate import evaluate
 
 ROOM = Path(__file__).parents[1] / "src" / "nse" / "pretrained"
 
-ABOUT: dict[str, dict[str, str]] = {
-    "snli": {
-        "title": "Natural language inference with a Neural Semantic Encoder",
-        "about": (
-            "Does the first sentence entail the second, contradict it, or leave it open? An NSE reads both "
-            "sentences, and each word is compared with the words of the other sentence that it aligns with. "
-            "Trained on less than a fifth of SNLI; captions of photographs are what it knows."
-        ),
-    },
+
+class Shipped(NamedTuple):
+    """A model that is shipped.
+
+    Attributes:
+        title: Of its card.
+        about: What the card tells.
+        words: How many of the most common words it should know beside those of its data.
+    """
+
+    title: str
+    about: str
+    words: int
+
+
+MODELS = {
+    "snli": Shipped(
+        "Natural language inference with a Neural Semantic Encoder",
+        "Does the first sentence entail the second, contradict it, or leave it open? An NSE reads both "
+        "sentences, and each word is compared with the words of the other sentence that it aligns with. "
+        "Trained on less than a fifth of SNLI; captions of photographs are what it knows.",
+        20_000,
+    ),
+    "sentiment": Shipped(
+        "Sentiment of a sentence with a Neural Semantic Encoder",
+        "Is what a sentence says good or bad? An NSE reads it word by word. Trained on the phrases of the "
+        "Stanford Sentiment Treebank; reviews of films are what it knows, and it calls every sentence one or "
+        "the other.",
+        5_000,
+    ),
 }
-"""For each model that is shipped, what its card tells."""
 
 
-def common_words(data: Path, name: str) -> list[str]:
-    """The words that the first of these vector sets lists itself, without aliases."""
-    listed = data / "vectors" / f"{name.split('+')[0]}.words.txt"
-    return listed.read_text("utf-8").split("\n")
+def common_words(data: Path, vectors: str, tokenizer: str, most: int) -> list[str]:
+    """The most common words of a set of vectors, which it lists first, as far as the tokenizer gives them."""
+    listed = data / "vectors" / f"{vectors.split('+')[0]}.words.txt"
+    words = listed.read_text("utf-8").split("\n")
+    return [word for word in words if TOKENIZERS[tokenizer](word) == [word]][:most]
 
 
 def told(name: str, result: dict[str, Any], accuracy: dict[str, float]) -> dict[str, Any]:
     """What the card tells."""
     sets = [f"{each} ({VECTORS[each].licence})" for each in result["data"]["vectors"].split("+")]
     return {
-        **ABOUT[name],
+        "title": MODELS[name].title,
+        "about": MODELS[name].about,
         "notes": f"The words' vectors are made from {' and '.join(sets)}.",
         "recipe": result["recipe"],
         "seed": result["seed"],
@@ -56,7 +79,9 @@ def ship(run: Path, name: str, data: Path, room: Path = ROOM) -> dict[str, Any]:
     """Compact its model, score that, and write it with the scores; returns the card's contents."""
     result = json.loads((run / "result.json").read_text("utf-8"))
     vectors = result["data"]["vectors"]
-    more = load_vectors(data, vectors, common_words(data, vectors))
+    known = hub.load(run)
+    words = common_words(data, vectors, known.config.tokenizer, MODELS[name].words)
+    more = None if known.config.model.trained else load_vectors(data, vectors, words)
     with tempfile.TemporaryDirectory() as folder:
         small = Path(folder) / name
         hub.compact(run, small, words=more)
@@ -70,7 +95,7 @@ def main() -> None:
     """Ship what the command line says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("run", type=Path, help="the folder of a finished run")
-    parser.add_argument("name", choices=ABOUT)
+    parser.add_argument("name", choices=MODELS)
     parser.add_argument("--data", type=Path, required=True, help="folder of the published data and vectors")
     given = parser.parse_args()
     print(json.dumps(ship(given.run, given.name, given.data)["accuracy"]))

@@ -115,7 +115,7 @@ def _figures(information: dict[str, Any]) -> Iterator[str]:
 
     for split, rows in information["rows"].items():
         dropped = rows["read"] - rows["kept"]
-        yield f"{split}: {rows['kept']:,} of {rows['published']:,} rows, {dropped:,} without a label"
+        yield f"{split}: {rows['kept']:,} of {rows['published']:,} rows, {dropped:,} left out"
     if information["vectors"]:
         yield str(Coverage(**information["coverage"]))
 

@@ -109,7 +109,7 @@ def test_prepare_tells_the_file_and_what_is_covered(folder):
     assert answer.exit_code == 0, answer.output
     file = folder.parent / "cache" / "snli.set.2d.safetensors"
     assert f"{file}: {file.stat().st_size:,} bytes, 10 words" in answer.output
-    assert "train: 3 of 549,367 rows, 1 without a label" in answer.output
+    assert "train: 3 of 549,367 rows, 1 left out" in answer.output
     assert "types covered: " in answer.output
     assert "most frequent without a vector: dogs (2), zebra (2), , (1)" in answer.output
     told = json.loads(call("prepare", "snli", "--out", "made/here", "--json").output)

@@ -102,6 +102,15 @@ def test_the_rounder_the_shapes_the_fewer(multiple, shapes):
         assert [rows.shape(torch.tensor([n])) for n in range(301)] == found  # by default
 
 
+@pytest.mark.parametrize("multiple", [1, 4, 16])
+def test_shapes_of_many_batches_are_those_of_each(multiple):
+    lengths = torch.randint(0, 60, (2, 101), generator=torch.Generator().manual_seed(1)).tolist()
+    pairs = pairs_of(*lengths)
+    todo = batches(101, 8, torch.Generator().manual_seed(2))
+    assert len(todo[-1]) == 5
+    assert pairs.shapes(todo, multiple) == [pairs.shape(index, multiple) for index in todo]
+
+
 def test_shapes_never_go_past_the_ids():
     """So that texts that a model cuts to 50 words do not come out with 56."""
     texts = Texts.of([["a"] * n for n in (50, 49)], Vocabulary(["a"]))

@@ -255,11 +255,10 @@ class NSE(nn.Module):
             shared_keys=tuple(z[:, n:] for z in encoding.shared_keys),
         )
 
-    def _states(self, state: State | None, x: Tensor) -> tuple[LSTMState, LSTMState]:
+    def _states(self, state: State | None, x: Tensor) -> tuple[LSTMState | None, LSTMState | None]:
         shape = (self.layers, len(x), self.size)
         if state is None:
-            zeros = torch.zeros(shape, dtype=self.compose.weight.dtype, device=x.device)
-            return (zeros, zeros), (zeros, zeros)
+            return None, None  # zeros
         if not isinstance(state, State):
             raise checks.refuse("state", "an nse.State, such as the state of an earlier call", state)
         read = checks.lstm_state("state.read", state.read, *shape, self.compose.weight)
@@ -270,14 +269,14 @@ class NSE(nn.Module):
         x: Tensor,
         steps: Tensor | None,
         memories: tuple[Memory, ...],
-        read: LSTMState,
-        write: LSTMState,
+        read: LSTMState | None,
+        write: LSTMState | None,
         trace: bool,
     ) -> Encoding:
         exact = self.compose.weight.dtype  # under autocast, words may come in another type
         x = x.to(exact)
         memories = tuple(Memory(m.slots.to(exact), m.lengths) for m in memories)
-        read, write = ((h.to(exact), c.to(exact)) for h, c in (read, write))
+        read, write = (None if s is None else (s[0].to(exact), s[1].to(exact)) for s in (read, write))
         c_mask = None
         if self.training and self.dropout:
             x = F.dropout(x, self.dropout)

@@ -18,20 +18,21 @@ from torch.nn import functional as F
 
 from nse.ops.lean_loop import Inputs, Plan, Stack, run
 from nse.ops.packing import Packing
-from nse.ops.parts import LSTMLayer, LSTMState, Memory, Result, Weights, beyond
+from nse.ops.parts import LSTMLayer, LSTMState, Memory, Result, Weights, beyond, started
 
 
 def recurrence(
     x: Tensor,
     lengths: Tensor | None,
     memories: tuple[Memory, ...],
-    read: LSTMState,
-    write: LSTMState,
+    read: LSTMState | None,
+    write: LSTMState | None,
     weights: Weights,
     c_mask: Tensor | None = None,
     keys: bool = False,
 ) -> Result:
     """Encode x, step by step. The arguments are those of `nse.ops.parts.Backend`."""
+    read, write = started(read, x, weights.read), started(write, x, weights.write)
     pack = Packing(len(x), x.shape[1], lengths, x.device)
     o, read = read_all(pack, pack.pack(x), read, weights.read)
     product, exact = product_type(weights), state_type(x)

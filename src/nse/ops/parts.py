@@ -77,8 +77,8 @@ class Backend(Protocol):
         x: Tensor,
         lengths: Tensor | None,
         memories: tuple[Memory, ...],
-        read: LSTMState,
-        write: LSTMState,
+        read: LSTMState | None,
+        write: LSTMState | None,
         weights: Weights,
         c_mask: Tensor | None = None,
         keys: bool = False,
@@ -89,13 +89,21 @@ class Backend(Protocol):
             x: [B, T, k], the words as the read LSTM sees them (dropout on x_t already applied).
             lengths: [B], true number of steps; `None` means T. A finished sequence stops changing.
             memories: Where to start: the own memory, then n shared ones.
-            read: State of the read LSTM before the first step.
-            write: State of the write LSTM before the first step.
+            read: State of the read LSTM before the first step; `None` for zeros.
+            write: State of the write LSTM before the first step, likewise.
             weights: The parameters.
             c_mask: [B, T, d], multiplies c_t before the write LSTM: dropout, already scaled.
             keys: Whether to return z for every step.
         """
         ...
+
+
+def started(state: LSTMState | None, x: Tensor, layers: tuple[LSTMLayer, ...]) -> LSTMState:
+    """The state of an LSTM of these layers before its first step: what is given, or zeros."""
+    if state is not None:
+        return state
+    zeros = layers[0].hh.new_zeros(len(layers), len(x), x.shape[2])
+    return zeros, zeros
 
 
 def real(lengths: Tensor, size: int) -> Tensor:

@@ -12,21 +12,22 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nse.ops.parts import LSTMLayer, LSTMState, Memory, Result, Weights, real
+from nse.ops.parts import LSTMLayer, LSTMState, Memory, Result, Weights, real, started
 
 
 def recurrence(
     x: Tensor,
     lengths: Tensor | None,
     memories: tuple[Memory, ...],
-    read: LSTMState,
-    write: LSTMState,
+    read: LSTMState | None,
+    write: LSTMState | None,
     weights: Weights,
     c_mask: Tensor | None = None,
     keys: bool = False,
 ) -> Result:
     """Encode x, step by step. The arguments are those of `nse.ops.parts.Backend`."""
     B, T, k = x.shape
+    read, write = started(read, x, weights.read), started(write, x, weights.write)
     steps = x.new_full((B,), T, dtype=torch.long) if lengths is None else lengths
     running = real(steps, T)[..., None]  # [B, T, 1]
     slots = [real_slots(memory) for memory in memories]  # [B, L] each

@@ -74,8 +74,8 @@ def loop(
     W_up_x: Tensor | None,
     W_up_h: Tensor | None,
     bias_up: Tensor | None,
-    h: Tensor,
-    c: Tensor,
+    h: Tensor | None,
+    c: Tensor | None,
     slots: Tensor,
     slot_sizes: list[int],
     slot_lengths: Tensor,
@@ -97,7 +97,7 @@ def loop(
         W_up_x: [layers - 1, 4k, k], of layers above the first, from the top down; `None` if there is none.
         W_up_h: [layers - 1, 4k, k], likewise.
         bias_up: [layers - 1, 4k], likewise.
-        h: [R, k], at the start, of all layers, from the top down.
+        h: [R, k], at the start, of all layers, from the top down; `None` for zeros.
         c: [R, k], likewise the cell state.
         slots: [B, L, k], all memories one after the other.
         slot_sizes: How many slots each memory has, padding included.
@@ -112,13 +112,14 @@ def loop(
         for the backward pass m, c, the gates and the kept memories; empty where not needed.
     """
     layers = 1 if W_up_h is None else 1 + len(W_up_h)
-    results = buffers(ahead, W_x, W_h, slots, slot_sizes, W_m is None, layers, keep)
+    results = buffers(ahead, W_x, W_h, slots, slot_sizes, W_m is None, layers, full, keep)
     H, C, M, z, m, composed, gates, kept = results
-    if not full:  # what is never written is zero
-        zero(H, C, z, m, composed)
     B, T, _ = ahead.shape
-    k, n = h.shape[1], len(slot_sizes)
-    H[:, 0], C[:, 0] = h, c
+    k, n = W_h.shape[1], len(slot_sizes)
+    if h is not None and c is not None:
+        H[:, 0], C[:, 0] = h, c
+    elif full:
+        H[:, 0], C[:, 0] = 0, 0
     M.copy_(slots)
     X = 0 if W_x is None else W_x.shape[1]
     L = M.shape[1]
@@ -154,11 +155,6 @@ def or_else(tensor: Tensor | None, other: Tensor) -> Tensor:
     return other if tensor is None else tensor
 
 
-def zero(*tensors: Tensor) -> None:
-    """Fill with zeros, in one launch: one by one, launches take longer than filling."""
-    torch._foreach_zero_([tensor for tensor in tensors if tensor.numel()])
-
-
 def buffers(
     ahead: Tensor,
     W_x: Tensor | None,
@@ -167,22 +163,24 @@ def buffers(
     slot_sizes: list[int],
     folded: bool,
     layers: int,
+    full: bool,
     keep: bool,
 ) -> Eight:
     """Room for what `loop` returns."""
     B, T, _ = ahead.shape
     k, n, L = W_h.shape[1], len(slot_sizes), slots.shape[1]
     new = ahead.new_empty
+    real = new if full else ahead.new_zeros  # what is never written is zero
     d = 0 if folded or W_x is None else W_x.shape[1]
     pieces = -(-T // interval(T)) if keep and n else 0
     R = layers * B
     return (
-        new(R, T + 1, k),
-        new(R, T + 1, k),
+        real(R, T + 1, k),
+        real(R, T + 1, k),
         new(B, L, k),
-        new(B, T, L),
-        new(B, T, n * k),
-        new(B, T, d),
+        real(B, T, L),
+        real(B, T, n * k),
+        real(B, T, d),
         new(R, T if keep else 0, 4 * k),
         new(pieces, B, L, k),
     )
@@ -190,9 +188,9 @@ def buffers(
 
 @loop.register_fake
 def _(*arguments: Any) -> Eight:
-    ahead, _, _, W_m, W_x, W_h, _, _, W_up_h, _, _, _, slots, slot_sizes, _, _, _, _, keep = arguments
+    ahead, _, _, W_m, W_x, W_h, _, _, W_up_h, _, _, _, slots, slot_sizes, _, _, _, full, keep = arguments
     layers = 1 if W_up_h is None else 1 + W_up_h.shape[0]
-    return buffers(ahead, W_x, W_h, slots, slot_sizes, W_m is None, layers, keep)
+    return buffers(ahead, W_x, W_h, slots, slot_sizes, W_m is None, layers, full, keep)
 
 
 @torch.library.custom_op("nse::loop_backward", mutates_args=())
@@ -226,13 +224,14 @@ def loop_backward(
         The gradients of the gates before their activation [R, T, 4k], of what the LSTM read [B, T, X], of m,
         of o, of h at the start, of the cell state there (its first half), and of the memories at the start.
     """
-    results = gradient_buffers(W_m, W_x, H, z, slot_sizes)
+    results = gradient_buffers(W_m, W_x, H, z, slot_sizes, full)
     da, dx, dm, do, dh, dc, G = results
-    zero(dh, dc, *([] if full else [da, dx, dm, do]), *([G] if d_M is None else []))
     B, T = dx.shape[:2]
     layers = 1 if W_up_h is None else 1 + len(W_up_h)
     k, n, L = H.shape[2], len(slot_sizes), z.shape[2]
-    if d_M is not None:
+    if d_M is None:
+        G.zero_()
+    else:
         G.copy_(d_M)
     X = 0 if W_x is None else W_x.shape[1]
     into = W_h if W_x is None else torch.cat([W_x, W_h], dim=1)
@@ -267,26 +266,27 @@ def loop_backward(
 
 
 def gradient_buffers(
-    W_m: Tensor | None, W_x: Tensor | None, H: Tensor, z: Tensor, slot_sizes: list[int]
+    W_m: Tensor | None, W_x: Tensor | None, H: Tensor, z: Tensor, slot_sizes: list[int], full: bool
 ) -> Seven:
     """Room for what `loop_backward` returns."""
     R, T, k = H.shape[0], H.shape[1] - 1, H.shape[2]
-    B, n, new = z.shape[0], len(slot_sizes), H.new_empty
+    B, n = z.shape[0], len(slot_sizes)
+    real = H.new_empty if full else H.new_zeros  # what is never written is zero
     return (
-        new(R, T, 4 * k),
-        new(B, T, 0 if W_x is None else W_x.shape[1]),
-        new(B, T, 0 if W_m is None else n * k),
-        new(B, T, k if n else 0),
-        new(R, k),
-        new(2, R, k),
-        new(B, z.shape[2], k),
+        real(R, T, 4 * k),
+        real(B, T, 0 if W_x is None else W_x.shape[1]),
+        real(B, T, 0 if W_m is None else n * k),
+        real(B, T, k if n else 0),
+        H.new_zeros(R, k),
+        H.new_zeros(2, R, k),
+        H.new_empty(B, z.shape[2], k),
     )
 
 
 @loop_backward.register_fake
 def _(*arguments: Any) -> Seven:
-    _, _, W_m, W_x, _, _, _, slot_sizes, _, _, _, H, _, z, *_ = arguments
-    return gradient_buffers(W_m, W_x, H, z, slot_sizes)
+    _, _, W_m, W_x, _, _, _, slot_sizes, _, _, _, H, _, z, *_, full = arguments
+    return gradient_buffers(W_m, W_x, H, z, slot_sizes, full)
 
 
 def remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

@@ -23,8 +23,8 @@ def recurrence(
     x: Tensor,
     lengths: Tensor | None,
     memories: tuple[Memory, ...],
-    read: LSTMState,
-    write: LSTMState,
+    read: LSTMState | None,
+    write: LSTMState | None,
     weights: Weights,
     c_mask: Tensor | None = None,
     keys: bool = False,
@@ -48,7 +48,7 @@ def recurrence(
             W_h,
             bias,
             *from_the_top(upper),
-            *(s.float().flip(0).flatten(0, 1) if upper else s[0].float() for s in write),
+            *all_layers(write),
             slots,
             slot_sizes,
             slot_lengths,
@@ -113,15 +113,23 @@ def from_the_top(upper: Stack) -> tuple[Tensor | None, ...]:
     return torch.stack(ih), torch.stack(hh), torch.stack(bias)
 
 
+def all_layers(state: LSTMState | None) -> tuple[Tensor | None, ...]:
+    """A state [layers, B, k] as `loop` wants it, one layer after the other from the top down."""
+    if state is None:
+        return None, None
+    return tuple(s[0].float() if len(s) == 1 else s.float().flip(0).flatten(0, 1) for s in state)
+
+
 def read_all(
-    batch: Batch, x: Tensor, state: LSTMState, layers: tuple[LSTMLayer, ...], product: torch.dtype
+    batch: Batch, x: Tensor, state: LSTMState | None, layers: tuple[LSTMLayer, ...], product: torch.dtype
 ) -> tuple[Tensor, LSTMState]:
     """All o_t [B, T, k], and the read LSTM's state at each true end."""
     if batch.given is not None:  # so that garbage in the padding goes nowhere
         x = x.masked_fill(beyond(batch.given, x.shape[1])[..., None], 0)
     ends = []
-    for layer, h, c in zip(layers, *state, strict=True):
-        x, end_of_layer = read_layer(batch, x, (h, c), layer, product)
+    starts = [None] * len(layers) if state is None else list(zip(*state, strict=True))
+    for layer, layer_start in zip(layers, starts, strict=True):
+        x, end_of_layer = read_layer(batch, x, layer_start, layer, product)
         ends.append(end_of_layer)
     if len(ends) == 1:
         return x, ends[0]
@@ -130,7 +138,7 @@ def read_all(
 
 
 def read_layer(
-    batch: Batch, x: Tensor, state: LSTMState, layer: LSTMLayer, product: torch.dtype
+    batch: Batch, x: Tensor, state: LSTMState | None, layer: LSTMLayer, product: torch.dtype
 ) -> tuple[Tensor, LSTMState]:
     """As `read_all`, one layer, whose state at the start is [B, k] and at the end [1, B, k]."""
     B, _, k = x.shape
@@ -147,7 +155,7 @@ def read_layer(
         None,
         None,
         None,
-        *(s.float() for s in state),
+        *((None, None) if state is None else (s.float() for s in state)),
         nothing,
         [],
         batch.lengths.new_zeros(0, B),
@@ -156,7 +164,7 @@ def read_layer(
         batch.given is None,
         torch.is_grad_enabled(),
     )
-    return H[:, 1:].contiguous(), batch.last(H, C, state[0].dtype)
+    return H[:, 1:].contiguous(), batch.last(H, C, layer.hh.dtype)
 
 
 def start(memories: tuple[Memory, ...]) -> tuple[Tensor, Tensor]:

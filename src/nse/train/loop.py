@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import islice, repeat
 from typing import Any
 
 import torch
@@ -180,18 +181,17 @@ class Loop:
         lengths = rows.lengths if training.buckets else None
         groups = rows.groups if training.together else None
         todo = batches(len(rows.labels), training.batch, state.order, lengths, groups)
-        there = (
-            torch.cat(todo).to(self.team.device).split(list(map(len, todo)))
-        )  # all at once: a copy takes long
+        # For all steps at once: one by one, they would keep a fast device waiting.
+        there = torch.cat(todo).to(self.team.device).split(list(map(len, todo)))
+        shapes: Iterable[Shape | None] = repeat(None)
+        if self.take_step.padded:
+            shapes = rows.shapes(todo, training.multiple)
         self.watch = watch.Watch(state.sums, watch.EVERY if self.team.device.type == "cuda" else 1)
         self.called.train()
         self.clock = time.perf_counter()
-        for index, on_device in list(zip(todo, there, strict=True))[state.cursor :]:
+        for index, shape in islice(zip(there, shapes, strict=False), state.cursor, None):
             self.set_rate(self.rate(state.step))
-            share = self.team.share(on_device)
-            shape = None
-            if self.take_step.padded:
-                shape = rows.shape(self.team.share(index).numbers, training.multiple)
+            share = self.team.share(index)
             result = self.take_step(share.numbers, shape, share.weight)
             state.step, state.cursor = state.step + 1, state.cursor + 1
             where = f"step {state.step}, epoch {state.epoch}, batch {state.cursor} of {len(todo)}"
