@@ -105,10 +105,12 @@ def test_examples_are_phrases_to_train_on_and_sentences_to_judge_by(data, labels
 
 
 def test_the_fingerprint_is_that_of_what_is_trained_on(data):
-    settings = [[], ["data.phrases=all"], ["data.labels=binary"], ["data.labels=binary", "data.phrases=all"]]
+    settings = [
+        [f"data.labels={n}", f"data.phrases={p}"] for n in ("fine", "binary") for p in ("all", "once")
+    ]
     prints = [examples(data, *each).about["fingerprint"] for each in settings]
     assert len(set(prints)) == 4
-    assert examples(data, "seed=2", "model.size=3").about["fingerprint"] == prints[0]
+    assert examples(data, *settings[0], "seed=2", "model.size=3").about["fingerprint"] == prints[0]
 
 
 def test_vectors_of_another_size_are_told_with_what_to_set(data):
