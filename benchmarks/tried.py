@@ -36,6 +36,13 @@ TRIED["snli"] = [
     ("snli/best", "model.init=lookup"),
     ("snli/best", "data.vectors=spacy.md.300d", "model.words=0"),
 ]
+TRIED["wikiqa"] = [
+    ("wikiqa/best", "train.loss=sigmoid"),
+    ("wikiqa/best", "model.counts=false"),
+    ("wikiqa/best", "model.encoder=bow"),
+    ("wikiqa/best", "model.init=lookup"),
+    ("wikiqa/best", "data.vectors=spacy.md.300d", "model.words=300"),
+]
 """For each task, a recipe and what is changed in it."""
 
 
