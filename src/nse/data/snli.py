@@ -8,27 +8,19 @@ from typing import Any
 
 from nse.data.rows import Rows
 from nse.errors import DataError
-from nse.text.published import Source, find, lines
+from nse.text.published import Source, find_each, lines
 
 SPLITS = ("train", "dev", "test")
 LABELS = ("entailment", "contradiction", "neutral")
+ARCHIVE = "snli_1.0.zip"
 NO_LABEL = "-"  # the annotators did not agree
 
 
 def sources(folder: Path) -> dict[str, Source]:
     """Where each split lies, in a data folder or in `snli_1.0/` in it; `DataError` says what is missing."""
-    places = [folder / "snli_1.0", folder]
-    found = {}
-    for split in SPLITS:
-        name = f"snli_1.0_{split}.jsonl"
-        source = find(places, name, ["snli_1.0.zip"])
-        if source is None:
-            raise DataError(
-                f"snli: no {name} in {places[0]} or {folder}, plain, .gz, .xz or inside snli_1.0.zip; "
-                f"type `nse data fetch snli --data {folder}`"
-            )
-        found[split] = source
-    return found
+    names = {split: f"snli_1.0_{split}.jsonl" for split in SPLITS}
+    otherwise = f"{ARCHIVE}; type `nse data fetch snli --data {folder}`"
+    return find_each("snli", names, [folder / "snli_1.0", folder], [ARCHIVE], otherwise)
 
 
 def read(folder: Path) -> dict[str, Rows]:

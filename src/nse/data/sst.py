@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nse.data.rows import Rows
 from nse.errors import DataError
-from nse.text.published import Source, find, lines
+from nse.text.published import Source, find_each, lines
 from nse.text.trees import Tree, parse
 
 SPLITS = ("train", "dev", "test")
@@ -24,16 +24,9 @@ def sources(folder: Path) -> dict[str, Source]:
     places = [folder / "sst" / "trees", folder / "trees"]
     # Whole paths: train.txt says too little to be looked for in the folders where the archive may lie.
     archives = [str(place.absolute() / ARCHIVE) for place in (folder / "sst", folder)]
-    found = {}
-    for split in SPLITS:
-        source = find(places, f"{split}.txt", archives)
-        if source is None:
-            raise DataError(
-                f"sst: no {split}.txt in {places[0]} or {places[1]}, plain, .gz, .xz or inside {ARCHIVE} in "
-                f"{folder}; type `nse data fetch sst-fine --data {folder}`"
-            )
-        found[split] = source
-    return found
+    names = {split: f"{split}.txt" for split in SPLITS}
+    otherwise = f"{ARCHIVE} in {folder}; type `nse data fetch sst-fine --data {folder}`"
+    return find_each("sst", names, places, archives, otherwise)
 
 
 def read_fine(folder: Path) -> dict[str, Rows]:

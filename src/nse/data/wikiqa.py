@@ -6,27 +6,19 @@ from pathlib import Path
 
 from nse.data.rows import Rows
 from nse.errors import DataError
-from nse.text.published import Source, find, lines
+from nse.text.published import Source, find_each, lines
 
 SPLITS = ("train", "dev", "test")
 LABELS = ("wrong", "right")
+ARCHIVE = "WikiQACorpus.zip"
 HEADER = ("QuestionID", "Question", "DocumentID", "DocumentTitle", "SentenceID", "Sentence", "Label")
 
 
 def sources(folder: Path) -> dict[str, Source]:
     """Where each split lies, in a data folder or in `WikiQACorpus/`; `DataError` says what is missing."""
-    places = [folder / "WikiQACorpus", folder]
-    found = {}
-    for split in SPLITS:
-        name = f"WikiQA-{split}.tsv"
-        source = find(places, name, ["WikiQACorpus.zip"])
-        if source is None:
-            raise DataError(
-                f"wikiqa: no {name} in {places[0]} or {folder}, plain, .gz, .xz or inside WikiQACorpus.zip; "
-                f"type `nse data fetch wikiqa --data {folder}`"
-            )
-        found[split] = source
-    return found
+    names = {split: f"WikiQA-{split}.tsv" for split in SPLITS}
+    otherwise = f"{ARCHIVE}; type `nse data fetch wikiqa --data {folder}`"
+    return find_each("wikiqa", names, [folder / "WikiQACorpus", folder], [ARCHIVE], otherwise)
 
 
 def read(folder: Path) -> dict[str, Rows]:

@@ -7,7 +7,7 @@ import io
 import lzma
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple, cast
@@ -66,6 +66,30 @@ def find(folders: Iterable[Path], name: str, archives: Iterable[str] = ()) -> So
         if path.is_file() and (member := _member(path, name)):
             return Source(path, member)
     return None
+
+
+def find_each(
+    data: str, names: Mapping[str, str], folders: Sequence[Path], archives: Iterable[str], otherwise: str
+) -> dict[str, Source]:
+    """Where each split of a data set lies.
+
+    Args:
+        data: The data set's name.
+        names: The file of each split.
+        folders: The two where they are looked for.
+        archives: Which may hold them.
+        otherwise: What else to tell where one is missing: the archive, and what to type.
+
+    Raises:
+        DataError: One is missing.
+    """
+    found = {split: find(folders, name, archives) for split, name in names.items()}
+    there = {split: source for split, source in found.items() if source is not None}
+    if missing := [names[split] for split in names if split not in there]:
+        raise DataError(
+            f"{data}: no {missing[0]} in {folders[0]} or {folders[1]}, plain, .gz, .xz or inside {otherwise}"
+        )
+    return there
 
 
 def _member(archive: Path, name: str) -> str | None:
