@@ -13,7 +13,7 @@ from nse.tasks import TASKS, load_recipe
 from nse.tasks.task import judged
 from nse.text.batching import Labelled, Texts, batches
 from nse.train import loop
-from nse.train.captured import Average, CapturedStep, Step, adam, set_rate, waiting_refused
+from nse.train.captured import Average, CapturedStep, Step, Update, adam, set_rate, waiting_refused
 from nse.train.progress import Progress
 from oracle.problems import assert_close
 
@@ -174,6 +174,47 @@ def test_the_learning_rate_changes(device):
     step(torch.arange(8))
     assert not torch.equal(model.head[0].weight, before[1])
     assert float(step.optimizer.param_groups[0]["lr"]) == pytest.approx(1e-2)
+
+
+def test_where_the_kernels_update_the_weights(monkeypatch):
+    asked = []
+    monkeypatch.setattr("nse.train.captured.choose", lambda *a: asked.append(a) or "triton")
+    weights = [torch.nn.Parameter(torch.zeros(3, 2)), torch.nn.Parameter(torch.zeros(2))]
+
+    def covered(parameters=weights, kind=torch.optim.Adam, averaged=None, **settings):
+        settings = {"lr": torch.tensor(0.1), "fused": True, "capturable": True, **settings}
+        average = None if averaged is None else Average(averaged, 0.9)
+        return Update(kind(parameters, **settings), CLIP, average).covered()
+
+    assert covered()
+    assert covered(averaged=weights)
+    assert not covered(averaged=weights[::-1])
+    assert not covered(kind=torch.optim.AdamW)
+    assert not covered(amsgrad=True)
+    assert not covered(maximize=True)
+    assert not covered(lr=0.1)
+    assert not covered([{"params": [weights[0]]}, {"params": [weights[1]], "weight_decay": 0.1}])
+    assert not covered([torch.nn.Parameter(torch.zeros(2, dtype=torch.float64))])
+    assert not covered([torch.nn.Parameter(torch.zeros(3, 2).t())])
+    assert not Update(torch.optim.SGD(weights), CLIP, None).covered()
+    monkeypatch.setattr("nse.train.captured.choose", lambda *a: "lean")
+    assert not covered()
+    assert asked == [("auto", torch.device("cpu"))] * 2
+    assert not step_of(Step, classifier("cpu"), data("cpu")).update.kernels
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize("kind", [Step, CapturedStep])
+def test_the_kernels_update_the_weights_as_pytorch_does(kind, encoder):
+    (one, other), pairs = twins("cuda", encoder), data("cuda")
+    step, by_pytorch = step_of(kind, one, pairs), step_of(Step, other, pairs)
+    assert step.update.kernels
+    by_pytorch.update.kernels = False
+    assert_same_training(step, by_pytorch, plan(12))
+    states = [each.optimizer.state_dict()["state"] for each in (step, by_pytorch)]
+    for name in ("step", "exp_avg", "exp_avg_sq"):
+        assert_close(*([state[name] for state in found.values()] for found in states), 1e-3)
 
 
 @pytest.mark.gpu

@@ -21,6 +21,7 @@ from torch.optim import Adam, Optimizer
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from nse.errors import RunError
+from nse.ops.recurrence import choose
 
 Shape = tuple[int, ...]
 """How far each text of a batch is padded."""
@@ -95,6 +96,101 @@ class Average:
                     parameter.copy_(weight)
 
 
+class Update:
+    """What a step does with its gradients: clip them, let Adam change the weights, and average those.
+
+    The two kernels of `nse.ops.triton_adam` do it all where they can: on a CUDA device that can run them
+    (NSE_BACKEND=lean does without), with float32 weights and an optimizer as `adam` makes it. Elsewhere, and
+    in a step in which some weights have no gradient, PyTorch does it.
+
+    Args:
+        optimizer: Of the parameters to train, all on one device. It holds what Adam remembers either way.
+        clip: The largest global norm of the gradient.
+        average: What takes in the weights, if anything.
+
+    Attributes:
+        parameters: The weights.
+        kernels: Whether the kernels can do it.
+    """
+
+    def __init__(self, optimizer: Optimizer, clip: float, average: Average | None):
+        self.optimizer, self.clip, self.average = optimizer, clip, average
+        self.parameters: list[nn.Parameter] = [p for g in optimizer.param_groups for p in g["params"]]
+        self.kernels = self.parameters[0].is_cuda and self.covered()
+
+    def covered(self) -> bool:
+        """Whether the kernels compute what these weights, this optimizer and this average ask for."""
+        first, *others = self.optimizer.param_groups
+        return (
+            type(self.optimizer) is Adam
+            and not others
+            and bool(first["capturable"] and first["fused"] and isinstance(first["lr"], Tensor))
+            and not (first["amsgrad"] or first["maximize"] or first.get("decoupled_weight_decay", False))
+            and all(p.dtype == torch.float32 and p.is_contiguous() for p in self.parameters)
+            and (self.average is None or same(self.average.parameters, self.parameters))
+            and choose("auto", self.parameters[0].device) == "triton"
+        )
+
+    def __call__(self, loss: Tensor) -> Tensor:
+        """Change the weights by their gradients; what is left of those is nobody's.
+
+        On a CPU, where the loss or a gradient is not finite, nothing changes.
+
+        Returns:
+            [], the gradient's norm before it was clipped.
+        """
+        if self.kernels and all(p.grad is not None for p in self.parameters):
+            return self.by_kernels()
+        return self.by_pytorch(loss)
+
+    def by_pytorch(self, loss: Tensor) -> Tensor:
+        """One thing after the other."""
+        norm = nn.utils.clip_grad_norm_(self.parameters, self.clip, error_if_nonfinite=False)
+        if norm.is_cuda or (norm.isfinite() and loss.isfinite()):
+            self.optimizer.step()
+            if self.average is not None:
+                self.average.update()
+        return norm
+
+    def by_kernels(self) -> Tensor:
+        """All at once."""
+        from nse.ops import triton_adam  # only machines with a GPU have triton
+
+        group, states = self.optimizer.param_groups[0], [self.remembered(p) for p in self.parameters]
+        return triton_adam.update(
+            parameters=self.parameters,
+            gradients=[p.grad for p in self.parameters if p.grad is not None],
+            means=[state["exp_avg"] for state in states],
+            squares=[state["exp_avg_sq"] for state in states],
+            steps=[state["step"] for state in states],
+            averages=self.average.values if self.average else None,
+            rate=group["lr"],
+            l2=group["weight_decay"],
+            clip=self.clip,
+            decay=self.average.decay if self.average else 0.0,
+            betas=group["betas"],
+            eps=group["eps"],
+        )
+
+    def remembered(self, parameter: nn.Parameter) -> dict[str, Tensor]:
+        """What Adam remembers of a parameter, made as Adam makes it where there is nothing yet.
+
+        Adam would make it in its first step, and the kernels would run for the first time in the second. That
+        may be captured already, and they have to be compiled and loaded before.
+        """
+        state: dict[str, Tensor] = self.optimizer.state[parameter]
+        if not state:
+            state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
+            state["exp_avg"] = torch.zeros_like(parameter)
+            state["exp_avg_sq"] = torch.zeros_like(parameter)
+        return state
+
+
+def same(some: list[nn.Parameter], others: list[nn.Parameter]) -> bool:
+    """Whether two lists hold the very same parameters, in the same order."""
+    return list(map(id, some)) == list(map(id, others))
+
+
 class Step:
     """A training step, run operation by operation.
 
@@ -118,7 +214,8 @@ class Step:
 
     def __init__(self, optimizer: Optimizer, loss: Loss, clip: float, average: Average | None = None):
         self.optimizer, self.loss, self.clip, self.average = optimizer, loss, clip, average
-        self.parameters: list[nn.Parameter] = [p for g in optimizer.param_groups for p in g["params"]]
+        self.update = Update(optimizer, clip, average)
+        self.parameters = self.update.parameters
         self.device = self.parameters[0].device
 
     def __call__(self, index: Tensor, shape: Shape | None = None, weight: float = 1.0) -> Tensor:
@@ -139,15 +236,11 @@ class Step:
         """The operations of a step, for an index on the device."""
         loss, right = self.loss(index, shape)
         (loss if weight == 1 else loss * weight).backward()
-        norm = nn.utils.clip_grad_norm_(self.parameters, self.clip, error_if_nonfinite=False)
         # Detached: whoever keeps the result must not keep the step's autograd graph with it.
-        result = torch.stack([loss.detach(), right.to(loss.dtype), norm.to(loss.dtype)])
-        if result.is_cuda or result.isfinite().all():
-            self.optimizer.step()
-            if self.average is not None:
-                self.average.update()
+        loss = loss.detach()
+        norm = self.update(loss)
         self.optimizer.zero_grad()
-        return result
+        return torch.stack([loss, right.to(loss.dtype), norm.to(loss.dtype)])
 
 
 @dataclass(frozen=True)
