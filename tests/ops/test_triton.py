@@ -250,7 +250,7 @@ def test_no_function_of_the_kernels_is_left_out(interpreted, calls):
     modules = triton_kernels, triton_memory, triton_products
     jitted = type(triton_kernels.forward)
     all_names = {name for module in modules for name, each in vars(module).items() if type(each) is jitted}
-    drivers = {"forward", "backward", "forward_phase", "backward_phase"}
+    launched = {"clear", "forward", "backward", "forward_phase", "backward_phase"}
     interpreted(BLOCK=32, PROGRAMS=8)
     assert_right(problem(1, 3, 2, slots=9, shared=(1, 2), dropout=0.2), 2e-5)
     interpreted(BLOCK=8192, **ALONE)
@@ -258,7 +258,19 @@ def test_no_function_of_the_kernels_is_left_out(interpreted, calls):
     assert_right(problem(1, 4, 5, layers=2), 2e-5)
     interpreted(DRIVER="phases")
     assert_right(problem(1, 1, 2, layers=2), 2e-5)
-    assert all_names - {*calls} == drivers
+    assert all_names - {*calls} == launched
+
+
+@pytest.mark.parametrize("lengths", [None, [3, 0, 5]])
+def test_nothing_is_read_before_it_is_written(lengths, interpreted):
+    """PyTorch fills new tensors with NaN here."""
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert torch.empty(3).isnan().all()
+        assert_right(problem(3, 5, 7, lengths=lengths, shared=(2,), dropout=0.2), 2e-5)
+        assert_right(problem(3, 5, 7, lengths=lengths, layers=2), 2e-5)
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 def test_teams_side_by_side(interpreted, monkeypatch):

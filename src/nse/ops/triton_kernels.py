@@ -36,6 +36,18 @@ from nse.ops.triton_products import (
 
 
 @triton.jit
+def clear(tensors, sizes, BLOCK: tl.constexpr):
+    """Each program: zeros into its block of one of the tensors, which have so many numbers."""
+    block = tl.program_id(0)
+    for i in tl.static_range(len(tensors)):
+        blocks = tl.cdiv(sizes[i], BLOCK)
+        if (block >= 0) & (block < blocks):
+            at = block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+            tl.store(tensors[i] + at, tl.zeros([BLOCK], tl.int32), mask=at < sizes[i])
+        block -= blocks
+
+
+@triton.jit
 def members(a, group, rows_of_group, S: tl.constexpr):
     """Of a group: its first sequence, how many, all of them, their lengths, and the longest.
 

@@ -6,6 +6,7 @@ compiler sees them as one operation each. Letters as in `triton_buffers`, where 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,14 +22,22 @@ from nse.ops.triton_plan import Division, Product, Work, divide, interval, sizes
 Seven = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 Eight = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
+CLEARED = 2048  # numbers that a program fills with zeros
+
 
 def launch(
-    direction: str, arguments: Any, work: Work, division: Division, T: int, phases: list[str], S: Sizes
+    direction: str,
+    arguments: Any,
+    work: Work,
+    division: Division,
+    T: int,
+    phases: list[str],
+    S: Sizes,
+    counters: Tensor,
 ) -> None:
     """Run all steps of the forward or the backward pass, each with these phases."""
     rows, groups, teams, programs, *_ = division
     if plan.DRIVER == "persistent":
-        counters = torch.zeros(teams * 32, dtype=torch.int32, device=arguments.order.device)
         kernel = kernels.forward if direction == "forward" else kernels.backward
         kernel[(teams * programs,)](
             arguments,
@@ -52,6 +61,16 @@ def launch(
         schedule += [(name, -1, 0) for name in phases if name in ("recall", "cell")]
     for name, t, layer in schedule:
         kernel[(groups * programs,)](arguments, t, rows, programs, name, layer, S, num_warps=warps(work))
+
+
+def cleared(tensors: Sequence[Tensor], division: Division, device: torch.device) -> Tensor:
+    """Fill tensors with zeros, and new counters of the teams, all in one launch."""
+    counters = torch.empty(division.teams * 32, dtype=torch.int32, device=device)
+    some = [tensor for tensor in (counters, *tensors) if tensor.numel()]
+    sizes = tuple(tensor.numel() for tensor in some)
+    blocks = sum(math.ceil(size / CLEARED) for size in sizes)
+    kernels.clear[(blocks,)](tuple(some), sizes, CLEARED)
+    return counters
 
 
 def layers_of(phase: str, direction: str, work: Work) -> Sequence[int]:
@@ -112,14 +131,10 @@ def loop(
         for the backward pass m, c, the gates and the kept memories; empty where not needed.
     """
     layers = 1 if W_up_h is None else 1 + len(W_up_h)
-    results = buffers(ahead, W_x, W_h, slots, slot_sizes, W_m is None, layers, full, keep)
+    results = buffers(ahead, W_x, W_h, slots, slot_sizes, W_m is None, layers, keep)
     H, C, M, z, m, composed, gates, kept = results
     B, T, _ = ahead.shape
     k, n = W_h.shape[1], len(slot_sizes)
-    if h is not None and c is not None:
-        H[:, 0], C[:, 0] = h, c
-    elif full:
-        H[:, 0], C[:, 0] = 0, 0
     M.copy_(slots)
     X = 0 if W_x is None else W_x.shape[1]
     L = M.shape[1]
@@ -130,6 +145,12 @@ def loop(
     held_rows = 32
     work = Work(B, k, tuple(slot_sizes), tuple(products), W_h.element_size(), held_rows, not full, layers)
     division = divide(work, ahead.device)
+    # What is never written is zero: the states at the start, and whatever is past a sequence's end.
+    counters = cleared([] if full else [H, C, z, m, composed], division, H.device)
+    if h is not None and c is not None:
+        H[:, 0], C[:, 0] = h, c
+    elif full:
+        H[:, 0], C[:, 0] = 0, 0
     flags = {"FOLDED": W_m is None, "MASKED": mask is not None, "KEEP": keep}
     S = sizes(work, division, X, UNITS=division.widths[0] // 4, COLUMNS=division.widths[1], **flags)
     none = H  # a pointer that is never followed
@@ -146,7 +167,7 @@ def loop(
     phases += ["join"] if division.parts > 1 else []
     phases += ["compose"] if n and W_m is not None else []
     phases += ["write", "upper"] if layers > 1 else ["write"]
-    launch("forward", arguments, work, division, T, phases, S)
+    launch("forward", arguments, work, division, T, phases, S, counters)
     return results
 
 
@@ -163,24 +184,22 @@ def buffers(
     slot_sizes: list[int],
     folded: bool,
     layers: int,
-    full: bool,
     keep: bool,
 ) -> Eight:
     """Room for what `loop` returns."""
     B, T, _ = ahead.shape
     k, n, L = W_h.shape[1], len(slot_sizes), slots.shape[1]
     new = ahead.new_empty
-    real = new if full else ahead.new_zeros  # what is never written is zero
     d = 0 if folded or W_x is None else W_x.shape[1]
     pieces = -(-T // interval(T)) if keep and n else 0
     R = layers * B
     return (
-        real(R, T + 1, k),
-        real(R, T + 1, k),
+        new(R, T + 1, k),
+        new(R, T + 1, k),
         new(B, L, k),
-        real(B, T, L),
-        real(B, T, n * k),
-        real(B, T, d),
+        new(B, T, L),
+        new(B, T, n * k),
+        new(B, T, d),
         new(R, T if keep else 0, 4 * k),
         new(pieces, B, L, k),
     )
@@ -188,9 +207,9 @@ def buffers(
 
 @loop.register_fake
 def _(*arguments: Any) -> Eight:
-    ahead, _, _, W_m, W_x, W_h, _, _, W_up_h, _, _, _, slots, slot_sizes, _, _, _, full, keep = arguments
+    ahead, _, _, W_m, W_x, W_h, _, _, W_up_h, _, _, _, slots, slot_sizes, _, _, _, _, keep = arguments
     layers = 1 if W_up_h is None else 1 + W_up_h.shape[0]
-    return buffers(ahead, W_x, W_h, slots, slot_sizes, W_m is None, layers, full, keep)
+    return buffers(ahead, W_x, W_h, slots, slot_sizes, W_m is None, layers, keep)
 
 
 @torch.library.custom_op("nse::loop_backward", mutates_args=())
@@ -224,27 +243,27 @@ def loop_backward(
         The gradients of the gates before their activation [R, T, 4k], of what the LSTM read [B, T, X], of m,
         of o, of h at the start, of the cell state there (its first half), and of the memories at the start.
     """
-    results = gradient_buffers(W_m, W_x, H, z, slot_sizes, full)
+    results = gradient_buffers(W_m, W_x, H, z, slot_sizes)
     da, dx, dm, do, dh, dc, G = results
     B, T = dx.shape[:2]
     layers = 1 if W_up_h is None else 1 + len(W_up_h)
     k, n, L = H.shape[2], len(slot_sizes), z.shape[2]
-    if d_M is None:
-        G.zero_()
-    else:
-        G.copy_(d_M)
     X = 0 if W_x is None else W_x.shape[1]
-    into = W_h if W_x is None else torch.cat([W_x, W_h], dim=1)
+    into = W_h.t().contiguous() if W_x is None else torch.cat([W_x.t(), W_h.t()])
     of_compose = Product() if W_m is None else Product(n * k, X)
     products = [Product(X + k, 4 * k), of_compose, Product()]
     up = None
     if W_up_x is not None and W_up_h is not None:
-        up = torch.cat([W_up_x, W_up_h], dim=2).mT.contiguous()
+        up = torch.cat([W_up_x.mT, W_up_h.mT], dim=1)
         products.append(Product(2 * k, 4 * k, times=layers - 1))
     # Beside a memory, with more rows than 16, streaming the weights is faster than holding them.
     held_rows = 16 if n else 32
     work = Work(B, k, tuple(slot_sizes), tuple(products), W_h.element_size(), held_rows, not full, layers)
     division = divide(work, H.device)
+    zero = [dh, dc] if full else [da, dx, dm, do, dh, dc]  # as in the forward pass
+    counters = cleared([*zero, G] if d_M is None else zero, division, H.device)
+    if d_M is not None:
+        G.copy_(d_M)
     flags = {"MASKED": mask is not None, "CELLS": d_C is not None, "KEYS": d_z is not None}
     flags |= {"FOLDED": W_m is None, "KEEP": True}
     columns, columns_m, _, columns_up = (*division.widths, 16)[:4]
@@ -253,7 +272,7 @@ def loop_backward(
     part_dh, part_do = H.new_empty(2, B, division.parts if division.parts > 1 else 0, k)
     arguments = Backward(
         order, lengths, slot_lengths, o, or_else(mask, H), H if W_m is None else W_m.t().contiguous(),
-        into.t().contiguous(), or_else(up, H), H, C, z, m, gates, kept, d_H, or_else(d_C, H), or_else(d_z, H),
+        into, or_else(up, H), H, C, z, m, gates, kept, d_H, or_else(d_C, H), or_else(d_z, H),
         dh, dc, G, H.new_empty(2, B, L), H.new_empty(2, B, max(n, 1), division.parts), part_dh, part_do,
         da, dx, dx if W_m is None else dm, do, B, T, L, L_0, L_1, interval(T),
     )  # fmt: skip
@@ -261,32 +280,32 @@ def loop_backward(
     phases += ["cell"] if division.parts > 1 else []
     phases += ["upper", "write"] if layers > 1 else ["write"]
     phases += ["compose"] if n and W_m is not None else []
-    launch("backward", arguments, work, division, T, phases, S)
+    launch("backward", arguments, work, division, T, phases, S, counters)
     return results
 
 
 def gradient_buffers(
-    W_m: Tensor | None, W_x: Tensor | None, H: Tensor, z: Tensor, slot_sizes: list[int], full: bool
+    W_m: Tensor | None, W_x: Tensor | None, H: Tensor, z: Tensor, slot_sizes: list[int]
 ) -> Seven:
     """Room for what `loop_backward` returns."""
     R, T, k = H.shape[0], H.shape[1] - 1, H.shape[2]
     B, n = z.shape[0], len(slot_sizes)
-    real = H.new_empty if full else H.new_zeros  # what is never written is zero
+    new = H.new_empty
     return (
-        real(R, T, 4 * k),
-        real(B, T, 0 if W_x is None else W_x.shape[1]),
-        real(B, T, 0 if W_m is None else n * k),
-        real(B, T, k if n else 0),
-        H.new_zeros(R, k),
-        H.new_zeros(2, R, k),
-        H.new_empty(B, z.shape[2], k),
+        new(R, T, 4 * k),
+        new(B, T, 0 if W_x is None else W_x.shape[1]),
+        new(B, T, 0 if W_m is None else n * k),
+        new(B, T, k if n else 0),
+        new(R, k),
+        new(2, R, k),
+        new(B, z.shape[2], k),
     )
 
 
 @loop_backward.register_fake
 def _(*arguments: Any) -> Seven:
-    _, _, W_m, W_x, _, _, _, slot_sizes, _, _, _, H, _, z, *_, full = arguments
-    return gradient_buffers(W_m, W_x, H, z, slot_sizes, full)
+    _, _, W_m, W_x, _, _, _, slot_sizes, _, _, _, H, _, z, *_ = arguments
+    return gradient_buffers(W_m, W_x, H, z, slot_sizes)
 
 
 def remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
