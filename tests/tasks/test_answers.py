@@ -31,6 +31,7 @@ SMALL = [
     "train.epochs=2",
     "train.batch=8",
     "train.rate=0.03",
+    "train.buckets=false",
 ]
 UNUSUAL = ["", "zzz", "dog " * 300]
 

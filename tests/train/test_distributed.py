@@ -105,6 +105,7 @@ RANKING = [
     "train.epochs=2",
     "train.rate=0.01",
     "train.weight=3",
+    "train.buckets=false",
     "train.together=true",
 ]
 
