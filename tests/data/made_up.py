@@ -89,7 +89,17 @@ def write(folder, form, files, archive):
 
 def write_vectors(folder, scale=1.0):
     """Vectors of two numbers, called set.2d; the n-th word has n + 1 and -n - 1."""
-    (folder / "vectors").mkdir(exist_ok=True)
     numbers = scale * np.arange(1, len(WORDS) + 1, dtype=np.float32)
-    np.save(folder / "vectors" / "set.2d.npy", np.stack([numbers, -numbers], axis=1))
-    (folder / "vectors" / "set.2d.words.txt").write_text("".join(f"{word}\n" for word in WORDS), "utf-8")
+    save_vectors(folder, "set.2d", WORDS, np.stack([numbers, -numbers], axis=1))
+
+
+def write_random_vectors(folder, words):
+    """Vectors of five random numbers for these words, called small.5d."""
+    rows = np.random.default_rng(0).normal(size=(len(words), 5)).astype(np.float32)
+    save_vectors(folder, "small.5d", words, rows)
+
+
+def save_vectors(folder, name, words, rows):
+    (folder / "vectors").mkdir(parents=True, exist_ok=True)
+    np.save(folder / "vectors" / f"{name}.npy", rows)
+    (folder / "vectors" / f"{name}.words.txt").write_text("".join(f"{word}\n" for word in words), "utf-8")

@@ -92,7 +92,7 @@ def settings(monkeypatch):
 def interpreted(settings):
     """For tests that want the interpreter, on a machine that has it."""
     if not plan.INTERPRETED:
-        pytest.skip("with a CUDA device, the kernels are compiled")
+        pytest.skip("runs in Triton's interpreter; with a CUDA device the tests marked gpu run instead")
     return settings
 
 

@@ -28,7 +28,7 @@ RATE, ROUNDING = 1e-2, 2e-6
 def _interpreted(request, monkeypatch):
     gpu = request.node.get_closest_marker("gpu") is not None
     if not gpu and torch.cuda.is_available():
-        pytest.skip("with a CUDA device, the kernels are compiled")
+        pytest.skip("runs in Triton's interpreter; with a CUDA device the tests marked gpu run instead")
     if not gpu:
         monkeypatch.setenv("TRITON_INTERPRET", "1")
 

@@ -4,11 +4,10 @@ import json
 import math
 import random
 
-import numpy as np
 import pytest
 import torch
 
-from data.made_up import HEADER, candidate, write_wikiqa
+from data.made_up import HEADER, candidate, write_random_vectors, write_wikiqa
 from faults.made_runs import assert_same_end, checkpoint, stop, train
 from nse import hub
 from nse.errors import ConfigError
@@ -66,11 +65,9 @@ def data(tmp_path, monkeypatch):
     """A data folder as published: WikiQA, and vectors of five numbers for some of its words."""
     monkeypatch.setenv("NSE_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "data"
-    (folder / "vectors").mkdir(parents=True)
+    folder.mkdir()
     write_wikiqa(folder, train=corpus(10, 1), dev=corpus(8, 2), test=corpus(8, 3))
-    rows = np.random.default_rng(0).normal(size=(len(KNOWN), 5)).astype(np.float32)
-    np.save(folder / "vectors" / "small.5d.npy", rows)
-    (folder / "vectors" / "small.5d.words.txt").write_text("".join(f"{word}\n" for word in KNOWN))
+    write_random_vectors(folder, KNOWN)
     return folder
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from huggingface_hub import ModelCard
 
-from data.made_up import line, write_snli
+from data.made_up import line, write_random_vectors, write_snli
 from faults.made_models import shell
 from nse import hub
 from nse.data.catalogue import VECTORS, VectorSet
@@ -64,11 +64,9 @@ def data(tmp_path, monkeypatch):
     """A data folder as published: SNLI, and vectors of five numbers for some of its words."""
     monkeypatch.setenv("NSE_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "data"
-    (folder / "vectors").mkdir(parents=True)
+    folder.mkdir()
     write_snli(folder, train=corpus(24, 1), dev=corpus(8, 2), test=corpus(8, 3))
-    rows = np.random.default_rng(0).normal(size=(len(KNOWN), 5)).astype(np.float32)
-    np.save(folder / "vectors" / "small.5d.npy", rows)
-    (folder / "vectors" / "small.5d.words.txt").write_text("".join(f"{word}\n" for word in KNOWN))
+    write_random_vectors(folder, KNOWN)
     return folder
 
 

@@ -4,11 +4,10 @@ import json
 import math
 import random
 
-import numpy as np
 import pytest
 import torch
 
-from data.made_up import write_sst
+from data.made_up import write_random_vectors, write_sst
 from faults.made_runs import assert_same_end, checkpoint, stop, train
 from nse import hub
 from nse.data.sst import BINARY_LABELS, LABELS
@@ -58,11 +57,9 @@ def data(tmp_path, monkeypatch):
     """A data folder as published: the trees, and vectors of five numbers for some of their words."""
     monkeypatch.setenv("NSE_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "data"
-    (folder / "vectors").mkdir(parents=True)
+    folder.mkdir()
     write_sst(folder, train=trees(12, 1), dev=trees(14, 2), test=trees(14, 3))
-    rows = np.random.default_rng(0).normal(size=(len(KNOWN), 5)).astype(np.float32)
-    np.save(folder / "vectors" / "small.5d.npy", rows)
-    (folder / "vectors" / "small.5d.words.txt").write_text("".join(f"{word}\n" for word in KNOWN))
+    write_random_vectors(folder, KNOWN)
     return folder
 
 
