@@ -13,7 +13,8 @@ from torch import Tensor
 
 from nse.ops.lean import compose_all, linear, product_type
 from nse.ops.lean_loop import Stack
-from nse.ops.parts import LSTMLayer, LSTMState, Memory, Result, Weights, beyond
+from nse.ops.parts import LSTMLayer, LSTMState, Memory, Result, Weights, real
+from nse.ops.triton_lengths import ends, longest_first
 from nse.ops.triton_loop import loop
 
 FOLD_FROM = 4  # steps: a folded step saves a phase and a barrier, folding costs a product
@@ -81,28 +82,28 @@ class Batch:
             self.lengths = torch.full((B,), T, dtype=torch.int32, device=x.device)
             self.order = torch.arange(B, dtype=torch.int32, device=x.device)
         else:
-            self.lengths = lengths.int()
-            self.order = self.lengths.argsort(descending=True, stable=True).int()
+            self.lengths, self.order = longest_first(lengths)
 
     def last(self, H: Tensor, C: Tensor, dtype: torch.dtype) -> LSTMState:
-        """The states at each sequence's true end, from those of all steps with the start in front."""
-        return self.ends(H, dtype), self.ends(C, dtype)
+        """The states [layers, B, k] at each sequence's true end.
 
-    def ends(self, states: Tensor, dtype: torch.dtype) -> Tensor:
-        """Of [R, T + 1, k], layers from the top down, what is there at each true end: [layers, B, k]."""
-        layers = len(states) // len(self.lengths)
-        if layers == 1:
-            return end(states, self.given).to(dtype)[None]
-        given = None if self.given is None else self.given.repeat(layers)
-        ends: Tensor = end(states, given).to(dtype).unflatten(0, (layers, -1))
-        return ends.flip(0)
+        They are taken from those of all steps, [R, T + 1, k], layers from the top down, with the start in
+        front.
+        """
+        if self.given is not None:
+            h, c = ends(H, C, self.lengths)
+        else:
+            h, c = (from_the_bottom(states[:, -1], len(self.lengths)) for states in (H, C))
+        return h.to(dtype), c.to(dtype)
+
+    def without_padding(self, x: Tensor) -> Tensor:
+        """Words [B, T, k] with zeros past each end, so that garbage in the padding goes nowhere."""
+        return x if self.given is None else torch.where(real(self.given, x.shape[1])[..., None], x, 0)
 
 
-def end(states: Tensor, lengths: Tensor | None) -> Tensor:
-    """Of [B, T + 1, k], the entry at each length."""
-    if lengths is None:
-        return states[:, -1]
-    return states.gather(1, lengths[:, None, None].expand(-1, 1, states.shape[2]))[:, 0]
+def from_the_bottom(states: Tensor, B: int) -> Tensor:
+    """States [R, k], layers from the top down, as an `nn.LSTM` has them: [layers, B, k], from the bottom."""
+    return states[None] if len(states) == B else states.unflatten(0, (-1, B)).flip(0)
 
 
 def from_the_top(upper: Stack) -> tuple[Tensor | None, ...]:
@@ -124,16 +125,15 @@ def read_all(
     batch: Batch, x: Tensor, state: LSTMState | None, layers: tuple[LSTMLayer, ...], product: torch.dtype
 ) -> tuple[Tensor, LSTMState]:
     """All o_t [B, T, k], and the read LSTM's state at each true end."""
-    if batch.given is not None:  # so that garbage in the padding goes nowhere
-        x = x.masked_fill(beyond(batch.given, x.shape[1])[..., None], 0)
-    ends = []
+    x = batch.without_padding(x)
+    ends_of_layers = []
     starts = [None] * len(layers) if state is None else list(zip(*state, strict=True))
     for layer, layer_start in zip(layers, starts, strict=True):
         x, end_of_layer = read_layer(batch, x, layer_start, layer, product)
-        ends.append(end_of_layer)
-    if len(ends) == 1:
-        return x, ends[0]
-    h_ends, c_ends = zip(*ends, strict=True)
+        ends_of_layers.append(end_of_layer)
+    if len(ends_of_layers) == 1:
+        return x, ends_of_layers[0]
+    h_ends, c_ends = zip(*ends_of_layers, strict=True)
     return x, (torch.cat(h_ends), torch.cat(c_ends))  # (eq. 1, 7)
 
 
@@ -176,7 +176,7 @@ def start(memories: tuple[Memory, ...]) -> tuple[Tensor, Tensor]:
             slots.append(memory.slots.float())
             lengths.append(torch.full((B,), L, dtype=torch.int32, device=memory.slots.device))
         else:
-            slots.append(memory.slots.float().masked_fill(beyond(memory.lengths, L)[..., None], 0))
+            slots.append(torch.where(real(memory.lengths, L)[..., None], memory.slots.float(), 0))
             lengths.append(memory.lengths.int())
     if len(memories) == 1:
         return slots[0].contiguous(), lengths[0][None]

@@ -1,0 +1,87 @@
+"""Which sequence is the longest, and what stands at each end: interpreted, and on a GPU."""
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+with pytest.MonkeyPatch.context() as patch:
+    if not torch.cuda.is_available():
+        patch.setenv("TRITON_INTERPRET", "1")
+    from nse.ops import triton_lengths
+    from nse.ops.triton_lengths import ends, longest_first
+
+DEVICES = [
+    pytest.param("cpu", id="interpreted"),
+    pytest.param("cuda", marks=pytest.mark.gpu, id="on the gpu"),
+]
+pytestmark = pytest.mark.parametrize("device", DEVICES)
+
+
+@pytest.fixture(autouse=True)
+def _interpreted(device, monkeypatch):
+    if device == "cpu":
+        if torch.cuda.is_available():
+            pytest.skip("with a CUDA device, the kernels are compiled")
+        monkeypatch.setenv("TRITON_INTERPRET", "1")
+
+
+@pytest.mark.parametrize("type_", [torch.int64, torch.int32])
+@pytest.mark.parametrize("B", [1, 2, 7, 64, 128, 129, 300])
+def test_sequences_come_from_the_longest_to_the_shortest(B, type_, device):
+    given = torch.randint(0, 9, (B,), generator=torch.Generator().manual_seed(B)).to(device, type_)
+    lengths, order = longest_first(given)
+    assert lengths.dtype == order.dtype == torch.int32
+    assert lengths.tolist() == given.tolist()
+    assert order.tolist() == given.argsort(descending=True, stable=True).tolist()
+
+
+def test_lengths_may_be_every_other_number_of_a_tensor(device):
+    given = torch.tensor([3, 9, 1, 9, 5, 9], device=device)[::2]
+    lengths, order = longest_first(given)
+    assert (lengths.tolist(), order.tolist()) == ([3, 1, 5], [2, 0, 1])
+
+
+def states(layers, B, T, k, device):
+    """H and C, of all layers from the top down, and lengths from nothing to all."""
+    draw = torch.Generator().manual_seed(layers)
+    H, C = (torch.randn(layers * B, T + 1, k, generator=draw).to(device).requires_grad_() for _ in range(2))
+    lengths = torch.arange(B, device=device, dtype=torch.int32) % (T + 1)
+    return H, C, lengths
+
+
+@pytest.mark.parametrize(("layers", "B", "T", "k"), [(1, 5, 3, 6), (2, 4, 3, 8), (3, 2, 1, 5), (1, 1, 7, 1)])
+def test_ends_are_the_states_at_each_length(layers, B, T, k, device):
+    H, C, lengths = states(layers, B, T, k, device)
+    for found, of in zip(ends(H, C, lengths), (H, C), strict=True):
+        assert found.shape == (layers, B, k)
+        for layer in range(layers):
+            for b in range(B):
+                row = (layers - 1 - layer) * B + b  # of layers from the top down
+                assert torch.equal(found[layer, b], of[row, lengths[b]])
+
+
+@pytest.mark.parametrize("used", [(True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_gradients_come_back_to_the_ends_alone(layers, used, device):
+    B, T, k = 4, 3, 6
+    H, C, lengths = states(layers, B, T, k, device)
+    weights = torch.randn(2, layers, B, k, generator=torch.Generator().manual_seed(7)).to(device)
+    found = ends(H, C, lengths)
+    sum((w * f).sum() for w, f, yes in zip(weights, found, used, strict=True) if yes).backward()
+    for of, weight, yes in zip((H, C), weights, used, strict=True):
+        if not yes:
+            assert of.grad is None
+            continue
+        expected = torch.zeros_like(of)
+        for layer in range(layers):
+            for b in range(B):
+                expected[(layers - 1 - layer) * B + b, lengths[b]] = weight[layer, b]
+        assert torch.equal(of.grad, expected)
+
+
+def test_the_compiler_is_told_the_truth(device):
+    H, C, lengths = states(2, 3, 4, 5, device)
+    torch.library.opcheck(triton_lengths.longest_first, (lengths.long(),))
+    torch.library.opcheck(triton_lengths.ends, (H, C, lengths))
+    d = torch.randn(2, 3, 5, device=device)
+    torch.library.opcheck(triton_lengths.ends_backward, (d, lengths, 4))
