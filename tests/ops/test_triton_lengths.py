@@ -8,7 +8,7 @@ with pytest.MonkeyPatch.context() as patch:
     if not torch.cuda.is_available():
         patch.setenv("TRITON_INTERPRET", "1")
     from nse.ops import triton_lengths
-    from nse.ops.triton_lengths import ends, longest_first
+    from nse.ops.triton_lengths import ends, longest_first, without_padding
 
 DEVICES = [
     pytest.param("cpu", id="interpreted"),
@@ -39,6 +39,36 @@ def test_lengths_may_be_every_other_number_of_a_tensor(device):
     given = torch.tensor([3, 9, 1, 9, 5, 9], device=device)[::2]
     lengths, order = longest_first(given)
     assert (lengths.tolist(), order.tolist()) == ([3, 1, 5], [2, 0, 1])
+
+
+@pytest.mark.parametrize("type_", [torch.float32, torch.bfloat16])
+def test_padding_becomes_zero_whatever_was_there(type_, device):
+    B, T, k = 4, 3, 5
+    x = torch.randn(B, T, k, generator=torch.Generator().manual_seed(1)).to(device, type_)
+    lengths = torch.tensor([2, 0, 3, 1], dtype=torch.int32, device=device)
+    real = torch.arange(T, device=device) < lengths[:, None]
+    expected = x.masked_fill(~real[..., None], 0)
+    x[~real] = float("nan")
+    x.requires_grad_()
+    found = without_padding(x, lengths)
+    assert torch.equal(found, expected)
+    (found * expected).sum().backward()
+    assert torch.equal(x.grad, expected)
+
+
+def test_nothing_has_no_padding(device):
+    lengths = torch.zeros(2, dtype=torch.int32, device=device)
+    assert without_padding(torch.zeros(2, 0, 3, device=device), lengths).shape == (2, 0, 3)
+
+
+def test_words_need_not_lie_next_to_each_other(device):
+    x = torch.randn(3, 4, 5, device=device).transpose(0, 1)
+    lengths = torch.tensor([3, 2, 0, 1], dtype=torch.int32, device=device)
+    found = without_padding(x, lengths)
+    assert found.is_contiguous()
+    for b, length in enumerate(lengths.tolist()):
+        assert torch.equal(found[b, :length], x[b, :length])
+        assert not found[b, length:].any()
 
 
 def states(layers, B, T, k, device):
@@ -82,6 +112,9 @@ def test_gradients_come_back_to_the_ends_alone(layers, used, device):
 def test_the_compiler_is_told_the_truth(device):
     H, C, lengths = states(2, 3, 4, 5, device)
     torch.library.opcheck(triton_lengths.longest_first, (lengths.long(),))
+    torch.library.opcheck(
+        triton_lengths.without_padding, (H, torch.tensor([1, 2, 0, 5, 4, 4], device=device))
+    )
     torch.library.opcheck(triton_lengths.ends, (H, C, lengths))
     d = torch.randn(2, 3, 5, device=device)
     torch.library.opcheck(triton_lengths.ends_backward, (d, lengths, 4))

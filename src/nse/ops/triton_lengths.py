@@ -45,6 +45,44 @@ def _(lengths: Tensor) -> tuple[Tensor, Tensor]:
     return torch.empty_like(lengths, dtype=torch.int32), torch.empty_like(lengths, dtype=torch.int32)
 
 
+@triton.jit(do_not_specialize=["T"])
+def copy_real(x, found, lengths, T, K: tl.constexpr, BLOCK_K: tl.constexpr):
+    """Each program: one row of one sequence, or zeros past its end."""
+    row = tl.program_id(0)
+    unit = tl.arange(0, BLOCK_K)
+    real = unit < tl.where(row % T < tl.load(lengths + row // T), K, 0)
+    place = row.to(tl.int64) * K + unit
+    tl.store(found + place, tl.load(x + place, mask=real, other=0.0), mask=unit < K)
+
+
+@torch.library.custom_op("nse::without_padding", mutates_args=())
+def without_padding(x: Tensor, lengths: Tensor) -> Tensor:
+    """Words or slots [B, T, k] with zeros past each length [B], so that garbage there goes nowhere."""
+    found = torch.empty_like(x, memory_format=torch.contiguous_format)
+    B, T, k = x.shape
+    if found.numel():
+        copy_real[(B * T,)](x.contiguous(), found, lengths, T, k, triton.next_power_of_2(k))
+    return found
+
+
+@without_padding.register_fake
+def _(x: Tensor, lengths: Tensor) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+def remember_lengths(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+    """Keep what the backward pass needs."""
+    ctx.save_for_backward(inputs[1])
+
+
+def gradient_without_padding(ctx: Any, d: Tensor) -> tuple[Tensor, None]:
+    """Nothing comes back for padding."""
+    return without_padding(d, *ctx.saved_tensors), None
+
+
+without_padding.register_autograd(gradient_without_padding, setup_context=remember_lengths)
+
+
 @triton.jit(do_not_specialize=["B", "T"])
 def take(H, C, lengths, h, c, B, T, LAYERS: tl.constexpr, K: tl.constexpr, BLOCK_K: tl.constexpr):
     """Each program: of one layer of one sequence, h and c at its end."""

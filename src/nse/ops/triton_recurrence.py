@@ -13,8 +13,8 @@ from torch import Tensor
 
 from nse.ops.lean import compose_all, linear, product_type
 from nse.ops.lean_loop import Stack
-from nse.ops.parts import LSTMLayer, LSTMState, Memory, Result, Weights, real
-from nse.ops.triton_lengths import ends, longest_first
+from nse.ops.parts import LSTMLayer, LSTMState, Memory, Result, Weights
+from nse.ops.triton_lengths import ends, longest_first, without_padding
 from nse.ops.triton_loop import loop
 
 FOLD_FROM = 4  # steps: a folded step saves a phase and a barrier, folding costs a product
@@ -96,10 +96,6 @@ class Batch:
             h, c = (from_the_bottom(states[:, -1], len(self.lengths)) for states in (H, C))
         return h.to(dtype), c.to(dtype)
 
-    def without_padding(self, x: Tensor) -> Tensor:
-        """Words [B, T, k] with zeros past each end, so that garbage in the padding goes nowhere."""
-        return x if self.given is None else torch.where(real(self.given, x.shape[1])[..., None], x, 0)
-
 
 def from_the_bottom(states: Tensor, B: int) -> Tensor:
     """States [R, k], layers from the top down, as an `nn.LSTM` has them: [layers, B, k], from the bottom."""
@@ -125,7 +121,7 @@ def read_all(
     batch: Batch, x: Tensor, state: LSTMState | None, layers: tuple[LSTMLayer, ...], product: torch.dtype
 ) -> tuple[Tensor, LSTMState]:
     """All o_t [B, T, k], and the read LSTM's state at each true end."""
-    x = batch.without_padding(x)
+    x = x if batch.given is None else without_padding(x, batch.lengths)
     ends_of_layers = []
     starts = [None] * len(layers) if state is None else list(zip(*state, strict=True))
     for layer, layer_start in zip(layers, starts, strict=True):
@@ -176,8 +172,8 @@ def start(memories: tuple[Memory, ...]) -> tuple[Tensor, Tensor]:
             slots.append(memory.slots.float())
             lengths.append(torch.full((B,), L, dtype=torch.int32, device=memory.slots.device))
         else:
-            slots.append(torch.where(real(memory.lengths, L)[..., None], memory.slots.float(), 0))
             lengths.append(memory.lengths.int())
+            slots.append(without_padding(memory.slots.float(), lengths[-1]))
     if len(memories) == 1:
         return slots[0].contiguous(), lengths[0][None]
     return torch.cat(slots, dim=1), torch.stack(lengths)

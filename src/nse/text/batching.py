@@ -69,8 +69,9 @@ class Texts(NamedTuple):
             longest = int(lengths.max()) if len(lengths) else 0
             return Texts(self.ids[index, :longest], lengths)
         ids = self.ids[index, :longest]
-        padded = F.pad(ids, (0, longest - ids.shape[1]), value=Vocabulary.PAD)
-        return Texts(padded, lengths.clamp(max=longest))
+        if ids.shape[1] < longest:
+            ids = F.pad(ids, (0, longest - ids.shape[1]), value=Vocabulary.PAD)
+        return Texts(ids, lengths.clamp(max=longest))
 
     def longest(self, index: Tensor, multiple: int = MULTIPLE) -> int:
         """How far to pad these texts: their longest, rounded up to a multiple where the ids go so far."""
