@@ -1,5 +1,7 @@
 """Which sequence is the longest, and what stands at each end: interpreted, and on a GPU."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -8,7 +10,7 @@ with pytest.MonkeyPatch.context() as patch:
     if not torch.cuda.is_available():
         patch.setenv("TRITON_INTERPRET", "1")
     from nse.ops import triton_lengths
-    from nse.ops.triton_lengths import ends, longest_first, without_padding
+    from nse.ops.triton_lengths import longest_first, outcome, without_padding
 
 DEVICES = [
     pytest.param("cpu", id="interpreted"),
@@ -80,9 +82,11 @@ def states(layers, B, T, k, device):
 
 
 @pytest.mark.parametrize(("layers", "B", "T", "k"), [(1, 5, 3, 6), (2, 4, 3, 8), (3, 2, 1, 5), (1, 1, 7, 1)])
-def test_ends_are_the_states_at_each_length(layers, B, T, k, device):
+def test_the_outcome_is_every_output_and_the_states_at_each_length(layers, B, T, k, device):
     H, C, lengths = states(layers, B, T, k, device)
-    for found, of in zip(ends(H, C, lengths), (H, C), strict=True):
+    outputs, *ends = outcome(H, C, lengths)
+    assert torch.equal(outputs, H[:B, 1:])
+    for found, of in zip(ends, (H, C), strict=True):
         assert found.shape == (layers, B, k)
         for layer in range(layers):
             for b in range(B):
@@ -90,31 +94,42 @@ def test_ends_are_the_states_at_each_length(layers, B, T, k, device):
                 assert torch.equal(found[layer, b], of[row, lengths[b]])
 
 
-@pytest.mark.parametrize("used", [(True, False), (False, True), (True, True)])
+USED = [used for used in itertools.product((True, False), repeat=3) if any(used)]
+
+
+@pytest.mark.parametrize("used", USED, ids=lambda used: " ".join(itertools.compress("ohc", used)))
 @pytest.mark.parametrize("layers", [1, 2])
-def test_gradients_come_back_to_the_ends_alone(layers, used, device):
+def test_gradients_come_back_from_whatever_is_used(layers, used, device):
     B, T, k = 4, 3, 6
     H, C, lengths = states(layers, B, T, k, device)
-    weights = torch.randn(2, layers, B, k, generator=torch.Generator().manual_seed(7)).to(device)
-    found = ends(H, C, lengths)
+    draw = torch.Generator().manual_seed(7)
+    of_outputs, of_h, of_c = weights = [
+        torch.randn(*shape, generator=draw).to(device)
+        for shape in ((B, T, k), (layers, B, k), (layers, B, k))
+    ]
+    found = outcome(H, C, lengths)
     sum((w * f).sum() for w, f, yes in zip(weights, found, used, strict=True) if yes).backward()
-    for of, weight, yes in zip((H, C), weights, used, strict=True):
-        if not yes:
+    d_H, d_C = torch.zeros_like(H), torch.zeros_like(C)
+    if used[0]:
+        d_H[:B, 1:] += of_outputs
+    for layer in range(layers):
+        for b in range(B):
+            row = (layers - 1 - layer) * B + b
+            d_H[row, lengths[b]] += of_h[layer, b] if used[1] else 0
+            d_C[row, lengths[b]] += of_c[layer, b] if used[2] else 0
+    for of, expected, yes in ((H, d_H, used[0] or used[1]), (C, d_C, used[2])):
+        if yes:
+            assert torch.equal(of.grad, expected)
+        else:
             assert of.grad is None
-            continue
-        expected = torch.zeros_like(of)
-        for layer in range(layers):
-            for b in range(B):
-                expected[(layers - 1 - layer) * B + b, lengths[b]] = weight[layer, b]
-        assert torch.equal(of.grad, expected)
 
 
 def test_the_compiler_is_told_the_truth(device):
     H, C, lengths = states(2, 3, 4, 5, device)
     torch.library.opcheck(triton_lengths.longest_first, (lengths.long(),))
-    torch.library.opcheck(
-        triton_lengths.without_padding, (H, torch.tensor([1, 2, 0, 5, 4, 4], device=device))
-    )
-    torch.library.opcheck(triton_lengths.ends, (H, C, lengths))
-    d = torch.randn(2, 3, 5, device=device)
-    torch.library.opcheck(triton_lengths.ends_backward, (d, lengths, 4))
+    some = torch.tensor([1, 2, 0, 5, 4, 4], device=device)
+    torch.library.opcheck(triton_lengths.without_padding, (H, some))
+    torch.library.opcheck(triton_lengths.outcome, (H, C, lengths))
+    d_outputs, d_end = torch.randn(3, 4, 5, device=device), torch.randn(2, 3, 5, device=device)
+    for given in ((d_outputs, d_end), (d_outputs, None), (None, d_end)):
+        torch.library.opcheck(triton_lengths.outcome_backward, (*given, lengths, [6, 5, 5]))

@@ -1,4 +1,4 @@
-"""What depends on the sequences' lengths before and after the loop, as operators of PyTorch.
+"""What depends on the sequences' lengths before and after a loop, as operators of PyTorch.
 
 PyTorch could do the same with several small kernels each, and on short sequences such kernels are most of a
 training step.
@@ -84,33 +84,54 @@ without_padding.register_autograd(gradient_without_padding, setup_context=rememb
 
 
 @triton.jit(do_not_specialize=["B", "T"])
-def take(H, C, lengths, h, c, B, T, LAYERS: tl.constexpr, K: tl.constexpr, BLOCK_K: tl.constexpr):
-    """Each program: of one layer of one sequence, h and c at its end."""
-    row = tl.program_id(0)
-    layer, b = row // B, row % B
-    unit = tl.arange(0, BLOCK_K)
-    real = unit < K
-    place = (row.to(tl.int64) * (T + 1) + tl.load(lengths + b)) * K + unit
-    out = ((LAYERS - 1 - layer) * B + b) * K + unit
-    tl.store(h + out, tl.load(H + place, mask=real), mask=real)
-    tl.store(c + out, tl.load(C + place, mask=real), mask=real)
-
-
-@triton.jit(do_not_specialize=["B", "T"])
-def put(d, d_states, lengths, B, T, LAYERS: tl.constexpr, K: tl.constexpr, BLOCK_K: tl.constexpr):
-    """Each program: of one layer of one sequence, the gradient of one step's state, zero but at its end."""
+def take(H, C, lengths, outputs, h, c, B, T, LAYERS: tl.constexpr, K: tl.constexpr, BLOCK_K: tl.constexpr):
+    """Each program: the state of one layer of one sequence after one step, to where it is wanted."""
     place = tl.program_id(0)
     row, t = place // (T + 1), place % (T + 1)
     layer, b = row // B, row % B
     unit = tl.arange(0, BLOCK_K)
-    at_end = unit < tl.where(t == tl.load(lengths + b), K, 0)
-    found = tl.load(d + ((LAYERS - 1 - layer) * B + b) * K + unit, mask=at_end, other=0.0)
-    tl.store(d_states + place.to(tl.int64) * K + unit, found, mask=unit < K)
+    real = unit < K
+    state = tl.load(H + place.to(tl.int64) * K + unit, mask=real)
+    if (layer == 0) & (t > 0):
+        tl.store(outputs + (b * T + t - 1).to(tl.int64) * K + unit, state, mask=real)
+    if t == tl.load(lengths + b):
+        end = ((LAYERS - 1 - layer) * B + b) * K + unit
+        tl.store(h + end, state, mask=real)
+        tl.store(c + end, tl.load(C + place.to(tl.int64) * K + unit, mask=real), mask=real)
 
 
-@torch.library.custom_op("nse::ends", mutates_args=())
-def ends(H: Tensor, C: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """The states at each sequence's end.
+@triton.jit(do_not_specialize=["B", "T"])
+def put(
+    d_outputs,
+    d_end,
+    d_states,
+    lengths,
+    B,
+    T,
+    OUTPUTS: tl.constexpr,
+    END: tl.constexpr,
+    LAYERS: tl.constexpr,
+    K: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    """Each program: the gradient of one state, from those of what `take` made of it."""
+    place = tl.program_id(0)
+    row, t = place // (T + 1), place % (T + 1)
+    layer, b = row // B, row % B
+    unit = tl.arange(0, BLOCK_K)
+    d = tl.zeros([BLOCK_K], tl.float32)
+    if OUTPUTS:
+        there = unit < tl.where((layer == 0) & (t > 0), K, 0)
+        d += tl.load(d_outputs + (b * T + t - 1).to(tl.int64) * K + unit, mask=there, other=0.0)
+    if END:
+        there = unit < tl.where(t == tl.load(lengths + b), K, 0)
+        d += tl.load(d_end + ((LAYERS - 1 - layer) * B + b) * K + unit, mask=there, other=0.0)
+    tl.store(d_states + place.to(tl.int64) * K + unit, d, mask=unit < K)
+
+
+@torch.library.custom_op("nse::outcome", mutates_args=())
+def outcome(H: Tensor, C: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """What is wanted of the states of all steps.
 
     Args:
         H: [R, T + 1, k], of all layers from the top down, with the state at the start in front.
@@ -118,49 +139,63 @@ def ends(H: Tensor, C: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         lengths: [B].
 
     Returns:
-        Both at the end, [layers, B, k], layers from the bottom up.
+        The top layer's h of all steps [B, T, k], and h and c of all layers at each sequence's end, [layers,
+        B, k], from the bottom up.
     """
     (R, steps, k), B = H.shape, len(lengths)
-    h, c = H.new_empty(R // B, B, k), C.new_empty(R // B, B, k)
-    take[(R,)](H, C, lengths, h, c, B, steps - 1, R // B, k, triton.next_power_of_2(k))
-    return h, c
+    outputs, h, c = H.new_empty(B, steps - 1, k), H.new_empty(R // B, B, k), H.new_empty(R // B, B, k)
+    take[(R * steps,)](
+        H, C, lengths, outputs, h, c, B, steps - 1, R // B, k, triton.next_power_of_2(k)
+    )  # fmt: skip
+    return outputs, h, c
 
 
-@ends.register_fake
-def _(H: Tensor, C: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    (R, _, k), B = H.shape, len(lengths)
-    return H.new_empty(R // B, B, k), C.new_empty(R // B, B, k)
+@outcome.register_fake
+def _(H: Tensor, C: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    (R, steps, k), B = H.shape, len(lengths)
+    return H.new_empty(B, steps - 1, k), H.new_empty(R // B, B, k), H.new_empty(R // B, B, k)
 
 
-@torch.library.custom_op("nse::ends_backward", mutates_args=())
-def ends_backward(d: Tensor, lengths: Tensor, T: int) -> Tensor:
-    """The gradient of H [R, T + 1, k], or of C, from that of what `ends` took of it."""
-    layers, B, k = d.shape
-    d_states = d.new_empty(layers * B, T + 1, k)
-    programs = layers * B * (T + 1)
-    put[(programs,)](d.contiguous(), d_states, lengths, B, T, layers, k, triton.next_power_of_2(k))
+@torch.library.custom_op("nse::outcome_backward", mutates_args=())
+def outcome_backward(
+    d_outputs: Tensor | None, d_end: Tensor | None, lengths: Tensor, shape: list[int]
+) -> Tensor:
+    """The gradient of H, or of C, from those of what `outcome` took of it; of one of them at least."""
+    given = [None if d is None else d.contiguous() for d in (d_outputs, d_end)]
+    first = next(d for d in given if d is not None)
+    d_states = first.new_empty(shape)
+    (R, steps, k), B = shape, len(lengths)
+    put[(R * steps,)](
+        *(first if d is None else d for d in given), d_states, lengths, B, steps - 1,
+        *(d is not None for d in given), R // B, k, triton.next_power_of_2(k),
+    )  # fmt: skip
     return d_states
 
 
-@ends_backward.register_fake
-def _(d: Tensor, lengths: Tensor, T: int) -> Tensor:
-    layers, B, k = d.shape
-    return d.new_empty(layers * B, T + 1, k)
+@outcome_backward.register_fake
+def _(d_outputs: Tensor | None, d_end: Tensor | None, lengths: Tensor, shape: list[int]) -> Tensor:
+    first = d_end if d_outputs is None else d_outputs
+    assert first is not None
+    return first.new_empty(shape)
 
 
-def remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+def remember(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: tuple[Tensor, ...]) -> None:
     """Keep what the backward pass needs."""
     H, _, lengths = inputs
     ctx.save_for_backward(lengths)
-    ctx.T = H.shape[1] - 1
+    ctx.shape = list(H.shape)
     ctx.set_materialize_grads(False)
 
 
-def gradients(ctx: Any, d_h: Tensor | None, d_c: Tensor | None) -> tuple[Tensor | None, ...]:
+def gradients(
+    ctx: Any, d_outputs: Tensor | None, d_h: Tensor | None, d_c: Tensor | None
+) -> tuple[Tensor | None, ...]:
     """Of H and C, each only if something came back for it."""
     (lengths,) = ctx.saved_tensors
-    d_H, d_C = (None if d is None else ends_backward(d, lengths, ctx.T) for d in (d_h, d_c))
+    nothing_for_H = d_outputs is None and d_h is None
+    d_H = None if nothing_for_H else outcome_backward(d_outputs, d_h, lengths, ctx.shape)
+    d_C = None if d_c is None else outcome_backward(None, d_c, lengths, ctx.shape)
     return d_H, d_C, None
 
 
-ends.register_autograd(gradients, setup_context=remember)
+outcome.register_autograd(gradients, setup_context=remember)

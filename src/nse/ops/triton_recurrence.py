@@ -14,7 +14,7 @@ from torch import Tensor
 from nse.ops.lean import compose_all, linear, product_type
 from nse.ops.lean_loop import Stack
 from nse.ops.parts import LSTMLayer, LSTMState, Memory, Result, Weights
-from nse.ops.triton_lengths import ends, longest_first, without_padding
+from nse.ops.triton_lengths import longest_first, outcome, without_padding
 from nse.ops.triton_loop import loop
 
 FOLD_FROM = 4  # steps: a folded step saves a phase and a barrier, folding costs a product
@@ -38,7 +38,7 @@ def recurrence(
         fold = c_mask is None and x.shape[1] >= FOLD_FROM
         ahead, onto_m, [(W_ih, W_h, bias), *upper] = compose_all(o, weights, fold, product, torch.float32)
         W_m, W_x = (None, onto_m) if fold else (onto_m, W_ih)
-        slots, slot_lengths = start(memories)
+        slots, slot_lengths = start(memories, batch)
         slot_sizes = [memory.slots.shape[1] for memory in memories]
         H, C, M, z, *_ = loop(
             ahead,
@@ -58,11 +58,12 @@ def recurrence(
             lengths is None and all(memory.lengths is None for memory in memories),
             torch.is_grad_enabled(),
         )
+        outputs, *write_end = outcome(H, C, batch.lengths)
         return Result(
-            outputs=H[: len(x), 1:].to(x.dtype, memory_format=torch.contiguous_format),
+            outputs=outputs.to(x.dtype),
             memories=tuple(M_j.to(x.dtype) for M_j in M.split(slot_sizes, dim=1)),
             read=read_end,
-            write=batch.last(H, C, x.dtype),
+            write=(write_end[0].to(x.dtype), write_end[1].to(x.dtype)),
             keys=tuple(z_j.to(x.dtype) for z_j in z.split(slot_sizes, dim=2)) if keys else (),
         )
 
@@ -83,23 +84,6 @@ class Batch:
             self.order = torch.arange(B, dtype=torch.int32, device=x.device)
         else:
             self.lengths, self.order = longest_first(lengths)
-
-    def last(self, H: Tensor, C: Tensor, dtype: torch.dtype) -> LSTMState:
-        """The states [layers, B, k] at each sequence's true end.
-
-        They are taken from those of all steps, [R, T + 1, k], layers from the top down, with the start in
-        front.
-        """
-        if self.given is not None:
-            h, c = ends(H, C, self.lengths)
-        else:
-            h, c = (from_the_bottom(states[:, -1], len(self.lengths)) for states in (H, C))
-        return h.to(dtype), c.to(dtype)
-
-
-def from_the_bottom(states: Tensor, B: int) -> Tensor:
-    """States [R, k], layers from the top down, as an `nn.LSTM` has them: [layers, B, k], from the bottom."""
-    return states[None] if len(states) == B else states.unflatten(0, (-1, B)).flip(0)
 
 
 def from_the_top(upper: Stack) -> tuple[Tensor | None, ...]:
@@ -160,10 +144,11 @@ def read_layer(
         batch.given is None,
         torch.is_grad_enabled(),
     )
-    return H[:, 1:].contiguous(), batch.last(H, C, layer.hh.dtype)
+    o, h, c = outcome(H, C, batch.lengths)
+    return o, (h.to(layer.hh.dtype), c.to(layer.hh.dtype))
 
 
-def start(memories: tuple[Memory, ...]) -> tuple[Tensor, Tensor]:
+def start(memories: tuple[Memory, ...], batch: Batch) -> tuple[Tensor, Tensor]:
     """All memories side by side [B, L, k], padded slots zero, and how many are real in each [1 + n, B]."""
     slots, lengths = [], []
     for memory in memories:
@@ -172,7 +157,7 @@ def start(memories: tuple[Memory, ...]) -> tuple[Tensor, Tensor]:
             slots.append(memory.slots.float())
             lengths.append(torch.full((B,), L, dtype=torch.int32, device=memory.slots.device))
         else:
-            lengths.append(memory.lengths.int())
+            lengths.append(batch.lengths if memory.lengths is batch.given else memory.lengths.int())
             slots.append(without_padding(memory.slots.float(), lengths[-1]))
     if len(memories) == 1:
         return slots[0].contiguous(), lengths[0][None]
