@@ -17,7 +17,8 @@ from nse.ops.triton_memory import attend, attend_resident, join, join_back, rebu
 from nse.ops.triton_products import (
     add_product,
     cell,
-    cell_columns,
+    cell_gradients,
+    cell_values,
     compose,
     compose_back,
     finish_upper,
@@ -264,17 +265,26 @@ def forward(a, counters, rows_of_group, groups, programs, S: tl.constexpr):
 
 
 @triton.jit
+def at_step(t, length, unit, S: tl.constexpr):
+    """Which units of which sequences there are at step t; none before the first."""
+    return (t < length)[:, None] & (unit < tl.where(t < 0, 0, S.K))[None, :]
+
+
+@triton.jit
 def lstm_back(a, counter, target, b, length, longest, program, programs, held, S: tl.constexpr):
     """Back through all steps of a plain LSTM, whose cells need no sequence as a whole: one wait a step."""
     start = program * S.COLUMNS
     unit = start + tl.arange(0, S.COLUMNS)
     dh = tl.zeros([S.ROWS, S.COLUMNS], tl.float32)
     dc = tl.zeros([S.ROWS, S.COLUMNS], tl.float32)
+    values = cell_values(a, b, longest - 1, unit, at_step(longest - 1, length, unit, S), S)
     for back in range(longest):
         t = longest - 1 - back
-        dc = cell_columns(a, b, length, t, start, dh, dc, S)
+        before = cell_gradients(a, b, t, unit, at_step(t, length, unit, S), values, dh, dc, S)
+        dc = tl.where((t < length)[:, None], before, dc)
         arrive(counter)
         target += programs
+        values = cell_values(a, b, t - 1, unit, at_step(t - 1, length, unit, S), S)
         wait(counter, target)
         # Of a sequence that has ended the row is zero, and so is its gradient.
         da = a.da + (b * a.T + t).to(tl.int64) * (4 * S.K)

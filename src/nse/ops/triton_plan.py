@@ -177,18 +177,25 @@ def streaming_bytes(work: Work, rows: int, widths: Sequence[int], held: Sequence
 
 
 def cost(work: Work, division: Division) -> float:
-    """Of a step: what waiting and small things take, memories, and what the products read."""
-    rows, groups, teams, programs, parts, widths, _, held, _, resident = division
+    """Of a step: what waiting and small things take, memories, and what the products read.
+
+    As measured on an H200, a product with held weights waits for each round of loads but the first, another
+    one a little for every tile.
+    """
+    rows, groups, teams, programs, parts, widths, _, held, at_once, resident = division
     memories = 1.5 if resident else 0.15 * math.ceil(max(work.slots, default=0) / parts)
-    moved = 0
+    products = 0.0
     for width, is_held, product in zip(widths, held, work.products, strict=True):
         slices = product.times * math.ceil(product.columns / width / programs)
-        moved += slices * product.inner * (4 * rows + (0 if is_held else work.bytes_ * width))
+        tiles = math.ceil(product.inner / INNER)
+        moved = product.inner * (4 * rows + (0 if is_held else work.bytes_ * width))
+        waiting = 2.3 * (math.ceil(tiles / at_once) - 1) if is_held else 0.1 * tiles
+        products += slices * (moved / 60e3 + waiting)
     # Where lengths differ, a team's later groups are shorter.
     rounds = math.ceil(groups / teams)
     rounds_of_full_length = 1 + 0.4 * (rounds - 1) if work.ragged else rounds
     waits = 8 + 2 * (work.layers - 1)
-    return rounds_of_full_length * (waits + memories * math.ceil(rows * parts / programs) + moved / 60e3)
+    return rounds_of_full_length * (waits + memories * math.ceil(rows * parts / programs) + products)
 
 
 def power_of_two(n: int, least: int = 1) -> int:

@@ -73,12 +73,15 @@ def add_product(
 ):
     """Total + rows W^T, for rows of `WIDTH` numbers each, and some of W's rows, its output columns."""
     if HELD:
-        # Many loads at once, since each waits long.
+        # Many loads at once, since each waits long; two sums in turn, since a product waits for its sum.
+        other = tl.zeros_like(total)
         for first in tl.static_range(0, WIDTH, S.INNER * S.AT_ONCE):
             left = tiles(rows, real_row, first, min(WIDTH, first + S.INNER * S.AT_ONCE), WIDTH, ".cg", S)
             for j in tl.static_range(len(left)):
                 right = held[first // S.INNER + j]
-                total = tl.dot(left[j].to(right.dtype), right.T, total, input_precision=S.PRECISION)
+                added = tl.dot(left[j].to(right.dtype), right.T, total, input_precision=S.PRECISION)
+                total, other = other, added
+        total += other
     else:
         for inner in tl.range(0, WIDTH, S.INNER, num_stages=S.STAGES):
             i = inner + tl.arange(0, S.INNER)
@@ -103,11 +106,13 @@ def compose(a, b, length, t, start, held, S: tl.constexpr):
     both = running[:, None] & real[None, :]
     place = (step * D)[:, None] + column[None, :]
     c = tl.load(a.ahead + place, mask=both, other=0.0)
+    if S.MASKED:  # loaded here, since after the product it would be waited for once more
+        mask = tl.load(a.mask + place, mask=both, other=0.0)
     c = add_product(
         c, a.m + step * (S.MEMORIES * S.K), running, a.W_m, column, real, held, S.MEMORIES * S.K, S.HELD_M, S
     )
     if S.MASKED:
-        c *= tl.load(a.mask + place, mask=both, other=0.0)
+        c *= mask
     tl.store(a.c + place, c, mask=both)  # (eq. 4, 12)
 
 
@@ -274,25 +279,12 @@ def cell(a, b, t, dh, S: tl.constexpr):
 
 
 @triton.jit
-def cell_columns(a, b, length, t, start, dh, dc, S: tl.constexpr):
-    """As `cell`, for some units of the sequences b, from the gradients dh and dc that come from later steps.
-
-    Returns:
-        dc for the step before; unchanged for sequences that have ended.
-    """
-    running = (t < length)[:, None]
-    unit = start + tl.arange(0, S.COLUMNS)
-    real = running & (unit < S.K)[None, :]
-    values = cell_values(a, b, t, unit, real, S)
-    return tl.where(running, cell_gradients(a, b, t, unit, real, values, dh, dc, S), dc)
-
-
-@triton.jit
 def cell_values(a, b, t, unit, real, S: tl.constexpr):
-    """What an LSTM's cell computed at step t, for some units of some rows.
+    """What is known of an LSTM's cell at step t before the gradients of later steps, for some units and rows.
 
     Returns:
-        Its four gates, the cell state before it, and tanh of the one after it.
+        Its four gates, the cell state before it, tanh of the one after it, and what came back from outside
+        for h and for the cell state.
     """
     step = (b * a.T + t).to(tl.int64)
     place = a.gates + (step * (4 * S.K))[:, None] + unit[None, :]
@@ -303,23 +295,25 @@ def cell_values(a, b, t, unit, real, S: tl.constexpr):
     o = tl.load(place + 3 * S.K, mask=real, other=0.0)
     c_before = tl.load(a.C + after - S.K, mask=real, other=0.0)
     tanh_c = tanh(tl.load(a.C + after, mask=real, other=0.0))
-    return i, f, g, o, c_before, tanh_c
+    d_h = tl.load(a.d_H + after, mask=real, other=0.0)
+    if S.CELLS:
+        d_c = tl.load(a.d_C + after, mask=real, other=0.0)
+    else:
+        d_c = tl.zeros_like(d_h)
+    return i, f, g, o, c_before, tanh_c, d_h, d_c
 
 
 @triton.jit
 def cell_gradients(a, b, t, unit, real, values, dh, dc, S: tl.constexpr):
-    """Back through a cell that computed these values; stores the gradient of its gates.
+    """Back through a cell of which these values are known; stores the gradient of its gates.
 
     Returns:
         dc for the step before.
     """
-    i, f, g, o, c_before, tanh_c = values
+    i, f, g, o, c_before, tanh_c, d_h, d_c = values
     step = (b * a.T + t).to(tl.int64)
-    after = ((step + b + 1) * S.K)[:, None] + unit[None, :]
-    dh += tl.load(a.d_H + after, mask=real, other=0.0)
-    dc_now = dc + dh * o * (1 - tanh_c * tanh_c)
-    if S.CELLS:
-        dc_now += tl.load(a.d_C + after, mask=real, other=0.0)
+    dh += d_h
+    dc_now = dc + d_c + dh * o * (1 - tanh_c * tanh_c)
     place = a.da + (step * (4 * S.K))[:, None] + unit[None, :]
     tl.store(place, dc_now * g * i * (1 - i), mask=real)
     tl.store(place + S.K, dc_now * c_before * f * (1 - f), mask=real)
@@ -375,6 +369,10 @@ def write_back(a, b, length, t, start, held, S: tl.constexpr):
     step = (b * a.T + t).to(tl.int64)
     column = start + tl.arange(0, S.COLUMNS)
     real = column < S.X + S.K
+    of_x = running[:, None] & (column < S.X)[None, :]
+    place = (step * S.X)[:, None] + column[None, :]
+    if S.MASKED:  # before the product, as in `compose`
+        mask = tl.load(a.mask + place, mask=of_x, other=0.0)
     d = tl.zeros([S.ROWS, S.COLUMNS], tl.float32)
     da = a.da + (step + (S.LAYERS - 1) * a.B * a.T) * (4 * S.K)
     d = add_product(d, da, running, a.W_T, column, real, held, 4 * S.K, S.HELD_X, S)
@@ -382,10 +380,8 @@ def write_back(a, b, length, t, start, held, S: tl.constexpr):
     row = b + (S.LAYERS - 1) * a.B
     tl.store(a.dh + (row * S.K)[:, None] + (column - S.X)[None, :], d, mask=of_h)
     if S.X > 0:
-        of_x = running[:, None] & (column < S.X)[None, :]
-        place = (step * S.X)[:, None] + column[None, :]
         if S.MASKED:
-            d *= tl.load(a.mask + place, mask=of_x, other=0.0)
+            d *= mask
         tl.store(a.dx + place, d, mask=of_x)
 
 
