@@ -286,9 +286,11 @@ class NSE(nn.Module):
             Memory(slots, full_lengths(slots) if before.lengths is None else before.lengths)
             for slots, before in zip(result.memories, memories, strict=True)
         )
+        h_end = result.write[0]
         return Encoding(
             outputs=result.outputs,
-            last=result.write[0][-1],
+            # Of one layer a view will do: the gradient of a selection is copied into zeros.
+            last=h_end.squeeze(0) if self.layers == 1 else h_end[-1],
             memory=own,
             state=State(result.read, result.write, own, tuple(others)),
             shared=tuple(others),

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nse.hub import ModelConfig
+from nse.ops.recurrence import choose
 from nse.text.batching import Labelled
 from nse.text.vocabulary import Vocabulary
 
@@ -45,6 +46,12 @@ Judged = tuple[Tensor, Tensor]
 
 def judged(scores: Tensor, labels: Tensor, smoothing: float = 0.0) -> Judged:
     """The cross-entropy of scores [B, labels], and how many of them are highest at the right label."""
+    if scores.is_cuda and choose("auto", scores.device) == "triton":
+        from nse.ops import triton_judge  # only machines with a GPU have triton
+
+        if triton_judge.covered(scores, labels):
+            loss, right, _ = triton_judge.judged(scores, labels, smoothing)
+            return loss, right
     loss = F.cross_entropy(scores, labels, label_smoothing=smoothing)
     return loss, (scores.detach().argmax(dim=-1) == labels).sum()
 
