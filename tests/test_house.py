@@ -110,7 +110,9 @@ def test_version_is_told_alike():
     assert f"version: {nse.__version__}" in (ROOT / "CITATION.cff").read_text("utf-8")
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/benchmarks.md", "docs/recipes.md", "docs/nli.md"])
+@pytest.mark.parametrize(
+    "document", ["README.md", "docs/benchmarks.md", "docs/recipes.md", "docs/nli.md", "docs/answers.md"]
+)
 def test_tables_are_made_from_the_measured_figures(document):
     tables = runpy.run_path(str(ROOT / "benchmarks" / "tables.py"))
     assert document in tables["TABLES"]
