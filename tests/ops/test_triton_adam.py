@@ -17,20 +17,14 @@ with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRITON_INTERPRET", "1")
     from nse.ops import triton_adam
 
-# The interpreter computes with numpy what a mask throws away afterwards.
-pytestmark = pytest.mark.filterwarnings("ignore:.* encountered:RuntimeWarning")
+pytestmark = [
+    pytest.mark.usefixtures("interpreted_or_on_gpu"),
+    # The interpreter computes with numpy what a mask throws away afterwards.
+    pytest.mark.filterwarnings("ignore:.* encountered:RuntimeWarning"),
+]
 
 SIZES = (1, 5, 2048, 2049, 10000)
 RATE, ROUNDING = 1e-2, 2e-6
-
-
-@pytest.fixture(autouse=True)
-def _interpreted(request, monkeypatch):
-    gpu = request.node.get_closest_marker("gpu") is not None
-    if not gpu and torch.cuda.is_available():
-        pytest.skip("runs in Triton's interpreter; with a CUDA device the tests marked gpu run instead")
-    if not gpu:
-        monkeypatch.setenv("TRITON_INTERPRET", "1")
 
 
 class Twins:

@@ -11,20 +11,6 @@ with pytest.MonkeyPatch.context() as patch:
     from nse.ops import triton_judge
     from nse.ops.triton_judge import covered, judged
 
-DEVICES = [
-    pytest.param("cpu", id="interpreted"),
-    pytest.param("cuda", marks=pytest.mark.gpu, id="on the gpu"),
-]
-pytestmark = pytest.mark.parametrize("device", DEVICES)
-
-
-@pytest.fixture(autouse=True)
-def _interpreted(device, monkeypatch):
-    if device == "cpu":
-        if torch.cuda.is_available():
-            pytest.skip("with a CUDA device, the kernels are compiled")
-        monkeypatch.setenv("TRITON_INTERPRET", "1")
-
 
 def some(B, labels, device):
     g = torch.Generator().manual_seed(B + labels)

@@ -12,20 +12,6 @@ with pytest.MonkeyPatch.context() as patch:
     from nse.ops import triton_lengths
     from nse.ops.triton_lengths import longest_first, outcome, without_padding
 
-DEVICES = [
-    pytest.param("cpu", id="interpreted"),
-    pytest.param("cuda", marks=pytest.mark.gpu, id="on the gpu"),
-]
-pytestmark = pytest.mark.parametrize("device", DEVICES)
-
-
-@pytest.fixture(autouse=True)
-def _interpreted(device, monkeypatch):
-    if device == "cpu":
-        if torch.cuda.is_available():
-            pytest.skip("with a CUDA device, the kernels are compiled")
-        monkeypatch.setenv("TRITON_INTERPRET", "1")
-
 
 @pytest.mark.parametrize("type_", [torch.int64, torch.int32])
 @pytest.mark.parametrize("B", [1, 2, 7, 64, 128, 129, 300])
