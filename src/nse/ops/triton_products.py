@@ -20,10 +20,10 @@ def tiles(
     CACHE: tl.constexpr,
     S: tl.constexpr,
 ):
-    """The columns from START to END of rows of WIDTH numbers, in tiles of INNER columns; zero beyond."""
+    """The columns from START to END of rows of WIDTH numbers, in tiles of INNER columns; anything beyond."""
     i = START + tl.arange(0, S.INNER)
     real = real_row[:, None] & (i < WIDTH)[None, :]
-    tile = tl.load(rows[:, None] + i[None, :], mask=real, other=0.0, cache_modifier=CACHE)
+    tile = tl.load(rows[:, None] + i[None, :], mask=real, cache_modifier=CACHE)
     if START + S.INNER >= END:
         return (tile,)
     else:
@@ -31,10 +31,21 @@ def tiles(
 
 
 @triton.jit
+def zero_beyond(loaded, real_row, START: tl.constexpr, WIDTH: tl.constexpr, J: tl.constexpr, S: tl.constexpr):
+    """Tiles as loaded, from the J-th on, with zeros beyond the rows and columns that there are."""
+    i = START + J * S.INNER + tl.arange(0, S.INNER)
+    tile = tl.where(real_row[:, None] & (i < WIDTH)[None, :], loaded[J], 0.0)
+    if len(loaded) <= J + 1:
+        return (tile,)
+    else:
+        return (tile,) + zero_beyond(loaded, real_row, START, WIDTH, J + 1, S)  # noqa: RUF005
+
+
+@triton.jit
 def hold(W, column, real, WIDTH: tl.constexpr, HELD: tl.constexpr, S: tl.constexpr):
     """A slice of the weights W [*, WIDTH], for all steps; nothing where none is held."""
     if HELD:
-        return tiles(W + column * WIDTH, real, 0, WIDTH, WIDTH, "", S)
+        return zero_beyond(tiles(W + column * WIDTH, real, 0, WIDTH, WIDTH, "", S), real, 0, WIDTH, 0, S)
     else:
         return (0,)
 
@@ -77,6 +88,8 @@ def add_product(
         other = tl.zeros_like(total)
         for first in tl.static_range(0, WIDTH, S.INNER * S.AT_ONCE):
             left = tiles(rows, real_row, first, min(WIDTH, first + S.INNER * S.AT_ONCE), WIDTH, ".cg", S)
+            tl.debug_barrier()  # or the compiler would put off some of the loads, to save registers
+            left = zero_beyond(left, real_row, first, WIDTH, 0, S)
             for j in tl.static_range(len(left)):
                 right = held[first // S.INNER + j]
                 added = tl.dot(left[j].to(right.dtype), right.T, total, input_precision=S.PRECISION)
