@@ -87,6 +87,21 @@ def test_a_look_comes_by_itself_in_time():
         seen.add(watch.Seen("here", torch.arange(3), 3, torch.full((3,), math.nan)))
 
 
+@pytest.mark.gpu
+def test_on_a_gpu_a_look_is_at_the_period_before():
+    sums = Sums()
+    seen = watch.Watch(sums, every=4)
+    for number in range(1, 8):
+        result = torch.tensor([1.0, 2.0, math.nan if number == 6 else 3.0], device="cuda")
+        seen.add(watch.Seen(f"step {number}", torch.arange(3), 3, result))
+        assert sums.examples == 0
+    seen.add(watch.Seen("step 8", torch.arange(3), 3, torch.ones(3, device="cuda")))
+    assert (sums.loss, sums.right, sums.examples) == (12.0, 8.0, 12)
+    with pytest.raises(watch.NotFiniteError, match="norm is nan at step 6"):
+        seen.look()
+    assert sums.examples == 15
+
+
 def test_scores_of_dev_that_are_not_finite_stop_the_run():
     recipe = load_recipe("logic/bow", SMALL)
     honest = TASKS["logic"]

@@ -12,7 +12,7 @@ from nse.errors import RunError
 from nse.train.state import Sums
 
 EVERY = 50
-"""Steps between two looks on a GPU: each look waits for it."""
+"""Steps between two looks on a GPU."""
 
 SHOWN = 8
 """So many examples of a batch are named."""
@@ -40,8 +40,36 @@ class Seen(NamedTuple):
     result: Tensor
 
 
+class Coming(NamedTuple):
+    """The results of some steps, on their way to the host.
+
+    Attributes:
+        steps: Of which.
+        results: [N, 3], theirs in that order, once they are there.
+        there: When they are; `None` where they need not come.
+    """
+
+    steps: list[Seen]
+    results: Tensor
+    there: torch.cuda.Event | None
+
+
+def fetched(steps: list[Seen]) -> Coming:
+    """Send for the results of steps, without waiting for them."""
+    results = torch.stack([step.result for step in steps])
+    if not results.is_cuda:
+        return Coming(steps, results, None)
+    on_host = torch.empty(results.shape, dtype=results.dtype, pin_memory=True)
+    on_host.copy_(results, non_blocking=True)
+    there = torch.cuda.Event()
+    there.record()
+    return Coming(steps, on_host, there)
+
+
 class Watch:
     """Looks at the results of steps.
+
+    On a GPU it looks at those of the last but one period, so that the device has work while the host looks.
 
     Args:
         sums: What they are added to.
@@ -51,29 +79,43 @@ class Watch:
     def __init__(self, sums: Sums, every: int):
         self.sums, self.every = sums, every
         self.unseen: list[Seen] = []
+        self.coming: Coming | None = None
 
     def add(self, seen: Seen) -> None:
-        """Take one more step's result, without waiting for it unless it is time to look."""
+        """Take one more step's result, and look at earlier ones if it is time."""
         self.unseen.append(seen)
         if len(self.unseen) >= self.every:
-            self.look()
+            self.turn(wait=not seen.result.is_cuda)
 
     def look(self) -> None:
-        """Wait for the results and add them up.
+        """Wait for all results and add them up.
 
         Raises:
             NotFiniteError: One is not finite.
         """
-        if not self.unseen:
+        self.turn(wait=True)
+
+    def turn(self, wait: bool) -> None:
+        """Send for what is unseen, and look at what was sent for before; with `wait`, at everything."""
+        before, self.coming = self.coming, fetched(self.unseen) if self.unseen else None
+        self.unseen = []
+        self.take(before)
+        if wait:
+            before, self.coming = self.coming, None
+            self.take(before)
+
+    def take(self, coming: Coming | None) -> None:
+        """Add up what has come."""
+        if coming is None:
             return
-        results = torch.stack([seen.result for seen in self.unseen]).tolist()
-        for seen, (loss, right, norm) in zip(self.unseen, results, strict=True):
+        if coming.there is not None:
+            coming.there.synchronize()
+        for seen, (loss, right, norm) in zip(coming.steps, coming.results.tolist(), strict=True):
             refuse("loss", loss, seen)
             refuse("gradient's norm", norm, seen)
             self.sums.loss += loss * seen.size
             self.sums.right += right if seen.size else 0
             self.sums.examples += seen.size
-        self.unseen.clear()
 
 
 def refuse(what: str, value: float, seen: Seen) -> None:
