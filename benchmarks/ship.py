@@ -47,7 +47,7 @@ MODELS = {
         "Is what a sentence says good or bad? An NSE reads it word by word. Trained on the phrases of the "
         "Stanford Sentiment Treebank; reviews of films are what it knows, and it calls every sentence one or "
         "the other.",
-        5_000,
+        20_000,
     ),
 }
 

@@ -232,6 +232,8 @@ def test_predict_with_a_shipped_model():
         call("predict", "snli", "Two dogs play.", "The animals sleep.", "--device", "cpu", "--json").stdout
     )
     assert row["label"] == "contradiction"
+    rows = json.loads(call("predict", "sentiment", "I was never bored.", "A bad film.", "--json").stdout)
+    assert [row["label"] for row in rows] == ["positive", "negative"]
 
 
 def test_predict_says_what_is_wrong(models, monkeypatch, capsys):

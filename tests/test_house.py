@@ -111,7 +111,15 @@ def test_version_is_told_alike():
 
 
 @pytest.mark.parametrize(
-    "document", ["README.md", "docs/benchmarks.md", "docs/recipes.md", "docs/nli.md", "docs/answers.md"]
+    "document",
+    [
+        "README.md",
+        "docs/benchmarks.md",
+        "docs/recipes.md",
+        "docs/nli.md",
+        "docs/answers.md",
+        "docs/sentences.md",
+    ],
 )
 def test_tables_are_made_from_the_measured_figures(document):
     tables = runpy.run_path(str(ROOT / "benchmarks" / "tables.py"))

@@ -77,6 +77,7 @@ def test_as_text(tmp_path):
         "| snli/nse | 84.6 | 76.0 ± 1.4 | 76.0 ± 0.0 | 90.0 ± 0.0 | 2 | 3,398,299 | 1.50 | NVIDIA H200, cpu "
         "| 99,890 of 549,367 | spacy.md.300d |"
     )
+    assert lines[3:] == ["", "The paper's figures are with the vectors glove.840B.300d.", ""]
     lines = printed(rows)
     assert lines[1].split() == ["model", "paper", "test", "dev", "train", "seeds", "parameters", "s/epoch"]
     assert lines[3].split() == ["nse", "84.6", "76.0±1.4", "76.0±0.0", "90.0±0.0", "2", "3,398,299", "1.50"]
@@ -84,7 +85,16 @@ def test_as_text(tmp_path):
         "on: NVIDIA H200, cpu",
         "trained on: 99,890 of 549,367",
         "vectors: spacy.md.300d",
+        "The paper's figures are with the vectors glove.840B.300d.",
     ]
+
+
+def test_with_the_papers_vectors_or_without_its_figures_there_is_nothing_to_note(tmp_path):
+    result(tmp_path / "1.json", data__vectors="glove.840B.300d")
+    result(tmp_path / "2.json", recipe="snli/lstm")
+    rows = table("snli", tmp_path)
+    assert "paper's" not in markdown("snli", rows)
+    assert "paper's" not in "".join(printed(rows))
 
 
 def test_a_terminal_tells_the_rows_that_stand_on_something_else(tmp_path):

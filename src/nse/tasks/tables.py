@@ -45,6 +45,9 @@ LEFT = ("recipe", "device", "vectors")
 BELOW = ("device", "examples", "vectors")
 """Columns that a terminal has no room for."""
 
+PAPER_VECTORS = "glove.840B.300d"
+"""What the paper's figures were made with."""
+
 
 class Result(NamedTuple):
     """One run's figures."""
@@ -228,7 +231,13 @@ def cells(task: str, row: Mapping[str, Any]) -> list[str]:
     return [texts[column] for column in columns(task)]
 
 
-def shown(task: str, rows: Iterable[Mapping[str, Any]]) -> Table:
+def note(rows: Iterable[Mapping[str, Any]]) -> str:
+    """What keeps rows from being compared with the paper's figures beside them, if anything."""
+    other = any(row["paper"] and row["vectors"] != PAPER_VECTORS for row in rows)
+    return f"The paper's figures are with the vectors {PAPER_VECTORS}." if other else ""
+
+
+def shown(task: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     """Rows for a terminal of 80 columns: what runs stand on is told below, with the rows that differ."""
     headings = columns(task)
     by_column = zip(*(cells(task, row) for row in rows), strict=True)
@@ -243,7 +252,7 @@ def shown(task: str, rows: Iterable[Mapping[str, Any]]) -> Table:
     unit = "accuracy in percent, " if known(task).shown is ACCURACY else ""
     result = Table(
         title=f"{task}: {unit}mean ± standard deviation over seeds",
-        caption="\n".join(below),
+        caption="\n".join([*below, *filter(None, [note(rows)])]),
         box=box.SIMPLE_HEAD,
         show_edge=False,
         padding=0,
@@ -272,8 +281,9 @@ def told_below(heading: str, names: Iterable[str], texts: Iterable[str]) -> str:
     return f"{heading}: {'; '.join([common, *exceptions])}" if common or others else ""
 
 
-def markdown(task: str, rows: Iterable[Mapping[str, Any]]) -> str:
+def markdown(task: str, rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows for a document."""
     rules = ["---" if column in LEFT else "---:" for column in columns(task)]
     lines = [list(columns(task).values()), rules, *(cells(task, row) for row in rows)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    below = f"\n{note(rows)}\n" if note(rows) else ""
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines) + below
