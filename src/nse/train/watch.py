@@ -85,7 +85,7 @@ class Watch:
         """Take one more step's result, and look at earlier ones if it is time."""
         self.unseen.append(seen)
         if len(self.unseen) >= self.every:
-            self.turn(wait=not seen.result.is_cuda)
+            self.turn() if seen.result.is_cuda else self.look()
 
     def look(self) -> None:
         """Wait for all results and add them up.
@@ -93,16 +93,14 @@ class Watch:
         Raises:
             NotFiniteError: One is not finite.
         """
-        self.turn(wait=True)
+        self.turn()
+        self.turn()  # at what the first one sent for
 
-    def turn(self, wait: bool) -> None:
-        """Send for what is unseen, and look at what was sent for before; with `wait`, at everything."""
+    def turn(self) -> None:
+        """Send for what is unseen, and look at what was sent for before."""
         before, self.coming = self.coming, fetched(self.unseen) if self.unseen else None
         self.unseen = []
         self.take(before)
-        if wait:
-            before, self.coming = self.coming, None
-            self.take(before)
 
     def take(self, coming: Coming | None) -> None:
         """Add up what has come."""
