@@ -8,6 +8,7 @@ import re
 import sys
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from nse import bench, config
@@ -60,15 +61,18 @@ def results(task: str) -> str:
 
 
 def tried(task: str) -> str:
-    """The table of `benchmarks/tried.py TASK`: each row beside its recipe as it is, with the same seed."""
-    lines = ["| recipe | with | dev | as it is |", "| --- | --- | ---: | ---: |"]
+    """The table of `benchmarks/tried.py TASK`: a change beside the recipe as it is, same seeds."""
+    lines = ["| recipe | with | seeds | dev | as it is |", "| --- | --- | ---: | ---: | ---: |"]
     figure = TASKS[task].shown[0]
+    groups: dict[tuple[str, ...], list[tuple[float, float]]] = {}
     for row in json.loads(TRIED[task].read_text("utf-8")):
         own = ROOT / "docs" / "results" / f"{row['recipe']}-{row['seed']}.json"
         dev = json.loads(own.read_text("utf-8"))[figure.measure]["dev"]
-        changes = ", ".join(f"`{change}`" for change in row["changes"])
-        found, as_it_is = (f"{figure.scale * value:.{figure.digits}f}" for value in (row["dev"], dev))
-        lines.append(f"| {row['recipe']} | {changes} | {found} | {as_it_is} |")
+        groups.setdefault((row["recipe"], *row["changes"]), []).append((row["dev"], dev))
+    for (recipe, *changes), found in groups.items():
+        means = (f"{figure.scale * fmean(values):.{figure.digits}f}" for values in zip(*found, strict=True))
+        changed = ", ".join(f"`{change}`" for change in changes)
+        lines.append(f"| {recipe} | {changed} | {len(found)} | {' | '.join(means)} |")
     return "\n".join(lines)
 
 

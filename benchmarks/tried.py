@@ -43,6 +43,15 @@ TRIED["wikiqa"] = [
     ("wikiqa/best", "model.init=lookup"),
     ("wikiqa/best", "data.vectors=spacy.md.300d", "model.words=300"),
 ]
+TRIED["sst"] = [
+    ("sst/binary", "data.phrases=all"),
+    ("sst/binary", "data.phrases=all", "train.average=0.999"),
+    ("sst/binary", "train.average=0.999"),
+    ("sst/binary", "train.average=0.9998"),
+    ("sst/binary", "train.schedule=linear"),
+    ("sst/fine", "train.schedule=linear"),
+    ("sst/best-fine", "model.map=learned", "train.epochs=5"),
+]
 """For each task, a recipe and what is changed in it."""
 
 

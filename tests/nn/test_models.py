@@ -172,6 +172,16 @@ def test_weights_start_within_the_range_that_is_asked_for():
         assert (parameter.abs().max() <= 0.01) == (name != "embedding.weight"), name
 
 
+@pytest.mark.parametrize(("words", "size"), [(400, 100), (30, 50)])
+def test_a_fixed_map_keeps_lengths_and_is_not_learned(words, size):
+    model = classifier(words=words, size=size, init_range=0.5, map="fixed")
+    vectors = torch.randn(200, words, generator=torch.Generator().manual_seed(1)).double()
+    ratio = model.bring(vectors).norm(dim=1) / vectors.norm(dim=1)
+    assert abs(ratio.mean() - 1) < 0.02
+    assert ratio.std() < 0.1
+    assert not any(p.requires_grad for p in model.bring.parameters())
+
+
 REFUSED = [
     ({"size": 0}, "size, layers and hidden must be at least 1, got 0, 1, 1024"),
     ({"layers": 0}, "size, layers and hidden must be at least 1, got 300, 0, 1024"),
@@ -191,6 +201,8 @@ REFUSED = [
     ({"reader": "nse", "attention": "paper"}, 'reader = "nse" needs attention = "aligned"'),
     ({"attention": "aligned"}, 'attention = "aligned" without a reader needs pool = "max" or "mean-max"'),
     ({"attention": "paper", "pool": "mean-max"}, 'attention = "paper" needs pool = "last" or "max"'),
+    ({"map": "fixed"}, 'map = "fixed" needs words other than size'),
+    ({"map": "fixed", "words": 300}, 'map = "fixed" needs words other than size'),
     ({"encoder": "lstm", "init": "lookup"}, 'init = "lookup" needs an NSE as the encoder'),
     ({"encoder": "lstm", "blanks": 1}, "blanks and starts need an NSE as the encoder"),
     ({"encoder": "bow", "starts": 1}, "blanks and starts need an NSE as the encoder"),

@@ -13,6 +13,7 @@ from nse.tasks import TASKS, load_recipe
 from nse.train import loop
 from nse.train.keeper import Keeper
 from nse.train.progress import Progress
+from nse.train.state import learned
 
 SMALL = ["data.train=90", "data.dev=60", "data.test=30", "data.unseen=30", "model.size=16", "model.hidden=32"]
 TASK = TASKS["logic"]
@@ -43,6 +44,15 @@ def looks(monkeypatch):
 
     monkeypatch.setattr(loop, "scored", scored)
     return seen
+
+
+def test_a_fixed_map_stays_as_it_was_drawn_and_is_kept(looks):
+    outcome = fit("model.words=24", "model.map=fixed", "train.epochs=2")
+    first, last = looks[0][1], looks[1][1]  # dev, after each epoch
+    assert not torch.equal(first["embedding.weight"], last["embedding.weight"])
+    for name in ("bring.weight", "bring.bias"):
+        assert torch.equal(first[name], last[name])
+        assert torch.equal(learned(outcome.model)[name], last[name])  # another machine may draw another one
 
 
 def test_learns_what_it_is_shown():

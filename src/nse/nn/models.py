@@ -72,6 +72,9 @@ class TextConfig:
     init_range: float = 0.0
     """Weights and biases start uniform within this range, as in the original; 0 leaves it to each layer."""
 
+    map: Literal["learned", "fixed"] = "learned"
+    """The linear map to k. fixed: drawn once so that it keeps lengths and angles, and never learned."""
+
     def __post_init__(self) -> None:
         """Refuse sizes, probabilities and combinations that make no model."""
         if min(self.size, self.layers, self.hidden) < 1:
@@ -95,6 +98,8 @@ class TextConfig:
             raise ValueError("a bag of words has no directions and no layers")
         if self.init != "uniform" and self.encoder in ("lstm", "bow"):
             raise ValueError(f'init = "{self.init}" needs an NSE as the encoder')
+        if self.map == "fixed" and self.words in (0, self.size):
+            raise ValueError('map = "fixed" needs words other than size, or there is no map')
 
 
 @dataclass
@@ -165,6 +170,11 @@ class TextModel(nn.Module):
             for name, parameter in self.named_parameters():
                 if not name.startswith("embedding.") and ".nse." not in name:
                     nn.init.uniform_(parameter, -config.init_range, config.init_range)
+        if self.bring is not None and config.map == "fixed":
+            # Fewer numbers keep size / words of a vector's squares: lengthen it again.
+            nn.init.orthogonal_(self.bring.weight, gain=max(1.0, config.words / config.size) ** 0.5)
+            nn.init.zeros_(self.bring.bias)
+            self.bring.requires_grad_(False)
 
 
 class SentenceClassifier(TextModel):

@@ -145,8 +145,9 @@ class State:
 
 
 def learned(model: nn.Module) -> Weights:
-    """A copy of the weights on the host, less those that stay as the data and the recipe give them."""
-    fixed = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+    """A copy of the weights on the host, less word vectors that stay as the data give them."""
+    tables = ((name, module) for name, module in model.named_modules() if isinstance(module, nn.Embedding))
+    fixed = {f"{name}.weight" for name, table in tables if not table.weight.requires_grad}
     return {name: t.detach().cpu().clone() for name, t in model.state_dict().items() if name not in fixed}
 
 
