@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from huggingface_hub import ModelCard
 
 from data.made_up import line, write_random_vectors, write_snli
 from faults.made_models import shell
@@ -291,24 +290,3 @@ def test_what_is_shipped_says_what_it_scores(data, tmp_path, monkeypatch):
     text = (folder / "README.md").read_text()
     assert f"| accuracy test | {100 * card['accuracy']['test']:.1f}% |" in text
     assert "made from small.5d (CC0)." in text
-
-
-def test_the_shipped_model():
-    model = hub.load("snli")
-    assert sum(file.stat().st_size for file in model.folder.iterdir()) < 25e6
-    card = ModelCard.load(model.folder / "README.md").data
-    assert [result.metric_value > 0.8 for result in card.eval_results] == [True] * 3
-    assert {"philosophy", "Wednesday", "skateboarder"} <= set(model.vocabulary.words)
-    dogs, sleeper = "Two dogs play in the snow.", "A man is sleeping on a couch."
-    for premise, hypothesis, label in [
-        (dogs, "The animals are outdoors.", "entailment"),
-        (dogs, "Cats sleep inside a house.", "contradiction"),
-        (dogs, "The dogs belong to the tall man.", "neutral"),
-        (sleeper, "A person is resting.", "entailment"),
-        (sleeper, "A man is running a marathon.", "contradiction"),
-    ]:
-        sentences = [
-            torch.tensor([model.vocabulary.encode(model.tokenize(t))]) for t in (premise, hypothesis)
-        ]
-        pair = [part for ids in sentences for part in (ids, torch.tensor([ids.shape[1]]))]
-        assert model.config.labels[model.model(*pair).argmax()] == label, hypothesis

@@ -6,11 +6,10 @@ import random
 
 import pytest
 import torch
-from huggingface_hub import ModelCard
 
 from data.made_up import write_random_vectors, write_sst
 from faults.made_runs import assert_same_end, checkpoint, stop, train
-from nse import api, hub
+from nse import hub
 from nse.data.sst import BINARY_LABELS, LABELS
 from nse.errors import ConfigError
 from nse.tasks import load_recipe, sentences
@@ -181,19 +180,3 @@ def test_recipes_say_what_the_paper_says(name, labels, hidden):
     assert (training.batch, training.rate, training.l2, training.epochs) == (64, 3e-4, 3e-5, 25)
     assert len(sentences.folder(recipe).labels) == labels
     assert name in sentences.PAPER
-
-
-def test_the_shipped_model():
-    model = hub.load("sentiment")
-    assert sum(file.stat().st_size for file in model.folder.iterdir()) < 15e6
-    card = ModelCard.load(model.folder / "README.md").data
-    assert [result.metric_value > 0.84 for result in card.eval_results] == [True] * 3
-    assert {"philosophy", "wednesday", "soderbergh"} <= set(model.vocabulary.words)
-    for text, label in [
-        ("A film that makes you think.", "positive"),
-        ("Two hours too long, and not funny for a minute.", "negative"),
-        ("It isn't bad at all (and Soderbergh knows it).", "positive"),
-        ("The worst movie I have seen this year.", "negative"),
-    ]:
-        (row,) = api.predict(model, [text])
-        assert row["label"] == label, text
