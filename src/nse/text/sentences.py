@@ -1,0 +1,160 @@
+"""From raw English text to its sentences, by rules.
+
+1. `<br>` in any of its forms and an empty line end a sentence. Any other white space is one space.
+2. `!` and `?`, with the closing quotes and brackets after them, end one before a letter or a digit; if quotes
+   or brackets were closed, not before a small letter: `"Why?" he said`.
+3. So does a full stop, but
+    - never after a title and its like (`Mr.`, `vs.`, `e.g.`), nor after `No.` before a digit;
+    - after initials (`J.`, `U.S.`, `a.m.`) and words such as `etc.` only before a word of `_STARTS`, which
+      begins sentences but hardly ever names;
+    - not after a number that is all there is so far: it counts the items of a list.
+4. An ellipsis, which may have spaces inside, ends one only before a capital.
+5. Where the space is missing, the next sentence has to begin with a capital. A full stop must then stand
+   between a word or number and a capitalised word, and the whole must not look like an address or a file:
+   `great.The acting`, but not `U.S.A`, `e.g.Foo` or `www.Foo.com`.
+
+The time is proportional to the text: around a mark only a few characters are looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+_BREAK = re.compile(r"</?br\s*/?>|\n\s*\n", re.IGNORECASE)
+_ALNUM = re.compile(r"[^\W_]")
+_LETTERS = re.compile(r"[^\W\d_]+")
+
+_OPENING = "\"'`\u201c\u2018\u00ab([{*~-\u2013\u2014"
+_CLOSING = "\"'\u201d\u2019\u00bb)]}*"
+_MARKS = re.compile(rf"([.!?…]+(?: [.!?…]+)*)([{re.escape(_CLOSING)}]*)")
+_GAP = re.compile(rf"( ?)[{re.escape(_OPENING)} ]*")
+_IN_WORDS = str.maketrans(dict.fromkeys("'\u2019-", ""))
+
+_REACH = 32
+"""How many characters before or after a mark are looked at."""
+
+_INITIALS = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]|ph\.d", re.IGNORECASE)
+_CHUNK = re.compile(r"\S+")
+
+_NEVER = frozenset(
+    _CHUNK.findall("""
+        mr mrs ms messrs mme mlle dr prof rev fr hon pres gov sen gen col maj capt cpt cmdr lt sgt pvt det
+        insp vs vol eds dir feat cf e.g i.e eg ie et viz a.k.a aka approx esp incl fig pp p.s ps www
+    """)
+)
+"""Words that need another after them, without the full stop."""
+
+_SOMETIMES = frozenset(
+    _CHUNK.findall("""
+        etc jr sr esq inc co corp ltd bros dept univ assn rep st mt ft ave blvd rd al ed ex est
+        min mins hr hrs sec secs yr yrs jan feb apr aug sept oct nov dec
+    """)
+)
+"""Abbreviations that may also be the last word of a sentence."""
+
+_STARTS = frozenset(
+    _CHUNK.findall("""
+        The This That These Those There Here Then They He She It We You I My His Her Its Our Your Their A An
+        And But So Or Yet If When While What Who Where Why How Which Not Yes In On At As For To From With
+        Without After Before Although Though Because However Also All Some Most Many One Even Just Now Well Oh
+        Is Are Was Were Do Does Did Can Could Would Should Maybe Perhaps Overall Other Another Every Everyone
+        Everything Nothing Both Unfortunately Basically Instead Despite Since Once Only Too
+    """)
+)
+"""Words which, when capitalised, most likely begin a sentence."""
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a text, each with single spaces inside and none around; none is empty.
+
+    Nothing but white space and `<br>` is lost.
+    """
+    paragraphs = (" ".join(paragraph.split()) for paragraph in _BREAK.split(text))
+    return [sentence for paragraph in paragraphs for sentence in _split(paragraph)]
+
+
+def _split(text: str) -> Iterator[str]:
+    """The sentences of a text in which white space is single spaces."""
+    start, first = 0, _first(text, 0)
+    for marks in _MARKS.finditer(text):
+        if marks.start() > first and _ends(text, start, marks):
+            yield text[start : marks.end()]
+            start = marks.end() + (text[marks.end()] == " ")
+            first = _first(text, start)
+    if start < len(text):
+        yield text[start:]
+
+
+def _first(text: str, start: int) -> int:
+    """Where the first letter or digit is: marks before it end nothing."""
+    found = _ALNUM.search(text, start)
+    return found.start() if found else len(text)
+
+
+def _ends(text: str, start: int, marks: re.Match[str]) -> bool:
+    """Whether a sentence that starts here ends with these marks, and another follows."""
+    mark, closing = marks.groups()
+    gap = _GAP.match(text, marks.end())
+    assert gap  # it matches nothing, too
+    after = text[gap.end() : gap.end() + _REACH]
+    if not after[:1].isalnum():
+        return False
+    before = text[max(start, marks.start() - _REACH) : marks.start()]
+    if mark == ".":
+        rule = _stop_ends if gap[1] else _bare_stop_ends
+        return rule(before, after, bool(closing))
+    if gap[1] and ("!" in mark or "?" in mark):
+        return not (closing and after[0].islower())
+    return after[0].isupper() and not _is_address(_last(before))
+
+
+def _stop_ends(before: str, after: str, closed: bool) -> bool:
+    """Whether a full stop that is followed by a space ends a sentence."""
+    word = _last(before)
+    small = word.lower()
+    if small in _NEVER or (small == "no" and after[0].isdigit()):
+        return False
+    if small in _SOMETIMES or (word != "I" and _INITIALS.fullmatch(word)):
+        return _is_start(after)
+    if before.isdigit() and len(before) <= 2:
+        return False
+    return not (closed and after[0].islower())
+
+
+def _bare_stop_ends(before: str, after: str, closed: bool) -> bool:
+    """Whether a full stop that no space follows ends a sentence."""
+    word = _last(before)
+    if closed or word.lower() in _NEVER:
+        return False
+    if word.lower() in _SOMETIMES:
+        return _is_start(after)
+    if not (_is_word(word) or (len(word) > 2 and word.replace("/", "").isdigit())):
+        return False
+    found = _LETTERS.match(after)
+    if not found or not (found[0].istitle() and (len(found[0]) > 1 or found[0] in "IA")):
+        return False
+    rest = after[found.end() : found.end() + 2]
+    return not (rest[:1] == "." and rest[1:].islower()) and rest[:1] not in ("/", "@", "_")
+
+
+def _last(before: str) -> str:
+    """The last word, without what is open before it or closed after it."""
+    return before.rstrip().rpartition(" ")[2].lstrip(_OPENING).rstrip(_CLOSING)
+
+
+def _is_start(after: str) -> bool:
+    found = _LETTERS.match(after)
+    if not found or found[0] not in _STARTS:
+        return False
+    return len(found[0]) > 1 or after[1:2] != "."  # another initial
+
+
+def _is_word(word: str) -> bool:
+    """Whether it has at least two letters and ends in a small one: no initials, and no address."""
+    letters = word.translate(_IN_WORDS)
+    return len(letters) > 1 and letters.isalpha() and letters[-1].islower()
+
+
+def _is_address(word: str) -> bool:
+    return "//" in word or "@" in word or word.lower().startswith("www.")
