@@ -1,0 +1,183 @@
+"""Pieces of words: frequent words stay whole, rare ones are cut, so that few words are unknown."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from heapq import heapify, heappop, heappush
+from itertools import pairwise
+
+from nse.errors import InputError
+from nse.text.vocabulary import TargetVocabulary, Vocabulary
+
+MARK = "@@"
+"""Ends every piece of a word but the last: `spiel@@ platz`."""
+
+FEWEST = 2
+"""How often two pieces must stand side by side to be merged."""
+
+UNKNOWN = Vocabulary.SPECIAL[Vocabulary.UNKNOWN]
+SPECIAL = frozenset(TargetVocabulary.SPECIAL)
+"""Entries of vocabularies that no piece may be spelled as."""
+
+Pair = tuple[str, str]
+
+
+class Pieces:
+    """A set of pieces, which is all that is needed to cut words.
+
+    A piece that ends in "@@" is never the last of a word, whatever the word: a word that ends in "@@" itself
+    is cut before its last letter, and put together again as it was.
+
+    Args:
+        pieces: Such as the words of a vocabulary; its special entries are left out.
+    """
+
+    def __init__(self, pieces: Iterable[str]):
+        known = set(_several(pieces)) - {*SPECIAL, MARK, ""}
+        self.pieces = sorted(known)
+        self._last = {piece for piece in known if not piece.endswith(MARK)}
+        self._inner = {piece.removesuffix(MARK) for piece in known - self._last}
+        self._longest = max(map(len, self._last | self._inner), default=0)
+
+    @classmethod
+    def learn(cls, counts: Mapping[str, int], merges: int) -> Pieces:
+        """Byte-pair encoding: the most frequent pair of pieces is merged, again and again.
+
+        Every letter of the words is a piece, both inside and at the end of a word, and stays one. Merged
+        pieces that no cut of the counted words uses are dropped, so there may be fewer than `merges` of them.
+        Of equally frequent pairs the first in the order of the alphabet is merged. It ends early where no
+        pair is there twice.
+
+        Args:
+            counts: How often each word is there.
+            merges: How many there may be.
+        """
+        if merges < 0:
+            raise InputError(f"merges: expected 0 or more, got {merges}")
+        words = [word for word, count in counts.items() if count > 0]
+        letters = {piece for letter in set("".join(words)) for piece in (letter, letter + MARK)}
+        pieces = cls([*letters, *merged(counts, merges)])
+        return cls(letters.union(*map(pieces.cut, words)))
+
+    def cut(self, word: str) -> list[str]:
+        """The longest known piece from the left, again and again; "<unk>" for a letter without one."""
+        if word in self._last:  # most are
+            return [word]
+        found = []
+        start = 0
+        while start < len(word):
+            end = self._end(word, start)
+            found.append(_written(word, start, end) if end else UNKNOWN)
+            start = end or start + 1
+        return found
+
+    def _end(self, word: str, start: int) -> int:
+        """Where the longest piece from here ends; 0 where there is none."""
+        size = len(word)
+        if size - start <= self._longest and word[start:] in self._last:
+            return size
+        for end in range(min(start + self._longest, size - 1), start, -1):
+            if word[start:end] in self._inner:
+                return end
+        return 0
+
+    @staticmethod
+    def join(pieces: Iterable[str]) -> list[str]:
+        """The words of these pieces. The last is a word also where its end is missing."""
+        words: list[str] = []
+        begun: list[str] = []
+        for piece in _several(pieces):
+            begun.append(piece.removesuffix(MARK))
+            if not piece.endswith(MARK):
+                words.append("".join(begun))
+                begun = []
+        if rest := "".join(begun):
+            words.append(rest)
+        return words
+
+
+def merged(counts: Mapping[str, int], merges: int) -> list[str]:
+    """What the merges give, in their order."""
+    learner = _Learner(counts)
+    found: list[str] = []
+    while len(found) < merges and (pair := learner.next()):
+        found.append(learner.merge(pair))
+    return found
+
+
+class _Learner:
+    """Words as pieces, and how often each pair of pieces is there, kept up to date as pairs are merged."""
+
+    def __init__(self, counts: Mapping[str, int]):
+        known = [(word, count) for word, count in counts.items() if word and count > 0]
+        self.words = [[*(letter + MARK for letter in word[:-1]), word[-1]] for word, _ in known]
+        self.counts = [count for _, count in known]
+        self.totals: dict[Pair, int] = defaultdict(int)
+        self.where: dict[Pair, set[int]] = defaultdict(set)
+        for number, word in enumerate(self.words):
+            for pair in pairwise(word):
+                self.totals[pair] += self.counts[number]
+                self.where[pair].add(number)
+        self.heap = [(-total, pair) for pair, total in self.totals.items()]
+        heapify(self.heap)
+
+    def next(self) -> Pair | None:
+        """The most frequent pair that may be merged."""
+        while self.heap:
+            total, pair = heappop(self.heap)
+            if -total < FEWEST:
+                return None
+            if self.totals[pair] == -total and _may_be(pair):  # else it was counted again since
+                return pair
+        return None
+
+    def merge(self, pair: Pair) -> str:
+        """Write a pair as one piece wherever it is."""
+        left, right = pair
+        piece = _joined(pair)
+        changed: set[Pair] = set()
+        for number in self.where.pop(pair):  # some no longer hold it, because one of the two has grown
+            word = self.words[number]
+            place = 0
+            while place + 1 < len(word):
+                if word[place] == left and word[place + 1] == right:
+                    self._write(number, place, piece, changed)
+                place += 1
+        for each in changed:
+            if self.totals[each] >= FEWEST:
+                heappush(self.heap, (-self.totals[each], each))
+        return piece
+
+    def _write(self, number: int, place: int, piece: str, changed: set[Pair]) -> None:
+        """Write two pieces as this one, and count the pairs around it again."""
+        word, count = self.words[number], self.counts[number]
+        start = max(place - 1, 0)
+        for pair in pairwise(word[start : place + 3]):
+            self.totals[pair] -= count
+            changed.add(pair)
+        word[place : place + 2] = [piece]
+        for pair in pairwise(word[start : place + 2]):
+            self.totals[pair] += count
+            self.where[pair].add(number)
+            changed.add(pair)
+
+
+def _joined(pair: Pair) -> str:
+    return pair[0].removesuffix(MARK) + pair[1]
+
+
+def _may_be(pair: Pair) -> bool:
+    """Whether the piece can be told from one that does not end a word, and from special entries."""
+    piece = _joined(pair)
+    return piece.endswith(MARK) == pair[1].endswith(MARK) and piece not in SPECIAL
+
+
+def _written(word: str, start: int, end: int) -> str:
+    return word[start:end] + (MARK if end < len(word) else "")
+
+
+def _several(pieces: Iterable[str]) -> Iterable[str]:
+    if isinstance(pieces, str):  # it would be taken letter by letter
+        raise InputError(f"pieces: expected a list of pieces, got the text {pieces[:40]!r}")
+    return pieces
