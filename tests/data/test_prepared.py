@@ -30,7 +30,7 @@ def folder(tmp_path, monkeypatch):
 
 def texts(prepared, split, name):
     """A column as words again."""
-    ids, lengths = prepared.splits[split].texts[name]
+    ids, lengths, _ = prepared.splits[split].texts[name]
     rows = np.split(ids, np.cumsum(lengths))[:-1]
     return [" ".join(prepared.vocabulary.words[number] for number in row) for row in rows]
 

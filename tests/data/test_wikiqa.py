@@ -86,7 +86,7 @@ def test_another_header_is_refused(tmp_path, content):
 
 def test_an_empty_file_is_refused_but_one_without_rows_is_not(tmp_path):
     write_wikiqa(tmp_path, dev=HEADER)
-    assert wikiqa.read(tmp_path)["dev"] == ({"question": [], "answer": []}, [], 0, [])
+    assert wikiqa.read(tmp_path)["dev"] == ({"question": [], "answer": []}, [], 0, [], False)
     write_wikiqa(tmp_path, dev=b"")
     with pytest.raises(DataError, match=r"WikiQA-dev\.tsv: is empty"):
         wikiqa.read(tmp_path)

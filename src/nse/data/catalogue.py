@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from nse.data import snli, sst, wikiqa
+from nse.data import aclimdb, parallel, snli, sst, tang, wikiqa
 from nse.data.rows import Rows
 from nse.errors import DataError
 from nse.text.published import Source
@@ -44,6 +44,9 @@ class DataSet:
         tokenizer: By its name in `TOKENIZERS`.
         sources: From a data folder to the file of each split; `DataError` where one is missing.
         read: From a data folder to the rows of each split.
+        documents: Whether texts are made of sentences.
+        translation: Whether the second column is a translation of the first, which has no label.
+        count: From a data folder to how many rows each split has, where reading them all takes long.
     """
 
     about: str
@@ -55,6 +58,9 @@ class DataSet:
     tokenizer: str
     sources: Callable[[Path], Mapping[str, Source]]
     read: Callable[[Path], Mapping[str, Rows]]
+    documents: bool = False
+    translation: bool = False
+    count: Callable[[Path], Mapping[str, int]] | None = None
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,7 @@ SST = Download(
     789_539,
     "5c613a4f673fc74097d523a2c83f38e0cc462984d847b82c7aaf36b01cbbbfcc",
 )
+TANG_LICENCE = "as its authors state (research)"
 SST_LICENCE = "as its authors state (Stanford Sentiment Treebank, research)"
 
 DATA: dict[str, DataSet] = {
@@ -148,6 +155,88 @@ DATA: dict[str, DataSet] = {
         sources=sst.sources,
         read=sst.read_binary,
     ),
+    "yelp13": DataSet(
+        about=f"Yelp 13: reviews of restaurants, 1 to 5 stars (Tang et al. 2015, in {tang.ARCHIVE})",
+        section="4.4",
+        licence=TANG_LICENCE,
+        downloads=(),
+        published={"train": 268_013, "dev": 33_504, "test": 33_501},
+        labels=tang.YELP_LABELS,
+        tokenizer="treebank",
+        sources=tang.yelp_sources,
+        read=tang.read_yelp,
+        documents=True,
+    ),
+    "imdb": DataSet(
+        about=f"IMDB: reviews of films, 1 to 10 stars (Tang et al. 2015, in {tang.ARCHIVE})",
+        section="4.4",
+        licence=TANG_LICENCE,
+        downloads=(),
+        published={"train": 278_733, "dev": 34_841, "test": 34_841},
+        labels=tang.IMDB_LABELS,
+        tokenizer="treebank",
+        sources=tang.imdb_sources,
+        read=tang.read_imdb,
+        documents=True,
+    ),
+    "aclimdb": DataSet(
+        about="Large Movie Review Dataset 1.0: reviews of films, 1 to 4 and 7 to 10 stars",
+        section="4.4",
+        licence="as its authors state (Maas et al. 2011, research)",
+        downloads=(
+            Download(
+                aclimdb.ARCHIVE,
+                f"https://ai.stanford.edu/~amaas/data/sentiment/{aclimdb.ARCHIVE}",
+                84_125_825,
+                "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
+            ),
+        ),
+        published={"train": 22_600, "dev": 2_400, "test": 25_000},
+        labels=aclimdb.LABELS,
+        tokenizer="treebank",
+        sources=aclimdb.sources,
+        read=aclimdb.read,
+        documents=True,
+        count=aclimdb.count,
+    ),
+    "iwslt14": DataSet(
+        about="IWSLT 2014, English to German: talks, pairs of at most 25 words a side",
+        section="4.5",
+        licence="CC BY-NC-ND (TED)",
+        downloads=(),
+        published={"train": 110_439, "dev": 4_998, "test": 4_793},
+        labels=parallel.LABELS,
+        tokenizer="moses-en",
+        sources=parallel.iwslt14_sources,
+        read=parallel.read_iwslt14,
+        translation=True,
+    ),
+    "multi30k": DataSet(
+        about="Multi30k, English to German: captions of photographs",
+        section="4.5",
+        licence="as its authors state (Elliott et al. 2016, research)",
+        downloads=(),
+        published={"train": 29_000, "dev": 1_014, "test": 1_000, "test_2017": 1_000},
+        labels=parallel.LABELS,
+        tokenizer="moses-en",
+        sources=parallel.multi30k_sources,
+        read=parallel.read_multi30k,
+        translation=True,
+        count=parallel.count_multi30k,
+    ),
+    "europarl": DataSet(
+        about="Europarl, English to German: 110,000 pairs of parliament speech, at most 25 words a side",
+        section="4.5",
+        licence="as its authors state (Koehn 2005)",
+        downloads=(),
+        published={"train": 110_000, "dev": 1_299, "test": 1_912},
+        labels=parallel.LABELS,
+        tokenizer="moses-en",
+        sources=parallel.europarl_sources,
+        read=parallel.read_europarl,
+        translation=True,
+        count=parallel.count_europarl,
+    ),
 }
 
 VECTORS: dict[str, VectorSet] = {
@@ -197,7 +286,10 @@ def downloads(name: str) -> tuple[Download, ...]:
     if name not in known:
         raise DataError(f"nothing is called {name!r}{_nearest(name, known)}; there is {', '.join(known)}")
     if not known[name].downloads:
-        raise DataError(f"{name} has no public address: {known[name].about}; put them into vectors/ yourself")
+        place = (
+            "vectors/" if name in VECTORS else "the data folder (`nse data status` tells what is looked for)"
+        )
+        raise DataError(f"{name} cannot be fetched: {known[name].about}; put its files into {place} yourself")
     return known[name].downloads
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from nse.data.catalogue import DataSet, data_set
 from nse.data.folders import cache_folder, checksum, data_folder
-from nse.data.prepared import FORMAT, Column, Columns, Ints, Prepared, load, save
+from nse.data.prepared import FORMAT, TARGET, Column, Columns, Ints, Prepared, load, save
 from nse.data.rows import Rows
 from nse.errors import DataError
 from nse.text.published import Progress, Source
 from nse.text.tokenize import TOKENIZERS
 from nse.text.vectors import Vectors, coverage, load_vectors, vector_sources
-from nse.text.vocabulary import Vocabulary
+from nse.text.vocabulary import TargetVocabulary, Vocabulary
 
 Log = Callable[[str], None]
 
@@ -113,7 +113,7 @@ def prepare(name: str, vectors: str | None, data: Path, progress: Progress | Non
     """From published files to ids.
 
     With vectors, the vocabulary is the words of all splits that have one, and every other word is unknown.
-    Without, it is every word.
+    Without, it is every word, and so are both vocabularies of a translation.
 
     Args:
         name: Of the data set.
@@ -124,10 +124,17 @@ def prepare(name: str, vectors: str | None, data: Path, progress: Progress | Non
     entry = data_set(name)
     files = sources(entry, vectors, data)  # before anything is read: what is missing is told at once
     rows = entry.read(data)
-    splits, counts = _numbered(rows, TOKENIZERS[entry.tokenizer])
+    columns = [name for name in next(iter(rows.values())).texts if name != TARGET]
+    splits, counts = _numbered(rows, columns, TOKENIZERS[entry.tokenizer], entry.documents)
     found = load_vectors(data, vectors, counts.keys(), progress) if vectors else None
     known = Counter({word: counts[word] for word in (found.words if found else counts)})
-    vocabulary = Vocabulary.counted(known)
+    vocabulary, target = Vocabulary.counted(known), None
+    vectors_of = vocabulary
+    if entry.translation:
+        # A translation may take over a word of the source that has no vector: all of them are kept.
+        others = Counter({word: n for word, n in counts.items() if word not in known})
+        vocabulary = Vocabulary([*_listed(vocabulary), *_listed(Vocabulary.counted(others))])
+        splits, target = _with_target(rows, splits)
     table = np.array(vocabulary.encode(counts), np.int32)  # from the order of appearance to ids
     information: dict[str, Any] = {
         "format": FORMAT,
@@ -145,14 +152,37 @@ def prepare(name: str, vectors: str | None, data: Path, progress: Progress | Non
     }
     if grouped := [split for split, each in rows.items() if each.groups is not None]:
         information["groups"] = grouped
+    if entry.translation:
+        information["known"] = len(vectors_of)
     return Prepared(
         name=name,
         vocabulary=vocabulary,
-        vectors=_matrix(found, vocabulary) if found else None,
-        splits={split: _mapped(columns, table) for split, columns in splits.items()},
+        vectors=_matrix(found, vectors_of) if found else None,
+        splits={split: _mapped(each, columns, table) for split, each in splits.items()},
         labels=entry.labels,
         information=json.loads(json.dumps(information)),  # as it will be read back
+        target=target,
     )
+
+
+def _listed(vocabulary: Vocabulary) -> tuple[str, ...]:
+    return vocabulary.words[len(vocabulary.SPECIAL) :]
+
+
+def _with_target(
+    rows: Mapping[str, Rows], splits: dict[str, Columns]
+) -> tuple[dict[str, Columns], TargetVocabulary]:
+    """The column of translations as well; their words by how frequent they are in train, then the others."""
+    found, counts = _numbered(rows, [TARGET], _spaced)
+    learned = found["train"].texts[TARGET].ids if "train" in found else np.zeros(0, np.int32)
+    seen = np.bincount(learned, minlength=len(counts)).tolist()
+    order = sorted(zip(counts, seen, strict=True), key=lambda each: (-each[1], each[0]))
+    target = TargetVocabulary([word for word, _ in order if word not in TargetVocabulary.SPECIAL])
+    table = np.array(target.encode(counts), np.int32)
+    return {
+        split: columns._replace(texts=columns.texts | _mapped(found[split], [TARGET], table).texts)
+        for split, columns in splits.items()
+    }, target
 
 
 def sources(entry: DataSet, vectors: str | None, data: Path) -> list[Path]:
@@ -172,31 +202,53 @@ def described(file: Path) -> dict[str, Any]:
 
 
 def _numbered(
-    rows: Mapping[str, Rows], tokenize: Callable[[str], list[str]]
+    rows: Mapping[str, Rows],
+    names: Sequence[str],
+    tokenize: Callable[[str], list[str]],
+    documents: bool = False,
 ) -> tuple[dict[str, Columns], Counter[str]]:
     """Words numbered as they appear, and how often each does: lists of words would fill the memory."""
     numbers: dict[str, int] = {}
     splits = {}
     for split, each in rows.items():
-        texts = {}
-        for name, column in each.texts.items():
-            flat, lengths = array("i"), array("i")
-            for text in column:
-                words = tokenize(text)
-                flat.extend(numbers.setdefault(word, len(numbers)) for word in words)
-                lengths.append(len(words))
-            texts[name] = Column(np.array(flat, np.int32), np.array(lengths, np.int32))
+        words = _spaced if each.tokenized else tokenize
+        texts = {name: _column(each.texts[name], words, documents, numbers) for name in names}
         groups = None if each.groups is None else np.array(each.groups, np.int32)
         splits[split] = Columns(texts, np.array(each.labels, np.int32), groups)
     totals = np.zeros(len(numbers), np.int64)
     for columns in splits.values():
-        for ids, _ in columns.texts.values():
-            totals += np.bincount(ids, minlength=len(numbers))
+        for column in columns.texts.values():
+            totals += np.bincount(column.ids, minlength=len(numbers))
     return splits, Counter(dict(zip(numbers, totals.tolist(), strict=True)))
 
 
-def _mapped(columns: Columns, table: Ints) -> Columns:
-    texts = {name: Column(table[column.ids], column.lengths) for name, column in columns.texts.items()}
+def _column(
+    texts: Iterable[str], tokenize: Callable[[str], list[str]], documents: bool, numbers: dict[str, int]
+) -> Column:
+    """One column; words that were not met before get the next number."""
+    flat, lengths, counts = array("i"), array("i"), array("i")
+    for text in texts:
+        sentences = text.split("\n") if documents and text else [text] if not documents else []
+        for sentence in sentences:
+            words = tokenize(sentence)
+            flat.extend(numbers.setdefault(word, len(numbers)) for word in words)
+            lengths.append(len(words))
+        counts.append(len(sentences))
+    found = (np.array(each, np.int32) for each in (flat, lengths, counts))
+    return Column(*found) if documents else Column(next(found), next(found))
+
+
+def _spaced(text: str) -> list[str]:
+    """The words of a text that is nothing but words with a space between."""
+    return text.split(" ") if text else []
+
+
+def _mapped(columns: Columns, names: Sequence[str], table: Ints) -> Columns:
+    """These columns by the numbers of a table, the others as they are."""
+    texts = {
+        name: column._replace(ids=table[column.ids]) if name in names else column
+        for name, column in columns.texts.items()
+    }
     return columns._replace(texts=texts)
 
 

@@ -2,8 +2,11 @@
 
 The tensors are `vocabulary` (the words, each followed by a line feed, in UTF-8), `vectors` [V, d] in float16
 where there are some, and for each split SPLIT.labels [N], SPLIT.COLUMN.lengths [N] and SPLIT.COLUMN.ids, the
-ids of all texts one after the other; for a ranking also SPLIT.groups [N]. Everything else is one JSON text
-in the metadata. The same sources give the same bytes.
+ids of all texts one after the other; for a ranking also SPLIT.groups [N]. Of documents the lengths are those
+of all sentences, and SPLIT.COLUMN.counts [N] tells how many each document has. Of translations `target` holds
+the words of the translations, whose ids are of their own; and the words that have vectors come first, so that
+`vectors` has a row for those alone. Everything else is one JSON text in the metadata. The same sources give
+the same bytes.
 """
 
 from __future__ import annotations
@@ -23,11 +26,14 @@ from safetensors.numpy import save as to_bytes
 
 from nse.errors import DataError
 from nse.files import write_bytes
-from nse.text.vocabulary import Vocabulary
+from nse.text.vocabulary import TargetVocabulary, Vocabulary
 
 FORMAT = 1
 KEY = "nse"  # one key alone: safetensors writes several in any order
 AGAIN = "remove it, and make it again with `nse data prepare`"
+
+TARGET = "target"
+"""The column of translations."""
 
 Ints = NDArray[np.int32]
 
@@ -37,11 +43,18 @@ class Column(NamedTuple):
 
     Attributes:
         ids: Of all texts, one after the other.
-        lengths: [N], how many of them belong to each row.
+        lengths: [N], how many of them belong to each row; of documents, to each sentence.
+        counts: [N], how many sentences a document has; None where texts are not made of sentences.
     """
 
     ids: Ints
     lengths: Ints
+    counts: Ints | None = None
+
+    @property
+    def rows(self) -> int:
+        """N."""
+        return len(self.lengths if self.counts is None else self.counts)
 
 
 class Columns(NamedTuple):
@@ -69,6 +82,7 @@ class Prepared:
         splits: By name.
         labels: Their names, in the order of their numbers.
         information: Where it comes from: counts, coverage, tokenizer, sources and their checksums.
+        target: The words of translations; None where nothing is translated.
     """
 
     name: str
@@ -77,6 +91,7 @@ class Prepared:
     splits: dict[str, Columns]
     labels: tuple[str, ...]
     information: dict[str, Any]
+    target: TargetVocabulary | None = None
 
     @cached_property
     def fingerprint(self) -> str:
@@ -93,6 +108,8 @@ class Prepared:
         found: dict[str, NDArray[Any]] = {"vocabulary": words}
         if self.vectors is not None:
             found["vectors"] = self.vectors
+        if self.target is not None:
+            found["target"] = np.frombuffer(self.target.to_bytes(), np.uint8)
         for split, columns in self.splits.items():
             found[f"{split}.labels"] = columns.labels
             if columns.groups is not None:
@@ -100,7 +117,13 @@ class Prepared:
             for name, column in columns.texts.items():
                 found[f"{split}.{name}.ids"] = column.ids
                 found[f"{split}.{name}.lengths"] = column.lengths
+                if column.counts is not None:
+                    found[f"{split}.{name}.counts"] = column.counts
         return found
+
+    def words(self, column: str) -> Vocabulary:
+        """What the ids of a column stand for."""
+        return self.target if self.target is not None and column == TARGET else self.vocabulary
 
 
 def save(prepared: Prepared, file: Path) -> None:
@@ -131,13 +154,18 @@ def _built(information: Any, tensors: dict[str, NDArray[Any]]) -> Prepared:
     """What a file holds; `ValueError` and the like where it does not fit together."""
     if not isinstance(information, dict) or information.get("format") != FORMAT:
         raise ValueError("it does not tell its format" if not information else "another format")
-    if tensors["vocabulary"].dtype != np.uint8:
-        raise ValueError("vocabulary is not bytes")
+    for name in {"vocabulary", "target"} & tensors.keys():
+        if tensors[name].dtype != np.uint8:
+            raise ValueError(f"{name} is not bytes")
     grouped = _grouped(information)
     splits = {
         split: Columns(
             {
-                name: Column(tensors[f"{split}.{name}.ids"], tensors[f"{split}.{name}.lengths"])
+                name: Column(
+                    tensors[f"{split}.{name}.ids"],
+                    tensors[f"{split}.{name}.lengths"],
+                    tensors.get(f"{split}.{name}.counts"),
+                )
                 for name in names
             },
             tensors[f"{split}.labels"],
@@ -152,6 +180,7 @@ def _built(information: Any, tensors: dict[str, NDArray[Any]]) -> Prepared:
         splits=splits,
         labels=tuple(information["labels"]),
         information=information,
+        target=TargetVocabulary.from_bytes(tensors["target"].tobytes()) if "target" in tensors else None,
     )
     if extra := tensors.keys() - prepared.tensors().keys():
         raise ValueError(f"unknown tensors: {', '.join(sorted(extra))}")
@@ -175,16 +204,25 @@ def _check(prepared: Prepared) -> None:
             _check_groups(f"{split}.groups", columns.groups, len(columns.labels))
         kept, _, _ = (prepared.information["rows"][split][key] for key in ("kept", "read", "published"))
         for name, column in columns.texts.items():
-            _check_range(f"{split}.{name}.ids", column.ids, Vocabulary.UNKNOWN, len(prepared.vocabulary))
+            _check_range(f"{split}.{name}.ids", column.ids, Vocabulary.UNKNOWN, len(prepared.words(name)))
             _check_range(f"{split}.{name}.lengths", column.lengths, 0, len(column.ids) + 1)
-            if not len(column.lengths) == len(columns.labels) == kept:
+            if column.counts is not None:
+                _check_range(f"{split}.{name}.counts", column.counts, 0, len(column.lengths) + 1)
+                if column.counts.sum(dtype=np.int64) != len(column.lengths):
+                    raise ValueError(f"{split}.{name}: the counts do not add up to the sentences")
+            if not column.rows == len(columns.labels) == kept:
                 raise ValueError(f"{split}.{name}: lengths, labels and rows kept differ in number")
             if column.lengths.sum(dtype=np.int64) != len(column.ids):
                 raise ValueError(f"{split}.{name}: the lengths do not add up to the ids")
+    if prepared.target is None and any(TARGET in columns.texts for columns in prepared.splits.values()):
+        raise ValueError("the words of translations are missing")
+    known = len(prepared.vocabulary) if prepared.target is None else prepared.information["known"]
+    if not 0 <= known <= len(prepared.vocabulary):
+        raise ValueError("known: there are not so many words")
     matrix = prepared.vectors
     if matrix is None:
         return
-    if matrix.dtype != np.float16 or matrix.ndim != 2 or len(matrix) != len(prepared.vocabulary):
+    if matrix.dtype != np.float16 or matrix.ndim != 2 or len(matrix) != known:
         raise ValueError("vectors are not float16 [words, d]")
     if not np.isfinite(matrix).all() or matrix[: Vocabulary.UNKNOWN + 1].any():
         raise ValueError("vectors hold NaN, Inf, or something for padding and the unknown")

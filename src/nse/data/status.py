@@ -29,20 +29,19 @@ def _data(name: str, entry: DataSet, folder: Path) -> dict[str, Any]:
     row = _row(name, entry.about)
     try:
         sources = entry.sources(folder)
-    except DataError:
-        return row | {"get": f"nse data fetch {name}"}
+    except DataError as error:
+        return row | {"get": f"nse data fetch {name}" if entry.downloads else str(error)}
     row |= _place(next(iter(sources.values())))
     try:
-        rows = entry.read(folder)
+        found = entry.count(folder) if entry.count else _kept(entry, folder)
     except DataError as error:
         return row | {"problem": str(error)}
-    return row | {
-        "present": True,
-        "counts": {
-            split: {"found": len(each.labels), "published": entry.published[split]}
-            for split, each in rows.items()
-        },
-    }
+    counts = {split: {"found": n, "published": entry.published[split]} for split, n in found.items()}
+    return row | {"present": True, "counts": counts}
+
+
+def _kept(entry: DataSet, folder: Path) -> dict[str, int]:
+    return {split: len(each.labels) for split, each in entry.read(folder).items()}
 
 
 def _vectors(name: str, folder: Path) -> dict[str, Any]:
@@ -127,4 +126,6 @@ def _share(name: str, found: int | None, published: int | None) -> str:
         return f"{name} not counted"
     if published is None or found == published:
         return f"{name} {found:,}"
+    if found > published:  # another form of it than the one that was counted
+        return f"{name} {found:,} (published {published:,})"
     return f"{name} {found:,} of {published:,} ({found / published:.0%})"

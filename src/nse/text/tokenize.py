@@ -158,11 +158,19 @@ def _split_start(word: str) -> Iterable[str]:
     return (word,)
 
 
+def moses_english(text: str) -> list[str]:
+    """English as `moses`, in lower case, as translations are made from it."""
+    from nse.text.moses import english
+
+    return english(text)
+
+
 TOKENIZERS: dict[str, Callable[[str], list[str]]] = {
     "paper": paper,
     "lower": lower,
     "treebank": treebank,
     "whitespace": whitespace,
     "moses": moses,
+    "moses-en": moses_english,
 }
 """By the name that recipes and prepared files give them."""

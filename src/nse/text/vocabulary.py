@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Self
 
 from nse import files
 from nse.errors import DataError, InputError
@@ -14,11 +15,11 @@ class Vocabulary:
     """Words in a fixed order. Id 0 is padding and id 1 any word that is not here.
 
     Args:
-        words: The known words, without the two special entries.
+        words: The known words, without the special entries.
     """
 
     PAD, UNKNOWN = 0, 1
-    SPECIAL = ("<pad>", "<unk>")
+    SPECIAL: tuple[str, ...] = ("<pad>", "<unk>")
 
     def __init__(self, words: Sequence[str]):
         self.words = (*self.SPECIAL, *words)
@@ -33,13 +34,13 @@ class Vocabulary:
         self._ids |= dict.fromkeys(self.SPECIAL, self.UNKNOWN)
 
     @classmethod
-    def of(cls, texts: Iterable[Iterable[str]]) -> Vocabulary:
+    def of(cls, texts: Iterable[Iterable[str]]) -> Self:
         """The words of these texts, each given as its words, in the order of the alphabet."""
         found = {word for words in texts for word in _words(words)}
         return cls(sorted(found - set(cls.SPECIAL)))
 
     @classmethod
-    def counted(cls, counts: Counter[str]) -> Vocabulary:
+    def counted(cls, counts: Counter[str]) -> Self:
         """These words, the most frequent first, equally frequent ones in the order of the alphabet."""
         return cls(sorted(counts.keys() - set(cls.SPECIAL), key=lambda word: (-counts[word], word)))
 
@@ -55,22 +56,24 @@ class Vocabulary:
         return "".join(f"{word}\n" for word in self.words).encode("utf-8")
 
     @classmethod
-    def from_bytes(cls, content: bytes) -> Vocabulary:
+    def from_bytes(cls, content: bytes) -> Self:
         """What `to_bytes` gave; `InputError` says what is wrong with anything else."""
         try:  # split at the line feed alone: a word may hold other characters that end lines
             *words, end = content.decode("utf-8").split("\n")
         except UnicodeDecodeError:
             raise InputError("words: is not UTF-8") from None
-        if end or tuple(words[:2]) != cls.SPECIAL:
-            raise InputError("words: expected <pad> and <unk> first, a word a line, and a line break last")
-        return cls(words[2:])
+        special = len(cls.SPECIAL)
+        if end or tuple(words[:special]) != cls.SPECIAL:
+            first = f"{', '.join(cls.SPECIAL[:-1])} and {cls.SPECIAL[-1]}"
+            raise InputError(f"words: expected {first} first, a word a line, and a line break last")
+        return cls(words[special:])
 
     def save(self, file: Path) -> None:
         """Write a word a line, in the order of the ids."""
         files.write_bytes(file, self.to_bytes())
 
     @classmethod
-    def load(cls, file: Path) -> Vocabulary:
+    def load(cls, file: Path) -> Self:
         """What `save` wrote; `DataError` names a file that is something else."""
         try:
             return cls.from_bytes(file.read_bytes())
@@ -78,6 +81,13 @@ class Vocabulary:
             raise DataError(f"{file}: cannot be read: {error.strerror}") from None
         except InputError as error:
             raise DataError(f"{file}: is no vocabulary: {error}") from None
+
+
+class TargetVocabulary(Vocabulary):
+    """The words that a translation is made of: also where it begins (id 2) and ends (id 3)."""
+
+    BEGIN, END = 2, 3
+    SPECIAL = (*Vocabulary.SPECIAL, "<bos>", "<eos>")
 
 
 def _words(words: Iterable[str]) -> Iterable[str]:

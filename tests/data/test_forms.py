@@ -1,0 +1,391 @@
+"""Documents and translations from published files to one file of ids, and back to their words."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from data.made_up import save_vectors, write
+from nse.data.parallel import MULTI30K
+from nse.data.prepare import obtain, prepare
+from nse.data.prepared import KEY, TARGET, load, save
+from nse.errors import DataError
+from nse.text.vocabulary import TargetVocabulary, Vocabulary
+
+VECTORS = {"good": 1, "dog": 2, "a": 3, ".": 4, "two": 5, "cats": 6, "<unk>": 7, "the": 8, "unused": 9}
+
+REVIEWS = {
+    "train": [(5, "so good . <sssss> a dog , café !"), (1, ""), (3, "bad <sssss> a <sssss> <sssss> a a .")],
+    "dev": [(2, "one sentence . <sssss>")],
+    "test": [(4, "good <sssss> zzz"), (1, " <sssss> ")],
+}
+DOCUMENTS = {
+    "train": [["so good .", "a dog , café !"], [], ["bad", "a", "a a ."]],
+    "dev": [["one sentence ."]],
+    "test": [["good", "zzz"], []],
+}
+
+PAIRS = {
+    "train": [
+        ("The dog eats.", "Der Hund frisst."),
+        ("Two cats eat the dog.", "Zwei Katzen fressen den Hund."),
+        ("A dog!", "Der Hund!"),
+    ],
+    "dev": [("Zebra cats", "Zebra Katzen Katzen Katzen Katzen Katzen")],
+    "test": [("the <unk>", "der <pad> <bos> Anfang")],
+    "test_2017": [("dog", "hund")],
+}
+
+
+def write_reviews(folder, **changed):
+    files = {
+        f"yelp-2013-{split}.txt.ss": "".join(
+            f"u\t\tp\t\t{stars}\t\t{text}\n" for stars, text in rows
+        ).encode()
+        for split, rows in (REVIEWS | changed).items()
+    }
+    write(folder, "plain", files, "")
+
+
+def write_pairs(folder, **changed):
+    files = {
+        f"multi30k/{name.format(language)}": "".join(
+            f"{pair[side]}\n" for pair in (PAIRS | changed)[split]
+        ).encode()
+        for split, name in MULTI30K.items()
+        for side, language in enumerate(("en", "de"))
+    }
+    write(folder, "plain", files, "")
+
+
+def write_vectors(folder, **changed):
+    words = VECTORS | changed
+    rows = np.array([[n, -n] for n in words.values()], np.float32)
+    save_vectors(folder, "tiny.2d", list(words), rows)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A data folder with reviews, translations and vectors, and an empty cache beside."""
+    monkeypatch.setenv("NSE_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "data").mkdir()
+    write_reviews(tmp_path / "data")
+    write_pairs(tmp_path / "data")
+    write_vectors(tmp_path / "data")
+    return tmp_path / "data"
+
+
+def again(prepared, tmp_path):
+    """Saved and loaded."""
+    save(prepared, tmp_path / "again.safetensors")
+    return load(tmp_path / "again.safetensors")
+
+
+def texts(prepared, split, name):
+    """The texts of a column, or the sentences of its documents, as words."""
+    column = prepared.splits[split].texts[name]
+    words = prepared.words(name).words
+    rows = np.split(column.ids, np.cumsum(column.lengths))[:-1]
+    return [" ".join(words[number] for number in row) for row in rows]
+
+
+def documents(prepared, split):
+    sentences, counts = texts(prepared, split, "document"), prepared.splits[split].texts["document"].counts
+    return [
+        sentences[end - n : end] for end, n in zip(counts.cumsum().tolist(), counts.tolist(), strict=True)
+    ]
+
+
+# Documents
+
+
+def test_documents_come_back_word_by_word(folder, tmp_path):
+    prepared = prepare("yelp13", None, folder)
+    for each in (prepared, again(prepared, tmp_path)):
+        assert {split: documents(each, split) for split in each.splits} == DOCUMENTS
+        assert {split: columns.labels.tolist() for split, columns in each.splits.items()} == {
+            "train": [4, 0, 2],
+            "dev": [1],
+            "test": [3, 0],
+        }
+        column = each.splits["train"].texts["document"]
+        assert column.counts.tolist() == [2, 0, 3]
+        assert column.lengths.tolist() == [3, 5, 1, 1, 3]
+        assert column.rows == 3
+        assert (each.labels, each.target) == (("1", "2", "3", "4", "5"), None)
+        assert each.vectors is None
+    assert again(prepared, tmp_path).fingerprint == prepared.fingerprint
+    assert prepared.information["rows"]["train"] == {"read": 3, "kept": 3, "published": 268_013}
+    assert "known" not in prepared.information
+
+
+def test_words_of_documents_without_a_vector_are_unknown(folder, tmp_path):
+    prepared = again(prepare("yelp13", "tiny.2d", folder), tmp_path)
+    known = {"good", "dog", "a", "."}
+    for split, wanted in DOCUMENTS.items():
+        assert documents(prepared, split) == [
+            [" ".join(w if w in known else "<unk>" for w in sentence.split(" ")) for sentence in document]
+            for document in wanted
+        ]
+    assert set(prepared.vocabulary.words[2:]) == known
+    assert prepared.vectors[2:].tolist() == [[VECTORS[w], -VECTORS[w]] for w in prepared.vocabulary.words[2:]]
+    assert not prepared.vectors[:2].any()
+
+
+def test_a_split_of_nothing_but_empty_documents(folder, tmp_path):
+    write_reviews(folder, dev=[(1, ""), (2, " <sssss> ")])
+    prepared = again(prepare("yelp13", None, folder), tmp_path)
+    column = prepared.splits["dev"].texts["document"]
+    assert (column.counts.tolist(), column.lengths.tolist(), column.ids.tolist()) == ([0, 0], [], [])
+    assert documents(prepared, "dev") == [[], []]
+
+
+# Translations
+
+
+def test_translations_come_back_word_by_word(folder, tmp_path):
+    for vectors in (None, "tiny.2d"):
+        prepared = prepare("multi30k", vectors, folder)
+        for each in (prepared, again(prepared, tmp_path)):
+            assert texts(each, "train", "source") == ["the dog eats .", "two cats eat the dog .", "a dog !"]
+            assert texts(each, "train", TARGET) == [
+                "der hund frisst .",
+                "zwei katzen fressen den hund .",
+                "der hund !",
+            ]
+            assert texts(each, "dev", "source") == ["zebra cats"]
+            assert texts(each, "test_2017", TARGET) == ["hund"]
+            assert all(not columns.labels.any() for columns in each.splits.values())
+            assert (each.words("source"), each.words(TARGET)) == (each.vocabulary, each.target)
+        assert again(prepared, tmp_path).fingerprint == prepared.fingerprint
+        assert again(prepared, tmp_path).information == prepared.information
+
+
+def test_a_text_that_spells_out_a_special_entry_means_the_unknown(folder):
+    write_pairs(folder, test=[("the <unk>", "der <pad> <bos> anfang")])
+    prepared = prepare("multi30k", None, folder)
+    # Moses takes them apart; a reader that does not is met with this:
+    assert texts(prepared, "test", "source") == ["the < unk >"]
+    for special in TargetVocabulary.SPECIAL:
+        assert prepared.target.encode([special]) == [Vocabulary.UNKNOWN]
+    assert prepared.vocabulary.encode(["<bos>", "<pad>"]) == [Vocabulary.UNKNOWN] * 2
+
+
+def test_words_with_a_vector_come_first_and_the_others_are_kept(folder, tmp_path):
+    prepared = again(prepare("multi30k", "tiny.2d", folder), tmp_path)
+    known = prepared.information["known"]
+    words = prepared.vocabulary.words
+    assert set(words[2:known]) == {"the", "dog", "two", "cats", "a", "."}
+    assert set(words[known:]) >= {"eats", "eat", "!", "zebra"}
+    assert prepared.vectors.shape == (known, 2)
+    assert prepared.vectors[2:].tolist() == [[VECTORS[w], -VECTORS[w]] for w in words[2:known]]
+    counts = Counter(
+        word for split in prepared.splits for t in texts(prepared, split, "source") for word in t.split(" ")
+    )
+    for part in (words[2:known], words[known:]):
+        assert list(part) == sorted(part, key=lambda word: (-counts[word], word))
+    assert prepare("multi30k", None, folder).information["known"] == len(words)
+
+
+def test_target_words_are_ordered_by_how_frequent_they_are_in_train(folder):
+    prepared = prepare("multi30k", "tiny.2d", folder)
+    counts = Counter(word for text in texts(prepared, "train", TARGET) for word in text.split(" "))
+    words = prepared.target.words
+    assert words[:4] == ("<pad>", "<unk>", "<bos>", "<eos>")
+    seen = words[4 : 4 + len(counts)]
+    assert list(seen) == sorted(counts, key=lambda word: (-counts[word], word))
+    assert seen[0] == "hund"
+    others = words[4 + len(counts) :]
+    assert set(others) == {"zebra", "<", ">", "pad", "bos", "anfang"}  # however frequent there
+    assert list(others) == sorted(others)
+    assert words.index("katzen") < words.index("zebra")
+
+
+def test_a_data_set_without_train_has_targets_too(folder, monkeypatch):
+    from nse.data import catalogue
+
+    entry = catalogue.DATA["multi30k"]
+    some = replace(entry, read=lambda place: {k: v for k, v in entry.read(place).items() if k != "train"})
+    monkeypatch.setitem(catalogue.DATA, "multi30k", some)
+    prepared = prepare("multi30k", None, folder)
+    assert "train" not in prepared.splits
+    assert list(prepared.target.words[4:]) == sorted(prepared.target.words[4:])
+    assert texts(prepared, "dev", TARGET) == ["zebra katzen katzen katzen katzen katzen"]
+
+
+# Fingerprints
+
+
+def changed_reviews():
+    train = REVIEWS["train"]
+    return {
+        "a label": [(4, train[0][1]), *train[1:]],
+        "a word": [(5, "so good . <sssss> a dog , cafe !"), *train[1:]],
+        "where a sentence ends": [(5, "so good <sssss> . a dog , café !"), *train[1:]],
+        "where a document ends": [(5, "so good ."), (1, "a dog , café !"), train[2]],
+        "the order": train[::-1],
+    }
+
+
+@pytest.mark.parametrize("change", changed_reviews())
+def test_the_fingerprint_of_documents_changes_with(folder, change):
+    before = prepare("yelp13", "tiny.2d", folder).fingerprint
+    assert prepare("yelp13", "tiny.2d", folder).fingerprint == before
+    write_reviews(folder, train=changed_reviews()[change])
+    if change == "a word":  # neither is known: with vectors both are the same
+        assert prepare("yelp13", "tiny.2d", folder).fingerprint == before
+        assert "cafe" in prepare("yelp13", None, folder).vocabulary.words
+    else:
+        assert prepare("yelp13", "tiny.2d", folder).fingerprint != before
+
+
+CHANGED_PAIRS = {
+    "a source word": {"train": [("The dog sleeps.", "Der Hund frisst."), *PAIRS["train"][1:]]},
+    "a target word": {"train": [("The dog eats.", "Der Hund schläft."), *PAIRS["train"][1:]]},
+    "whose words they are": {"dev": [("Zebra", "cats"), ("a", "b")]},
+    "nothing but a source word for another": {"test_2017": [("cats", "hund")]},
+    "nothing but a target word for another": {"test_2017": [("dog", "katzen")]},
+}
+
+
+@pytest.mark.parametrize("change", CHANGED_PAIRS)
+def test_the_fingerprint_of_translations_changes_with(folder, change):
+    before = prepare("multi30k", "tiny.2d", folder).fingerprint
+    write_pairs(folder, **CHANGED_PAIRS[change])
+    assert prepare("multi30k", "tiny.2d", folder).fingerprint != before
+
+
+def test_fingerprints_change_with_vectors_counts_and_targets(folder):
+    for name in ("yelp13", "multi30k"):
+        prepared = prepare(name, "tiny.2d", folder)
+        write_vectors(folder, dog=77)
+        assert prepare(name, "tiny.2d", folder).fingerprint != prepared.fingerprint
+        assert prepare(name, None, folder).fingerprint != prepared.fingerprint
+        write_vectors(folder)
+    pairs = prepare("multi30k", "tiny.2d", folder)
+    other = replace(pairs, target=TargetVocabulary([*pairs.target.words[4:-1], "another"]))
+    assert other.fingerprint != pairs.fingerprint
+    reviews = prepare("yelp13", "tiny.2d", folder)
+    before, columns = reviews.fingerprint, reviews.splits["train"]
+    moved = columns.texts["document"]._replace(counts=np.array([3, 0, 2], np.int32))
+    reviews.splits["train"] = columns._replace(texts={"document": moved})
+    assert replace(reviews).fingerprint != before
+
+
+@pytest.mark.parametrize("name", ["yelp13", "multi30k"])
+def test_what_was_prepared_is_found_again(folder, name):
+    said = []
+    first = obtain(name, "tiny.2d", folder, said.append)
+    second = obtain(name, "tiny.2d", folder, said.append)
+    assert first.fingerprint == second.fingerprint
+    assert len(said) == 2  # that it is prepared, and where it is kept
+    write_vectors(folder, dog=77)
+    assert obtain(name, "tiny.2d", folder).fingerprint != first.fingerprint
+
+
+# Files that are broken
+
+
+def put(name, place, value):
+    """A harm: one number of a tensor is another."""
+
+    def harm(tensors, information):
+        tensors[name][place] = value
+
+    return harm
+
+
+def become(name, change):
+    """A harm: a tensor is another."""
+
+    def harm(tensors, information):
+        tensors[name] = change(tensors[name])
+
+    return harm
+
+
+def without(name):
+    """A harm: a tensor is missing."""
+    return lambda tensors, information: tensors.pop(name)
+
+
+DOCUMENT_HARMS = {
+    "counts that add up to more": put("train.document.counts", 0, 3),
+    "counts that add up to less": put("train.document.counts", 0, 1),
+    "a negative count": put("train.document.counts", slice(None), [-1, 3, 3]),
+    "counts of another type": become("train.document.counts", lambda counts: counts.astype(np.int64)),
+    "counts in a table": become("train.document.counts", lambda counts: counts[:, None].copy()),
+    "a count more": become("train.document.counts", lambda counts: np.append(counts, np.int32(0))),
+    "a count less": become("train.document.counts", lambda counts: counts[:-1].copy()),
+    "counts missing": without("train.document.counts"),
+    "counts of another column": lambda t, i: t.update({"train.other.counts": t["train.document.counts"]}),
+    "a sentence more": become("train.document.lengths", lambda lengths: np.append(lengths, np.int32(0))),
+    "lengths that add up to less": put("train.document.lengths", 0, 0),
+    "an id out of range": put("train.document.ids", 0, 99),
+    "a label less": become("train.labels", lambda labels: labels[:-1].copy()),
+    "vectors of too few words": become("vectors", lambda rows: rows[:-1].copy()),
+    "a target vocabulary": lambda t, i: t.update(
+        target=np.frombuffer(TargetVocabulary(["x"]).to_bytes(), np.uint8)
+    ),
+}
+
+PAIR_HARMS = {
+    "a target id out of range": put("train.target.ids", 0, 99),
+    "a target id of padding": put("train.target.ids", 0, 0),
+    "a source id out of range": put("train.source.ids", 0, 99),
+    "a target length too large": put("train.target.lengths", 0, 40),
+    "a translation less": become("train.target.lengths", lambda lengths: lengths[:-1].copy()),
+    "target words missing": without("target"),
+    "target words that are no bytes": become("target", lambda words: words.astype(np.int32)),
+    "target words without begin and end": become(
+        "target", lambda _: np.frombuffer(Vocabulary(["x"] * 1).to_bytes(), np.uint8)
+    ),
+    "a target word less": become(
+        "target", lambda words: words[: words[:-1].tobytes().rindex(b"\n") + 1].copy()
+    ),
+    "vectors of too few words": become("vectors", lambda rows: rows[:-1].copy()),
+    "vectors of too many words": become("vectors", lambda rows: np.concatenate([rows, rows[-1:]])),
+    "vectors of all words": lambda t, i: t.update(
+        vectors=np.concatenate([t["vectors"], np.ones((len(t["vocabulary"]), 2), np.float16)])
+    ),
+    "vectors and a count of too many words": lambda t, i: (
+        t.update(vectors=np.concatenate([t["vectors"], np.ones((99, 2), np.float16)])),
+        i.update(known=len(t["vectors"])),
+    ),
+    "known not told": lambda tensors, information: information.pop("known"),
+    "known of another kind": lambda tensors, information: information.update(known="all"),
+    "something for the unknown": put("vectors", (1, 0), 1),
+}
+
+
+def harmed(prepared, file, harm):
+    save(prepared, file)
+    tensors, information = (
+        {name: each.copy() for name, each in load_file(file).items()},
+        dict(prepared.information),
+    )
+    harm(tensors, information)
+    save_file(tensors, file, {KEY: json.dumps(information)})
+
+
+@pytest.mark.parametrize(
+    ("name", "harm"),
+    [*(("yelp13", harm) for harm in DOCUMENT_HARMS), *(("multi30k", harm) for harm in PAIR_HARMS)],
+)
+def test_what_does_not_fit_together_is_refused(folder, tmp_path, name, harm):
+    file = tmp_path / "x.safetensors"
+    harmed(prepare(name, "tiny.2d", folder), file, (DOCUMENT_HARMS | PAIR_HARMS)[harm])
+    with pytest.raises(DataError, match=r"x.safetensors: is not a prepared data set of format 1: "):
+        load(file)
+
+
+@pytest.mark.parametrize("harm", ["a target id out of range", "target words missing", "known not told"])
+def test_what_does_not_fit_together_is_refused_without_vectors_too(folder, tmp_path, harm):
+    file = tmp_path / "x.safetensors"
+    write_pairs(folder, test=[("a b c d e f g h i j k l m n o p q r s t", "hund")])  # ids for all to fit
+    harmed(prepare("multi30k", None, folder), file, PAIR_HARMS[harm])
+    with pytest.raises(DataError, match=r"x.safetensors: is not a prepared data set of format 1: "):
+        load(file)
