@@ -183,9 +183,9 @@ def test_a_fixed_map_keeps_lengths_and_is_not_learned(words, size):
 
 
 REFUSED = [
-    ({"size": 0}, "size, layers and hidden must be at least 1, got 0, 1, 1024"),
-    ({"layers": 0}, "size, layers and hidden must be at least 1, got 300, 0, 1024"),
-    ({"hidden": 0}, "size, layers and hidden must be at least 1, got 300, 1, 0"),
+    ({"size": 0}, "size and layers must be at least 1, got 0, 1"),
+    ({"layers": 0}, "size and layers must be at least 1, got 300, 0"),
+    ({"hidden": 0}, "hidden must be at least 1, got 0"),
     ({"words": -1}, "words, longest, blanks and starts must be at least 0"),
     ({"longest": -1}, "words, longest, blanks and starts must be at least 0"),
     ({"blanks": -1}, "words, longest, blanks and starts must be at least 0"),
@@ -413,7 +413,7 @@ def parameters(model):
     [
         ({"encoder": "bow", "layers": 2}, "a bag of words has no directions and no layers"),
         ({"encoder": "lstm", "starts": 1}, "blanks and starts need an NSE as the encoder"),
-        ({"layers": 0}, "size, layers and hidden must be at least 1, got 300, 0, 1024"),
+        ({"layers": 0}, "size and layers must be at least 1, got 300, 0"),
         ({"word_dropout": -0.5}, "word_dropout must be at least 0 and below 1, got -0.5"),
         ({"padding": "paper"}, 'padding = "paper" needs longest'),
     ],

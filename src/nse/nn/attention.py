@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from nse.ops.deferred import Linear
 from nse.ops.parts import real
 
 
@@ -29,6 +30,26 @@ class Attention(nn.Module):
         weights = softmax_over(self.score(hidden).squeeze(-1), real(lengths, words.shape[1]))
         attended: Tensor = torch.einsum("bt,btk->bk", weights, words)
         return attended
+
+
+def attend(
+    words: Tensor, keys: Tensor, closed: Tensor, question: Tensor, score: Linear
+) -> tuple[Tensor, Tensor]:
+    """As `Attention`, for a sentence that is asked again and again.
+
+    Args:
+        words: [B, T, k].
+        keys: `of_words` of them.
+        closed: [B, 1, T], 0 or lowest, as `nse.ops.step.closed` gives it.
+        question: `of_question` of what is asked [B, k].
+        score: The attention's own.
+
+    Returns:
+        The attended vector [B, k], and how much of each word is in it [B, T].
+    """
+    scores = score(torch.relu(keys + question[:, None])).transpose(1, 2)
+    weights = (scores + closed).softmax(dim=-1)
+    return torch.bmm(weights, words)[:, 0], weights[:, 0]
 
 
 class Alignment(nn.Module):

@@ -22,7 +22,7 @@ COUNTS = 2
 
 @dataclass
 class TextConfig:
-    """What every model of texts has: an encoder of sentences, the words in front of it, a head behind."""
+    """What every model of texts has: an encoder of sentences, and the words in front of it."""
 
     encoder: Literal["nse", "lstm", "bow"] = "nse"
     """What reads a sentence."""
@@ -41,12 +41,6 @@ class TextConfig:
 
     directions: int = 1
     """2 adds an encoder that reads from the last word to the first."""
-
-    pool: Pool = "last"
-    """One vector out of a sentence's outputs: the last, the largest of each unit, or mean and largest."""
-
-    hidden: int = 1024
-    """Units of the head's hidden layer."""
 
     word_dropout: float = 0.0
     """On the word vectors, before the linear map and before they become the memory."""
@@ -77,10 +71,8 @@ class TextConfig:
 
     def __post_init__(self) -> None:
         """Refuse sizes, probabilities and combinations that make no model."""
-        if min(self.size, self.layers, self.hidden) < 1:
-            raise ValueError(
-                f"size, layers and hidden must be at least 1, got {self.size}, {self.layers}, {self.hidden}"
-            )
+        if min(self.size, self.layers) < 1:
+            raise ValueError(f"size and layers must be at least 1, got {self.size}, {self.layers}")
         if min(self.words, self.longest, self.blanks, self.starts) < 0:
             raise ValueError("words, longest, blanks and starts must be at least 0")
         for name in ("word_dropout", "dropout"):
@@ -103,12 +95,29 @@ class TextConfig:
 
 
 @dataclass
-class SentenceConfig(TextConfig):
+class HeadConfig(TextConfig):
+    """What a model has whose labels come out of a hidden layer over one vector of each sentence."""
+
+    pool: Pool = "last"
+    """One vector out of a sentence's outputs: the last, the largest of each unit, or mean and largest."""
+
+    hidden: int = 1024
+    """Units of the head's hidden layer."""
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no model."""
+        super().__post_init__()
+        if self.hidden < 1:
+            raise ValueError(f"hidden must be at least 1, got {self.hidden}")
+
+
+@dataclass
+class SentenceConfig(HeadConfig):
     """The model of a sentence."""
 
 
 @dataclass
-class PairConfig(TextConfig):
+class PairConfig(HeadConfig):
     """The model of a pair of sentences."""
 
     encoder: Literal["nse", "mma", "lstm", "bow"] = "nse"  # type: ignore[assignment]  # one choice more
@@ -272,7 +281,7 @@ class PairClassifier(TextModel):
         return both(self.reader, a, first.lengths, b, second.lengths)
 
 
-def head(size: int, config: TextConfig, labels: int) -> nn.Sequential:
+def head(size: int, config: HeadConfig, labels: int) -> nn.Sequential:
     """The paper's MLP: one hidden layer of ReLU units with dropout, then the scores."""
     return nn.Sequential(
         nn.Linear(size, config.hidden),
@@ -282,7 +291,7 @@ def head(size: int, config: TextConfig, labels: int) -> nn.Sequential:
     )
 
 
-def pooled_size(encoded: int, config: TextConfig) -> int:
+def pooled_size(encoded: int, config: HeadConfig) -> int:
     """Of a sentence's vector, from the size of its words' as they are pooled."""
     return encoded * (2 if config.pool == "mean-max" else 1)
 

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from nse.nn.encoder import NSE
-from nse.ops.parts import Memory, real
+from nse.ops.parts import LSTMLayer, Memory, real
+from nse.ops.recurrence import choose
 
 Pool = Literal["last", "max", "mean-max"]
 
@@ -147,6 +148,20 @@ def run(lstm: nn.LSTM, x: Tensor, lengths: Tensor) -> Tensor:
     some = lengths.clamp(min=1).cpu()  # packing refuses empty sequences
     packed = lstm(pack_padded_sequence(x, some, batch_first=True, enforce_sorted=False))[0]
     return pad_packed_sequence(packed, batch_first=True, total_length=x.shape[1])[0]
+
+
+def run_to_end(lstm: nn.LSTM, x: Tensor, lengths: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """The outputs of an LSTM of one layer, zero past a sentence's end, and its state at each end [B, k]."""
+    if x.is_cuda and choose("auto", x.device) == "triton":
+        from nse.ops.triton_recurrence import Batch, read_all  # only machines with a GPU have triton
+
+        layer = LSTMLayer(*lstm.all_weights[0])
+        with torch.autocast("cuda", enabled=False):
+            outputs, (h, c) = read_all(Batch(x, lengths), x.float(), None, (layer,), layer.hh.dtype)
+        return outputs, (h[0], c[0])
+    some = lengths.clamp(min=1).cpu()  # packing refuses empty sequences
+    packed, (h, c) = lstm(pack_padded_sequence(x, some, batch_first=True, enforce_sorted=False))
+    return pad_packed_sequence(packed, batch_first=True, total_length=x.shape[1])[0], (h[0], c[0])
 
 
 def at_end(outputs: Tensor, lengths: Tensor) -> Tensor:

@@ -1,0 +1,72 @@
+"""The paper's model of a document (section 4.4): an encoder over sentences of encoded words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor, nn
+
+from nse.nn.models import TextConfig, TextModel, initial, sentence_encoder
+from nse.nn.sentences import Encoded, LSTMSentence, NSESentence
+
+
+@dataclass
+class DocumentConfig(TextConfig):
+    """The model of a document: `encoder` reads the words of a sentence, `reader` the sentences."""
+
+    reader: Literal["nse", "lstm"] = "nse"
+    """What reads the vectors of a document's sentences."""
+
+    longest: int = 96
+    """A sentence of more words is read as several of at most so many: no word is lost, the memory bounded."""
+
+    output_dropout: float = 0.0
+    """On the document's vector, before the scores."""
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no model."""
+        super().__post_init__()
+        if not 0 <= self.output_dropout < 1:
+            raise ValueError(f"output_dropout must be at least 0 and below 1, got {self.output_dropout}")
+        if self.longest < 1:
+            raise ValueError(f"longest must be at least 1, got {self.longest}")
+        if self.padding == "paper" or self.directions == 2:
+            raise ValueError('documents are read in one direction, with padding = "masked"')
+
+
+class DocumentClassifier(TextModel):
+    """Two encoders, one on top of the other, and a softmax directly on the document's vector.
+
+    Args:
+        config: Encoders and sizes.
+        words: Size of the vocabulary; id 0 is padding.
+        labels: Number of classes.
+    """
+
+    def __init__(self, config: DocumentConfig, words: int, labels: int):
+        super().__init__(config, words)
+        self.config = config
+        self.encoder = sentence_encoder(config)
+        self.reader: NSESentence | LSTMSentence
+        if config.reader == "nse":
+            self.reader = NSESentence(config.size, config.dropout, **initial(config))
+        else:
+            self.reader = LSTMSentence(config.size, config.dropout)
+        self.head = nn.Sequential(nn.Dropout(config.output_dropout), nn.Linear(config.size, labels))
+        self.start(config)
+
+    def forward(self, ids: Tensor, lengths: Tensor, rows: Tensor, counts: Tensor) -> Tensor:
+        """Scores of the labels [B, labels].
+
+        Args:
+            ids: [S, T], of the sentences of all documents.
+            lengths: [S], their true lengths.
+            rows: [B, D], which sentences are a document's, in their order.
+            counts: [B], how many it has. A document without any has the vector zero.
+        """
+        ids, lengths = self.cut(ids, lengths)
+        encoded: Encoded = self.encoder(self.vectors(ids), lengths)
+        read: Encoded = self.reader(encoded.last[rows], counts)
+        scores: Tensor = self.head(read.last)
+        return scores

@@ -1,0 +1,151 @@
+"""One step after the other against the reference over whole sequences."""
+
+import pytest
+import torch
+from torch import nn
+
+from nse.ops import reference
+from nse.ops.parts import LSTMLayer, Memory, Result
+from nse.ops.step import closed, lstm, lstm_maps, step, step_maps
+from oracle.problems import assert_close, problem, tensors
+
+CASES = {
+    "one memory": {"slots": 6},
+    "the words as the memory": {},
+    "two memories": {"slots": 5, "shared": (3,)},
+    "three memories": {"slots": 2, "shared": (1, 7), "T": 7},
+    "one of everything": {"B": 1, "T": 1, "k": 1},
+    "no padding": {"slots": 4, "lengths": None, "shared": (3,)},
+    "c is dropped": {"slots": 6, "dropout": 0.4},
+    "c is dropped with two memories": {"slots": 4, "shared": (6,), "dropout": 0.4},
+    "many steps over few slots": {"B": 2, "T": 30, "slots": 2},
+}
+
+
+def made(**case):
+    """A problem in which all sequences have all steps, and every memory a slot at least."""
+    p = problem(**{"B": 4, **case})
+    p.memories = tuple(
+        Memory(m.slots, None if m.lengths is None else m.lengths.clamp(min=1)) for m in p.memories
+    )
+    p.lengths = None
+    return p
+
+
+def shut(memory):
+    lengths, slots = memory.lengths, memory.slots
+    lengths = torch.full((len(slots),), slots.shape[1]) if lengths is None else lengths
+    return closed(lengths, slots.shape[1], slots.dtype)
+
+
+def stepped(x, lengths, memories, read, write, weights, c_mask=None, keys=False):
+    """The arguments and the result of a backend, by single steps; padded slots are zero as there."""
+    assert lengths is None
+    slots, closings = tuple(m.slots for m in memories), tuple(map(shut, memories))
+    lower, upper = tuple(s[0] for s in read), tuple(s[0] for s in write)
+    h, z = [], []
+    for t in range(x.shape[1]):
+        mask = None if c_mask is None else c_mask[:, t]
+        lower, upper, slots, found = step(x[:, t], slots, closings, lower, upper, step_maps(weights), mask)
+        h.append(upper[0])
+        z.append(found)
+    slots = tuple(M.masked_fill(shut(m)[:, 0, :, None] != 0, 0) for M, m in zip(slots, memories, strict=True))
+    return Result(
+        torch.stack(h, dim=1),
+        slots,
+        tuple(s[None] for s in lower),
+        tuple(s[None] for s in upper),
+        tuple(torch.stack([found[j] for found in z], dim=1) for j in range(len(memories))),
+    )
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_steps_are_the_recurrence(case):
+    p = made(**case)
+    found, gradients = p.both(stepped)
+    wanted, wanted_gradients = p.both(reference.recurrence)
+    assert_close(found, wanted, 1e-12)
+    assert_close(gradients, wanted_gradients, 1e-10)
+    assert all(gradient.abs().sum() > 0 for gradient in wanted_gradients)
+
+
+@pytest.mark.parametrize("shared", [(), (3,)])
+def test_gradcheck(shared):
+    p = made(B=2, T=3, k=2, slots=3, shared=shared, dropout=0.3)
+    leaves = p.leaves()
+    assert torch.autograd.gradcheck(lambda *_: tuple(tensors(p.run(stepped))), leaves)
+
+
+@pytest.mark.parametrize("shared", [(), (5,)])
+def test_padded_slots_are_neither_read_nor_written(shared):
+    p = made(B=4, slots=5, shared=shared)
+    p.memories = tuple(Memory(m.slots, torch.tensor([1, 5, 3, 2])) for m in p.memories)
+    slots, closings = tuple(m.slots for m in p.memories), tuple(map(shut, p.memories))
+    states = tuple(s[0] for s in p.read), tuple(s[0] for s in p.write)
+    _, _, after, z = step(p.x[:, 0], slots, closings, *states, step_maps(p.weights))
+    gradients = torch.autograd.grad(sum(each.square().sum() for each in z), slots)
+    for j, memory in enumerate(p.memories):
+        for b, size in enumerate(memory.lengths.tolist()):
+            assert (z[j][b, size:] == 0).all()
+            assert torch.equal(after[j][b, size:], slots[j][b, size:])
+            assert (gradients[j][b, size:] == 0).all()
+            assert not torch.equal(after[j][b, :size], slots[j][b, :size])
+        torch.testing.assert_close(z[j].sum(dim=-1), torch.ones(4, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("value", [0.0, 1e6, -1e6])
+def test_what_stands_in_padded_slots_does_not_matter(value):
+    p = made(B=3, slots=4, shared=(4,))
+    p.memories = tuple(Memory(m.slots, torch.tensor([1, 4, 2])) for m in p.memories)
+    wanted = p.run(stepped)
+    with torch.no_grad():
+        for memory in p.memories:
+            for b, size in enumerate(memory.lengths.tolist()):
+                memory.slots[b, size:] = value
+    assert_close(p.run(stepped), wanted, 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_a_memory_of_nothing_but_padding_stays_finite(dtype):
+    """Its first slot is taken for real: there is always something to read, and gradients are finite."""
+    p = made(B=3, T=6, slots=4, shared=(2,), dtype=dtype)
+    p.memories = tuple(
+        Memory(m.slots, torch.tensor([0, 4, 0]).clamp(max=m.slots.shape[1])) for m in p.memories
+    )
+    found, gradients = p.both(stepped)
+    assert all(each.isfinite().all() for each in (*tensors(found), *gradients))
+    for z in found.keys:
+        assert (z[[0, 2], :, 0] == 1).all()
+        assert (z[[0, 2], :, 1:] == 0).all()
+    one = made(B=3, T=6, slots=4, shared=(2,), dtype=dtype)
+    one.memories = tuple(Memory(m.slots, m.lengths.clamp(min=1)) for m in p.memories)
+    assert_close(found, one.run(stepped), 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_closed_shuts_the_padding(dtype):
+    found = closed(torch.tensor([2, 0, 3]), 3, dtype)
+    lowest = torch.finfo(dtype).min
+    assert (found.shape, found.dtype) == ((3, 1, 3), dtype)
+    assert found[:, 0].tolist() == [[0, 0, lowest], [0, lowest, lowest], [0, 0, 0]]
+    # Whatever the score of a shut slot, it stays finite and has no weight.
+    for score in (-1e3, 1e3):
+        weights = (torch.full((3, 1, 3), score, dtype=dtype) * (found != 0) + found).softmax(dim=-1)
+        assert weights.isfinite().all()
+        assert (weights[found != 0] == 0).all()
+
+
+def test_one_step_of_an_lstm():
+    theirs = nn.LSTM(5, 4, batch_first=True, dtype=torch.float64)
+    x = torch.randn(3, 5, dtype=torch.float64)
+    h, c = torch.randn(2, 3, 4, dtype=torch.float64)
+    found = lstm(x, (h, c), lstm_maps(LSTMLayer(*theirs.all_weights[0])))
+    outputs, (last, cell) = theirs(x[:, None], (h[None], c[None]))
+    assert_close(found, [outputs[:, 0], cell[0]], 1e-12)
+    assert_close(found[0], last[0], 1e-12)
+
+
+def test_more_layers_are_refused():
+    p = made(slots=3, layers=2)
+    with pytest.raises(ValueError, match="too many values"):
+        p.run(stepped)
