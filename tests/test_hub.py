@@ -438,7 +438,8 @@ def test_a_key_twice_nan_and_endless_nesting_are_refused(folder):
         (good.replace('"format": 1', '"format": 0'), "format must be 1, got 0"),
         (
             good.replace('"pair"', '"pear"'),
-            'kind: expected "pair" or "sentence", got string "pear"; did you mean "pair"',
+            'kind: expected "pair" or "sentence" or "document" or "translation", got string "pear"; '
+            'did you mean "pair"',
         ),
         (good.replace('"pair"', "[]"), "kind: expected"),
         (good.replace('"neutral"', '"entailment"'), "labels must be given, each once"),

@@ -3,6 +3,7 @@
 config.json         what the model is, every value spelled out
 model.safetensors   the weights; never a pickle
 vocabulary.txt      a word a line, in the order of the ids
+target.txt          of a translator, the words that it translates into, likewise
 README.md           the card: what it is, its figures, data and licence, how to use it
 """
 
@@ -18,7 +19,7 @@ from dataclasses import asdict, dataclass, make_dataclass, replace
 from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -28,22 +29,29 @@ from nse import weights as tensors
 from nse.card import card_text
 from nse.errors import ConfigError, InputError, ModelError
 from nse.files import settle, write_bytes
+from nse.nn.documents import DocumentClassifier, DocumentConfig
 from nse.nn.models import PairClassifier, PairConfig, SentenceClassifier, SentenceConfig, TextConfig
+from nse.nn.translation import TranslationConfig, Translator
+from nse.text.subwords import Pieces
 from nse.text.tokenize import TOKENIZERS
 from nse.text.vectors import Vectors as WordVectors
-from nse.text.vocabulary import Vocabulary
+from nse.text.vocabulary import TargetVocabulary, Vocabulary
 from nse.weights import AGAIN, Precision, content
 
 FORMAT = 1
 """Of the folder; one that a newer version made is refused by its number."""
 
 CONFIG, WEIGHTS, WORDS, CARD = "config.json", "model.safetensors", "vocabulary.txt", "README.md"
+TARGET = "target.txt"
 
 KINDS: dict[str, tuple[type[TextConfig], Callable[[Any, int, int], nn.Module]]] = {
     "pair": (PairConfig, PairClassifier),
     "sentence": (SentenceConfig, SentenceClassifier),
+    "document": (DocumentConfig, DocumentClassifier),
+    "translation": (TranslationConfig, Translator),
 }
-"""The kinds of models: the dataclass of the configuration, and the module made of it."""
+"""The kinds of models: the dataclass of the configuration, and the module made of it, of the number of words
+and of labels, or of target words."""
 
 RARITY = "rarity"
 """The one other tensor of a model that has a row for each word."""
@@ -51,6 +59,7 @@ RARITY = "rarity"
 LONGEST_CONFIG = 1 << 20
 """Bytes: no configuration comes near."""
 
+Words = TypeVar("Words", bound=Vocabulary)
 Weights = Literal["float32", "float16"]
 Vectors = Literal["float32", "float16", "int8"]
 
@@ -61,14 +70,16 @@ class Described:
 
     format: int = FORMAT
     """Of the folder."""
-    kind: Literal["pair", "sentence"] = "pair"
-    """What the model takes: a pair of sentences, or one."""
+    kind: Literal["pair", "sentence", "document", "translation"] = "pair"
+    """What the model takes: a pair of sentences, one, a document, or a sentence to translate."""
     task: str
     """What it was trained for."""
     labels: list[str]
-    """What its scores stand for, in their order."""
-    tokenizer: Literal["paper", "lower", "treebank", "whitespace", "moses"]
+    """What its scores stand for, in their order; none for a translation."""
+    tokenizer: Literal["paper", "lower", "treebank", "whitespace", "moses", "moses-en"]
     """How a text becomes words."""
+    pieces: bool = False
+    """Whether words are cut into pieces, those of the vocabulary, and translations are made of pieces."""
     weights: Weights = "float32"
     """How weights are stored; they are computed with as float32."""
     vectors: Vectors = "float32"
@@ -80,7 +91,10 @@ class Described:
         """Refuse another format, and labels that cannot be told apart."""
         if self.format != FORMAT:
             raise ValueError(f"format must be {FORMAT}, got {self.format}")
-        if not self.labels or len(set(self.labels)) != len(self.labels):
+        if self.kind == "translation":
+            if self.labels:
+                raise ValueError(f"a translation has no labels, got {self.labels}")
+        elif not self.labels or len(set(self.labels)) != len(self.labels):
             raise ValueError(f"labels must be given, each once, got {self.labels}")
 
 
@@ -101,6 +115,7 @@ class Model(NamedTuple):
         vocabulary: Its words.
         tokenize: From a text to words, as the model was trained.
         folder: Where it came from.
+        target: The words that it translates into; None for other models.
     """
 
     model: nn.Module
@@ -108,10 +123,16 @@ class Model(NamedTuple):
     vocabulary: Vocabulary
     tokenize: Callable[[str], list[str]]
     folder: Path
+    target: TargetVocabulary | None = None
 
 
 def save(
-    folder: Path, model: nn.Module, config: ModelConfig, vocabulary: Vocabulary, card: Mapping[str, Any]
+    folder: Path,
+    model: nn.Module,
+    config: ModelConfig,
+    vocabulary: Vocabulary,
+    card: Mapping[str, Any],
+    target: TargetVocabulary | None = None,
 ) -> None:
     """Write a model folder whole; whatever interrupts it, `load` finds the old model or the new one.
 
@@ -121,11 +142,12 @@ def save(
         config: What the folder says of the model, and how weights are stored.
         vocabulary: The words, in the order of the rows of the model's embedding.
         card: What to tell of the model; see `nse.card.card_text`.
+        target: Of a translator, the words that it translates into.
 
     Raises:
         ModelError: The weights are not finite, the parts do not belong together, or it cannot be written.
     """
-    _write(folder, model, config, vocabulary, _card(config, card))
+    _write(folder, model, config, vocabulary, _card(config, card), target)
 
 
 def load(name: str | Path, device: str | torch.device = "cpu") -> Model:
@@ -138,13 +160,31 @@ def load(name: str | Path, device: str | torch.device = "cpu") -> Model:
     Raises:
         ModelError: There is no such model, or a file of it is missing, broken, or does not fit the others.
     """
-    target, folder = device_named(device), find(name)
+    place, folder = device_named(device), find(name)
     config = _read_config(folder / CONFIG)
-    vocabulary, checksum = _read_vocabulary(folder / WORDS)
-    state = tensors.read(folder / WEIGHTS, _layout(config, len(vocabulary), folder), checksum)
-    model = _built(config, len(vocabulary), "cpu").float()
+    vocabulary, words = _read_vocabulary(folder / WORDS, Vocabulary)
+    target, into = None, b""
+    if config.kind == "translation":
+        target, into = _read_vocabulary(folder / TARGET, TargetVocabulary)
+    sizes = _sizes(config, vocabulary, target)
+    state = tensors.read(folder / WEIGHTS, _layout(config, sizes, folder), _checksum(words + into))
+    model = _built(config, sizes, "cpu").float()
     model.load_state_dict(state)
-    return Model(model.to(target).eval(), config, vocabulary, TOKENIZERS[config.tokenizer], folder)
+    tokenize = TOKENIZERS[config.tokenizer]
+    if config.pieces:
+        tokenize = _cut(tokenize, vocabulary)
+    return Model(model.to(place).eval(), config, vocabulary, tokenize, folder, target)
+
+
+def _cut(tokenize: Callable[[str], list[str]], vocabulary: Vocabulary) -> Callable[[str], list[str]]:
+    """A tokenizer that cuts words into the pieces of a vocabulary."""
+    pieces = Pieces(vocabulary.words[len(vocabulary.SPECIAL) :])
+    return lambda text: [piece for word in tokenize(text) for piece in pieces.cut(word)]
+
+
+def _sizes(config: ModelConfig, vocabulary: Vocabulary, target: TargetVocabulary | None) -> tuple[int, int]:
+    """How many words a model knows, and how many labels or target words."""
+    return len(vocabulary), len(config.labels if target is None else target)
 
 
 def compact(
@@ -172,7 +212,7 @@ def compact(
     config = replace(loaded.config, weights=weights, vectors=vectors)
     kept = content(loaded.folder / CARD).decode("utf-8", "replace") if card is None else _card(config, card)
     made, vocabulary = _with_words(loaded, words) if words else (loaded.model, loaded.vocabulary)
-    _write(out, made, config, vocabulary, kept)
+    _write(out, made, config, vocabulary, kept, loaded.target)
 
 
 def _with_words(loaded: Model, words: WordVectors) -> tuple[nn.Module, Vocabulary]:
@@ -188,7 +228,7 @@ def _with_words(loaded: Model, words: WordVectors) -> tuple[nn.Module, Vocabular
         raise ModelError(f"{loaded.folder}: it was not trained with the vectors {words.name}")
     new = sorted(set(words.words) - {*known, *Vocabulary.SPECIAL})
     vocabulary = Vocabulary([*known, *new])
-    made = _built(loaded.config, len(vocabulary), "cpu").float()
+    made = _built(loaded.config, _sizes(loaded.config, vocabulary, loaded.target), "cpu").float()
     state |= {tensors.VECTORS: torch.cat([own, _rows(words, new)])}
     if RARITY in state:  # a word that training never met is as rare as can be
         state[RARITY] = torch.cat([state[RARITY], state[RARITY].max().expand(len(new))])
@@ -244,16 +284,26 @@ def _card(config: ModelConfig, told: Mapping[str, Any]) -> str:
     return card_text(config.task, config.data, config.labels, told)
 
 
-def _write(folder: Path, model: nn.Module, config: ModelConfig, vocabulary: Vocabulary, card: str) -> None:
-    words = vocabulary.to_bytes()
+def _write(
+    folder: Path,
+    model: nn.Module,
+    config: ModelConfig,
+    vocabulary: Vocabulary,
+    card: str,
+    target: TargetVocabulary | None,
+) -> None:
+    if (config.kind == "translation") != (target is not None):
+        raise ModelError(f"{folder}: a translator, and nothing else, needs the words that it translates into")
+    words, into = vocabulary.to_bytes(), target.to_bytes() if target else b""
     state, precision = model.state_dict(), Precision(config.weights, config.vectors)
-    expected = _layout(config, len(vocabulary), folder)
+    expected = _layout(config, _sizes(config, vocabulary, target), folder)
     if mistakes := tensors.differences(expected, tensors.layout(state, precision)):
         raise ModelError(f"{folder}: the model is not what its configuration says: {mistakes}")
     files = {
         CONFIG: (json.dumps(asdict(config), indent=2, allow_nan=False) + "\n").encode(),
-        WEIGHTS: tensors.written(state, precision, _checksum(words)),
+        WEIGHTS: tensors.written(state, precision, _checksum(words + into)),
         WORDS: words,
+        **({TARGET: into} if target else {}),
         CARD: card.encode(),
     }
     # Links are followed: what is renamed must be the folder itself.
@@ -304,26 +354,26 @@ def _beside(folder: Path, state: str) -> Path:
     return place.parent / f".{place.name}.{state}"
 
 
-def _layout(config: ModelConfig, words: int, folder: Path) -> dict[str, tensors.Stored]:
+def _layout(config: ModelConfig, sizes: tuple[int, int], folder: Path) -> dict[str, tensors.Stored]:
     """Every tensor that the file of such a model holds. Nothing is allocated, whatever sizes are claimed."""
     try:
-        state = _built(config, words, "meta").state_dict()
+        state = _built(config, sizes, "meta").state_dict()
     except (RuntimeError, TypeError, ValueError, OverflowError) as error:
         reason = str(error).split("\n")[0]
         raise ModelError(f"{folder / CONFIG}: no model can be built as it says: {reason}") from None
     return tensors.layout(state, Precision(config.weights, config.vectors))
 
 
-def _built(config: ModelConfig, words: int, device: str) -> nn.Module:
+def _built(config: ModelConfig, sizes: tuple[int, int], device: str) -> nn.Module:
     with torch.random.fork_rng(devices=[]), torch.device(device):  # nobody else's random numbers change
-        return KINDS[config.kind][1](config.model, words, len(config.labels))
+        return KINDS[config.kind][1](config.model, *sizes)
 
 
-def _read_vocabulary(file: Path) -> tuple[Vocabulary, str]:
-    """The words, and the checksum of their file."""
+def _read_vocabulary(file: Path, kind: type[Words]) -> tuple[Words, bytes]:
+    """The words, and their file as it is."""
     written = content(file)
     try:
-        return Vocabulary.from_bytes(written), _checksum(written)
+        return kind.from_bytes(written), written
     except InputError as error:
         raise ModelError(f"{file} is no vocabulary: {error}; {AGAIN}") from None
 

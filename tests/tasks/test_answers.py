@@ -212,16 +212,19 @@ def test_a_weight_that_is_none_is_refused():
 
 
 def test_epochs_are_chosen_by_what_is_reported(data):
-    dev = answers.examples(recipe(), data).splits["dev"]
+    examples = answers.examples(recipe(), data)
+    dev = examples.splits["dev"]
     for seed in range(5):
         torch.manual_seed(seed)
         scores = torch.randn(len(dev.labels), 1).round(decimals=1)  # with ties
-        figures = answers.figures(scores, dev)
-        assert answers.choose(scores, dev) == pytest.approx(figures["map"], abs=1e-12)
+        figures = answers.figures(recipe(), scores, examples, "dev")
+        chosen = answers.choose(recipe(), scores, examples, "dev")
+        assert chosen == pytest.approx(figures["map"], abs=1e-12)
         assert set(figures) == set(ranking.MEASURES)
         assert figures == ranking.figures(scores[:, 0], dev.groups, dev.labels)
     best = dev.labels[:, None].float()
-    assert answers.choose(best, dev) == answers.figures(best, dev)["mrr"] == 1
+    given = recipe(), best, examples, "dev"
+    assert answers.choose(*given) == answers.figures(*given)["mrr"] == 1
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -265,12 +268,13 @@ def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, settings):
     again = hub.load(tmp_path / "run")
     assert (again.config.kind, again.config.task, again.config.labels) == ("pair", "wikiqa", ["right"])
     assert again.config.tokenizer == "lower"
-    dev = answers.examples(recipe(*settings), data).splits["dev"]
+    examples = answers.examples(recipe(*settings), data)
+    dev = examples.splits["dev"]
     scores = scored(again.model, dev)
     assert torch.equal(scores, checkpoint(tmp_path / "run")["best"]["scores"])
     assert scores.shape == (len(dev.labels), 1)
     assert len(scores.unique()) > 5
-    assert answers.figures(scores, dev)["map"] == result["map"]["dev"]
+    assert answers.figures(recipe(), scores, examples, "dev")["map"] == result["map"]["dev"]
 
 
 def test_it_learns_what_answers_a_question(data, tmp_path):
@@ -278,8 +282,9 @@ def test_it_learns_what_answers_a_question(data, tmp_path):
     write_wikiqa(data, train=corpus(40, 1), dev=corpus(20, 2), test=corpus(20, 3))
     settings = ["model.counts=true", "model.word_dropout=0", "train.epochs=6"]
     result = trained(tmp_path / "run", data, *settings)
-    dev = answers.examples(recipe(*settings), data).splits["dev"]
-    by_chance = answers.choose(torch.zeros(len(dev.labels), 1), dev)
+    examples = answers.examples(recipe(*settings), data)
+    nothing = torch.zeros(len(examples.splits["dev"].labels), 1)
+    by_chance = answers.choose(recipe(), nothing, examples, "dev")
     assert result["map"]["dev"] > by_chance + 0.1
     assert result["map"]["test"] > by_chance + 0.1
 

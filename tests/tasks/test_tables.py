@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from nse.errors import RunError
+from nse.metrics.bleu import signature
 from nse.tasks.tables import markdown, shown, table
 
 RESULT = {
@@ -107,9 +108,9 @@ def test_a_terminal_tells_the_rows_that_stand_on_something_else(tmp_path):
     assert "vectors: spacy.md.300d; mma-attention-masked: glove.840B.300d" in lines
 
 
-def printed(rows):
+def printed(rows, task="snli"):
     console = Console(width=80, file=io.StringIO())
-    console.print(shown("snli", rows))
+    console.print(shown(task, rows))
     return [line.strip() for line in console.file.getvalue().splitlines()]
 
 
@@ -186,6 +187,69 @@ def test_seeds_on_different_data_are_not_averaged(tmp_path):
     result(tmp_path / "b.json", seed=2, data__fingerprint="other", examples__train=549_367)
     with pytest.raises(RunError, match=r"differ in data\.fingerprint, examples\.train"):
         table("snli", tmp_path)
+
+
+def document(file, **changes):
+    figures = {"accuracy": {"train": 0.9, "dev": 0.5, "test": 0.4}, "mse": {"dev": 2.25, "test": 3.0}}
+    return result(file, **{"task": "documents", "recipe": "imdb/nse-nse", **figures, **changes})
+
+
+def test_documents_have_an_error_in_stars(tmp_path):
+    document(tmp_path / "1.json")
+    document(tmp_path / "2.json", seed=2, mse__test=4.0)
+    document(
+        tmp_path / "3.json", recipe="aclimdb/lstm-lstm", data__vectors="glove.6B.100d", data__fingerprint="b"
+    )
+    rows = table("documents", tmp_path)
+    assert [row["recipe"] for row in rows] == ["imdb/nse-nse", "aclimdb/lstm-lstm"]
+    assert rows[0]["MSE"] == {"mean": 3.5, "sd": pytest.approx(0.7071, abs=1e-4)}
+    assert rows[0]["paper"] == {"test": pytest.approx(48.3), "MSE": 1.94}
+    text = markdown("documents", rows)
+    assert "| imdb/nse-nse | 48.3 / 1.94 | 40.0 ± 0.0 | 3.50 ± 0.71 | 50.0 ± 0.0 | 2.25 ± 0.00 | " in text
+    assert text.endswith("\nThe paper's figures are with the vectors glove.6B.100d.\n")
+    lines = printed(rows, "documents")
+    assert max(map(len, lines)) <= 80
+    assert not any("…" in line for line in lines)
+    assert lines[0].startswith("documents: accuracy in percent, mean")
+    assert lines[3].split()[:5] == ["imdb/nse-nse", "48.3/1.94", "40.0±0.0", "3.50±0.71", "50.0±0.0"]
+    document(tmp_path / "4.json", seed=3, mse__test=82.0)
+    with pytest.raises(RunError, match=r"mse\.test is 82\.0, not from 0 to 81"):
+        table("documents", tmp_path)
+
+
+def test_translations_have_bleu_and_tell_how_it_is_computed(tmp_path):
+    told = {"task": "translation", "accuracy": {"train": 0.625}, "bleu": {"dev": 0.2, "test": 0.1834}}
+    result(tmp_path / "1.json", recipe="iwslt14/nse-nse", **told)
+    result(tmp_path / "2.json", recipe="multi30k/nse-nse", **told)
+    rows = table("translation", tmp_path)
+    assert rows[0]["paper"] == {"test BLEU": pytest.approx(17.93)}
+    computed = signature().split("|version:")[0]
+    assert "nrefs:1" in computed
+    text = markdown("translation", rows)
+    assert "| iwslt14/nse-nse | 17.93 | 18.34 | 20.00 | 62.5 | 1 | " in text
+    assert text.endswith(
+        f"\nBLEU is sacrebleu's, {computed}.\n\nThe paper's figures are with the vectors glove.840B.300d.\n"
+    )
+    lines = printed(rows, "translation")
+    assert max(map(len, lines)) <= 80
+    assert f"BLEU is sacrebleu's, {computed}." in lines
+    result(tmp_path / "3.json", recipe="iwslt14/nse-nse", **told, seed=2, bleu__test=18.34)
+    with pytest.raises(RunError, match=r"bleu\.test is 18\.34, not from 0 to 1"):
+        table("translation", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("task", "hint"),
+    [
+        ("snli", "`nse train snli/...` makes one"),
+        ("documents", "`nse train aclimdb/...` (or imdb/..., yelp13/...) makes one"),
+        ("translation", "`nse train europarl/...` (or iwslt14/..., multi30k/...) makes one"),
+    ],
+)
+def test_the_command_that_makes_a_result_is_told(task, hint, tmp_path):
+    with pytest.raises(RunError) as told:
+        table(task, tmp_path)
+    assert str(told.value).endswith(f"no result of {task} in {tmp_path}: {hint}")
 
 
 def test_nothing_to_show(tmp_path):

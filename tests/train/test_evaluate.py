@@ -9,13 +9,17 @@ from torch import nn
 
 from faults.made_models import LABELS, saved
 from nse import api, hub
-from nse.api import refuse_not_finite, scored, shares
+from nse.api import refuse_not_finite, scored
 from nse.errors import DataError, InputError, ModelError, RunError
+from nse.metrics.bleu import bleu, signature
 from nse.nn.models import PairClassifier, PairConfig
+from nse.nn.translation import Translator
 from nse.tasks import load_recipe, logic
-from nse.text.batching import Labelled, Texts
+from nse.text.batching import USUAL, Labelled, Texts, shares
 from nse.text.vocabulary import Vocabulary
 from nse.train.evaluate import describe, evaluate
+from test_api import document_model, sentence_model
+from test_translate import translator, word_by_word
 
 PAIRS = [
     ("A dog runs.", "An animal moves.", "entailment"),
@@ -198,7 +202,7 @@ def test_batches_hold_each_pair_once_and_never_too_many_words():
     assert sorted(row for rows in found for row in rows) == list(range(10))
     for rows in found:
         assert 0 < len(rows) <= 4
-        assert len(rows) == 1 or len(rows) * max(lengths[row] for row in rows) <= 4 * api.USUAL
+        assert len(rows) == 1 or len(rows) * max(lengths[row] for row in rows) <= 4 * USUAL
     none = Labelled((Texts.flat(torch.zeros(0), torch.zeros(0)),) * 2, torch.zeros(0))
     assert list(shares(none, 4)) == []
 
@@ -250,3 +254,167 @@ def test_dropout_is_off(data, tmp_path):
     snli_model(tmp_path / "mine", ["runs", "dog", "A", "cat"], dropout=0.9)
     results = [evaluate(str(tmp_path / "mine"), "test", data, device="cpu")["confusion"] for _ in range(5)]
     assert all(result == results[0] for result in results)
+
+
+REVIEWS = [
+    (3, "a good film <sssss> the dog runs ."),
+    (1, "bad <sssss> bad <sssss> bad film"),
+    (5, "the cat " * 100 + "<sssss> who sleeps ?"),
+    (2, ""),
+    (3, "zyx qwv"),
+]
+STARS = ["5", "4", "3", "2", "1"]  # not the order of the data
+
+
+@pytest.fixture
+def reviews(tmp_path, monkeypatch):
+    """Yelp 13 in the published format."""
+    monkeypatch.setenv("NSE_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "data" / "yelp13"
+    folder.mkdir(parents=True)
+    for split, rows in {"train": REVIEWS[:1], "dev": REVIEWS[:2], "test": REVIEWS}.items():
+        text = "".join(f"user\t\titem\t\t{stars}\t\t{review}\n" for stars, review in rows)
+        (folder / f"yelp-2013-{split}.txt.ss").write_text(text)
+    return tmp_path / "data"
+
+
+def stars_of(model, text):
+    """What a model of documents says to one, by itself: its sentences are marked, and in pieces."""
+    sentences = [sentence.split() for sentence in text.split("<sssss>") if sentence.split()]
+    pieces = [words[at : at + 96] for words in sentences for at in range(0, len(words), 96)]
+    ids = [torch.tensor(model.vocabulary.encode(piece)) for piece in pieces]
+    n = len(ids)
+    padded = nn.utils.rnn.pad_sequence(ids, batch_first=True) if n else torch.zeros(1, 1, dtype=torch.long)
+    lengths = torch.tensor([len(each) for each in ids] or [0])
+    with torch.no_grad():
+        scores = model.model(padded, lengths, torch.arange(max(n, 1))[None], torch.tensor([n]))
+    return int(STARS[int(scores.argmax())])
+
+
+@pytest.mark.parametrize("batch", [1, 2, 512])
+def test_documents_have_accuracy_and_an_error_in_stars(batch, reviews, tmp_path):
+    told = {"labels": STARS, "tokenizer": "treebank", "data": "yelp13"}
+    folder = document_model(tmp_path / "mine", **told, seed=3)
+    result = evaluate(str(folder), "test", reviews, batch, "cpu")
+    found = [stars_of(hub.load(folder), text) for _, text in REVIEWS]
+    errors = [said - stars for said, (stars, _) in zip(found, REVIEWS, strict=True)]
+    assert len(set(found)) > 1
+    assert (result["n"], result["right"]) == (5, errors.count(0))
+    assert result["accuracy"] == errors.count(0) / 5
+    assert result["mse"] == pytest.approx(sum(error**2 for error in errors) / 5)
+    assert [result["by_label"][label]["n"] for label in STARS] == [1, 0, 2, 1, 1]
+    assert sum(map(sum, result["confusion"])) == 5
+    assert (result["longest"], result["cut"], result["published"]) == (96, 0, 33_501)
+    assert f"%, MSE {result['mse']:.3f} on yelp13 test, {errors.count(0)} of 5 right of 33,501" in describe(
+        result
+    )
+    json.dumps(result, allow_nan=False)
+
+
+ENGLISH = ["A dog runs.", "The cat sleeps, the dog runs.", "The zebra runs fast.", "the cat"]
+GERMAN = ["Ein Hund läuft.", "Die Katze schläft, die Hund läuft.", "Die Zebra läuft schnell.", "die Katze"]
+
+
+@pytest.fixture
+def parallel(tmp_path, monkeypatch):
+    """Multi30k as published, and IWSLT 2014 as a script leaves it, without anything to train on."""
+    monkeypatch.setenv("NSE_CACHE", str(tmp_path / "cache"))
+    files = {
+        "multi30k": ["train", "val", "test_2016_flickr", "test_2017_flickr"],
+        "iwslt14": ["valid", "test"],
+    }
+    for data, names in files.items():
+        (tmp_path / "data" / data).mkdir(parents=True)
+        for name in names:
+            for language, lines in (("en", ENGLISH), ("de", GERMAN)):
+                lines = lines if data == "multi30k" else [line.lower() for line in lines[3:]]
+                text = "".join(f"{line}\n" for line in lines)
+                (tmp_path / "data" / data / f"{name}.{language}").write_text(text)
+    return tmp_path / "data"
+
+
+SAID = [
+    "ein hund läuft .",
+    "die katze schläft , die hund läuft .",
+    "die <unk> läuft <unk> .",
+    "die katze",
+]
+WANTED = [
+    "ein hund läuft .",
+    "die katze schläft , die hund läuft .",
+    "die zebra läuft schnell .",
+    "die katze",
+]
+
+
+@pytest.mark.parametrize("batch", [1, 3, 512])
+def test_translations_are_compared_with_the_words_of_the_data(batch, parallel, tmp_path, monkeypatch):
+    monkeypatch.setattr(Translator, "translate", word_by_word)
+    result = evaluate(str(translator(tmp_path / "mine", beam=2)), "test", parallel, batch, "cpu")
+    assert result["bleu"] == pytest.approx(bleu(SAID, WANTED))
+    assert 0.5 < result["bleu"] < 1
+    assert (result["n"], result["beam"], result["cut"], result["published"]) == (4, 2, 0, 1_000)
+    assert (result["data"], result["split"], result["signature"]) == ("multi30k", "test", signature())
+    assert result["sentences_per_second"] > 0
+    line = describe(result)
+    assert (
+        f"BLEU {100 * result['bleu']:.2f} ({signature()}, beam 2) on multi30k test, 4 pairs of 1,000" in line
+    )
+    assert "sentences/s" in line
+    json.dumps(result, allow_nan=False)
+    whole = translator(tmp_path / "whole", replace=True)
+    said = [line.replace("<unk> .", "fast .").replace("<unk>", "zebra") for line in SAID]
+    assert evaluate(str(whole), "test", parallel, device="cpu")["bleu"] == pytest.approx(bleu(said, WANTED))
+
+
+def test_pieces_of_words_are_joined_before_they_are_compared(parallel, tmp_path, monkeypatch):
+    monkeypatch.setattr(Translator, "translate", word_by_word)
+    words = ["a", "dog", "run@@", "s", "the", "ca@@", "t", "."]
+    target = ["ein", "hund", "lä@@", "uft", "die", "kat@@", "ze", "."]
+    folder = translator(tmp_path / "mine", words=words, target=target, pieces=True)
+    said = []
+    monkeypatch.setattr("nse.metrics.bleu.bleu", lambda found, _: said.extend(found) or 0.5)
+    assert evaluate(str(folder), "test", parallel, device="cpu")["bleu"] == 0.5
+    assert (said[0], said[3]) == ("ein hund läuft .", "die katze")
+
+
+def test_a_beam_can_be_asked_for(parallel, tmp_path, monkeypatch):
+    folder = translator(tmp_path / "mine", longest=4)
+    texts = [" ".join(api.ready(folder).tokenize(text)[:4]) for text in ENGLISH]
+    compared = []
+    monkeypatch.setattr("nse.metrics.bleu.bleu", lambda *both: compared.append(both) or 0.5)
+    for beam in (1, 3):
+        result = evaluate(str(folder), "test", parallel, device="cpu", beam=beam)
+        said = [" ".join(row["words"]) for row in api.translate(folder, texts, beam)]
+        assert compared.pop() == (said, WANTED)
+        assert (result["beam"], result["cut"]) == (beam, 2)
+    assert "2 sentences cut to 4 words" in describe(result)
+    with pytest.raises(InputError, match="beam: expected at least 1, got 0"):
+        evaluate(str(folder), "test", parallel, device="cpu", beam=0)
+
+
+def test_a_translator_is_scored_on_other_translations_alone(parallel, tmp_path):
+    folder = str(translator(tmp_path / "mine"))
+    result = evaluate(folder, "test", parallel, device="cpu", on="iwslt14")
+    assert (result["data"], result["n"], result["published"]) == ("iwslt14", 1, 4_793)
+    for on, split, error, message in [
+        ("iwslt14", "train", InputError, "there is no 'train'; there are dev, test"),
+        ("snli", "test", InputError, "snli holds no translations; there are iwslt14, multi30k, europarl"),
+        ("iwslt", "test", DataError, "did you mean iwslt14"),
+        ("europarl", "test", DataError, r"europarl: no train\.en"),
+    ]:
+        with pytest.raises(error, match=message):
+            evaluate(folder, split, parallel, device="cpu", on=on)
+    with pytest.raises(InputError, match=r"trec: .* translates sentences and ranks nothing"):
+        evaluate(folder, "test", parallel, device="cpu", trec=tmp_path / "scores")
+    other = str(sentence_model(tmp_path / "other"))
+    with pytest.raises(InputError, match=r"on: .* gives a sentence a label .*; only a translator takes it"):
+        evaluate(other, "test", parallel, device="cpu", on="iwslt14")
+    with pytest.raises(InputError, match=r"beam: .*; only a translator takes it"):
+        evaluate(other, "test", parallel, device="cpu", beam=2)
+
+
+def test_a_model_whose_data_has_no_such_column(reviews, tmp_path):
+    saved(tmp_path / "mine", task="snli", data="yelp13", tokenizer="treebank")
+    with pytest.raises(ModelError, match="takes a premise, and there is none in yelp13"):
+        evaluate(str(tmp_path / "mine"), "test", reviews, device="cpu")

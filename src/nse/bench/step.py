@@ -19,9 +19,9 @@ from nse.bench.calls import mebibytes
 from nse.nn.models import PairClassifier, PairConfig
 from nse.ops.recurrence import choose
 from nse.tasks.task import judged
-from nse.text.batching import Labelled, Texts, batches
+from nse.text.batching import Labelled, Shape, Texts, batches
 from nse.text.vocabulary import Vocabulary
-from nse.train.captured import CapturedStep, Shape, Step, adam
+from nse.train.captured import CapturedStep, Step, adam
 
 PAIRS, WORDS, LABELS, BATCH = 20_000, 20_000, 3, 128
 MODEL = PairConfig(encoder="nse", size=300, hidden=1024, dropout=0.3)

@@ -10,7 +10,7 @@ from typing import Any
 
 from nse import config
 from nse.errors import ConfigError
-from nse.tasks import answers, logic, nli, sentences
+from nse.tasks import answers, documents, logic, nli, sentences, translation
 from nse.tasks.recipe import recipe_file
 from nse.tasks.task import Task
 
@@ -19,6 +19,8 @@ TASKS: dict[str, Task] = {
     "snli": nli.TASK,
     "wikiqa": answers.TASK,
     "sst": sentences.TASK,
+    "documents": documents.TASK,
+    "translation": translation.TASK,
 }
 
 

@@ -159,9 +159,9 @@ def pairwise(score: Tensor, batch: Labelled) -> Tensor:
     return (losses * pairs).sum() / pairs.sum().clamp(min=1)
 
 
-def choose(scores: Tensor, split: Labelled) -> float:
+def choose(recipe: WikiQARecipe, scores: Tensor, examples: Examples, split: str) -> float:
     """Mean average precision: trec_eval's, computed where that need not be installed."""
-    return ranking.average_precision(*as_arrays(scores, split))
+    return ranking.average_precision(*as_arrays(scores, examples.splits[split]))
 
 
 def as_arrays(scores: Tensor, split: Labelled) -> tuple[Array, Array, Array]:
@@ -170,11 +170,11 @@ def as_arrays(scores: Tensor, split: Labelled) -> tuple[Array, Array, Array]:
     return scores[:, 0].numpy(), split.groups.numpy(), split.labels.numpy()
 
 
-def figures(scores: Tensor, split: Labelled) -> dict[str, float]:
+def figures(recipe: WikiQARecipe, scores: Tensor, examples: Examples, split: str) -> dict[str, float]:
     """What trec_eval says; where it is not installed nothing, and the run's scores are scored later."""
     if not ranking.available():
         return {}
-    return ranking.figures(*as_arrays(scores, split))
+    return ranking.figures(*as_arrays(scores, examples.splits[split]))
 
 
 def folder(recipe: WikiQARecipe) -> ModelConfig:

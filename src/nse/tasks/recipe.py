@@ -50,7 +50,7 @@ class Training:
     """Batches of similar length, so that less is padded."""
 
     multiple: int = 4
-    """On a GPU, texts are padded to a multiple of so many words: the more, the fewer graphs are captured."""
+    """On a GPU texts are padded to a multiple of so many words, so that few graphs are captured."""
 
     together: bool = False
     """Where candidates are ranked, those of a question one after the other, so that most are in one batch."""

@@ -69,7 +69,7 @@ def examples(recipe: SSTRecipe, data: Path | None = None) -> Examples:
 
 def first_of_each(columns: Columns) -> Tensor:
     """The numbers of the rows without those that repeat an earlier one: the same ids, the same label."""
-    ids, lengths = columns.texts["sentence"]
+    ids, lengths, _ = columns.texts["sentence"]
     ends = lengths.cumsum()
     rows = zip((ends - lengths).tolist(), ends.tolist(), columns.labels.tolist(), strict=True)
     seen: dict[tuple[bytes, int], int] = {}

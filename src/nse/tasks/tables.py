@@ -14,8 +14,10 @@ from rich import box
 from rich.table import Table
 
 from nse.errors import RunError
-from nse.tasks import TASKS
-from nse.tasks.task import ACCURACY, Figure, Task
+from nse.metrics.bleu import signature
+from nse.tasks import TASKS, task_of
+from nse.tasks.recipe import recipes
+from nse.tasks.task import Figure, Task
 
 FIELDS: dict[str, type | tuple[type, ...]] = {
     "recipe": str,
@@ -45,8 +47,11 @@ LEFT = ("recipe", "device", "vectors")
 BELOW = ("device", "examples", "vectors")
 """Columns that a terminal has no room for."""
 
-PAPER_VECTORS = "glove.840B.300d"
-"""What the paper's figures were made with."""
+CROWDED = ("parameters", "seconds", "seeds")
+"""Columns that go next, where the others do not fit."""
+
+WIDTH = 80
+"""Of a terminal."""
 
 
 class Result(NamedTuple):
@@ -160,8 +165,16 @@ def read(task: str, folder: Path) -> list[Result]:
                 check_figures(file, told, known(task).shown)
                 found.append(Result(file, told))
     if not found:
-        raise RunError(f"no result of {task} in {folder}: `nse train {task}/...` makes one")
+        first, *others = rooms(task)
+        more = f" (or {', '.join(f'{room}/...' for room in others)})" if others else ""
+        raise RunError(f"no result of {task} in {folder}: `nse train {first}/...`{more} makes one")
     return found
+
+
+def rooms(task: str) -> list[str]:
+    """What the names of a task's recipes begin with."""
+    own = (name for name, file in recipes().items() if task_of(file) is known(task))
+    return list(dict.fromkeys(name.split("/")[0] for name in own))
 
 
 def parsed(file: Path) -> Any:
@@ -198,9 +211,9 @@ def check_figures(file: Path, told: Any, shown: Sequence[Figure]) -> None:
     for each in shown:
         key = f"{each.measure}.{each.split}"
         check(file, told, {each.measure: dict, key: (int, float)})
-        if not 0 <= told[each.measure][each.split] <= 1:
+        if not 0 <= told[each.measure][each.split] <= each.most:
             value = told[each.measure][each.split]
-            raise RunError(f"{file} is no result: {key} is {value}, not from 0 to 1")
+            raise RunError(f"{file} is no result: {key} is {value}, not from 0 to {each.most:g}")
 
 
 def columns(task: str) -> dict[str, str]:
@@ -231,10 +244,15 @@ def cells(task: str, row: Mapping[str, Any]) -> list[str]:
     return [texts[column] for column in columns(task)]
 
 
-def note(rows: Iterable[Mapping[str, Any]]) -> str:
-    """What keeps rows from being compared with the paper's figures beside them, if anything."""
-    other = any(row["paper"] and row["vectors"] != PAPER_VECTORS for row in rows)
-    return f"The paper's figures are with the vectors {PAPER_VECTORS}." if other else ""
+def notes(task: str, rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """How BLEU is computed, and what keeps rows from being compared with the paper's figures beside them."""
+    found, vectors = [], known(task).vectors
+    if any(figure.measure == "bleu" for figure in known(task).shown):
+        # without the version of sacrebleu that is here: the figures may be from another machine
+        found.append(f"BLEU is sacrebleu's, {signature().split('|version:')[0]}.")
+    if any(row["paper"] and row["vectors"] != vectors for row in rows):
+        found.append(f"The paper's figures are with the vectors {vectors}.")
+    return found
 
 
 def shown(task: str, rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -243,26 +261,32 @@ def shown(task: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     by_column = zip(*(cells(task, row) for row in rows), strict=True)
     texts = dict(zip(headings, by_column, strict=True))
     names = [recipe.removeprefix(f"{task}/") for recipe in texts.pop("recipe")]
-    crowded = ("parameters",) if len(known(task).shown) > len(ACCURACY) else ()
-    below = [
-        sentence
-        for column in (*crowded, *BELOW)
-        if (sentence := told_below(headings[column], names, texts.pop(column)))
-    ]
-    unit = "accuracy in percent, " if known(task).shown is ACCURACY else ""
+    last = {column: texts.pop(column) for column in BELOW}
+    moved = {}
+    for column in CROWDED:
+        if width(names, {headings[each]: cells for each, cells in texts.items()}) > WIDTH:
+            moved[column] = texts.pop(column)
+    below = [told_below(headings[column], names, cells) for column, cells in (moved | last).items()]
+    unit = "accuracy in percent, " if known(task).shown[0].measure == "accuracy" else ""
     result = Table(
         title=f"{task}: {unit}mean ± standard deviation over seeds",
-        caption="\n".join([*below, *filter(None, [note(rows)])]),
+        caption="\n".join([*filter(None, below), *notes(task, rows)]),
         box=box.SIMPLE_HEAD,
         show_edge=False,
         padding=0,
     )
     result.add_column(headings["recipe"], no_wrap=True)
     for column in texts:
-        result.add_column(headings[column].replace(" / ", "/"), justify="right", no_wrap=True)
+        result.add_column(tight(headings[column]), justify="right", no_wrap=True)
     for name, *line in zip(names, *texts.values(), strict=True):
         result.add_row(name, *(tight(cell) for cell in line))
     return result
+
+
+def width(names: Iterable[str], texts: Mapping[str, Iterable[str]]) -> int:
+    """How wide a terminal must be for names, and for cells by their headings."""
+    columns = [names, *([tight(heading), *map(tight, cells)] for heading, cells in texts.items())]
+    return sum(max(map(len, column)) + 1 for column in columns) - 1
 
 
 def tight(cell: str) -> str:
@@ -285,5 +309,5 @@ def markdown(task: str, rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows for a document."""
     rules = ["---" if column in LEFT else "---:" for column in columns(task)]
     lines = [list(columns(task).values()), rules, *(cells(task, row) for row in rows)]
-    below = f"\n{note(rows)}\n" if note(rows) else ""
+    below = "".join(f"\n{note}\n" for note in notes(task, rows))
     return "".join(f"| {' | '.join(line)} |\n" for line in lines) + below

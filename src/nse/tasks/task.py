@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from nse.hub import ModelConfig
 from nse.ops.recurrence import choose
 from nse.text.batching import Labelled
-from nse.text.vocabulary import Vocabulary
+from nse.text.vocabulary import TargetVocabulary, Vocabulary
 
 
 class Examples(NamedTuple):
@@ -24,12 +24,16 @@ class Examples(NamedTuple):
         vocabulary: The words that the ids stand for.
         about: What the data is: its name, counts, and a fingerprint by which a resumed run knows it again.
         vectors: [V, d], the vectors of the words, where they are given.
+        target: The words of translations, where there are some.
+        pairs: By split, the words of each source sentence and of its translation, with a space between.
     """
 
     splits: dict[str, Labelled]
     vocabulary: Vocabulary
     about: dict[str, Any]
     vectors: Tensor | None = None
+    target: TargetVocabulary | None = None
+    pairs: dict[str, list[tuple[str, str]]] | None = None
 
 
 class GetExamples(Protocol):
@@ -61,25 +65,33 @@ def cross_entropy(recipe: Any, scores: Tensor, batch: Labelled) -> Judged:
     return judged(scores, batch.labels, recipe.train.smoothing)
 
 
-def accuracy(scores: Tensor, split: Labelled) -> float:
+def scores_of(recipe: Any, model: nn.Module, batch: Labelled) -> Tensor:
+    """What a model says of rows: scores [B, labels]."""
+    scores: Tensor = model(*batch.inputs)
+    return scores.float()
+
+
+def accuracy(recipe: Any, scores: Tensor, examples: Examples, split: str) -> float:
     """The part of a split's rows whose highest score [N, labels] is at the right label."""
-    right = int((scores.argmax(dim=-1) == split.labels).sum())
-    return right / max(len(split.labels), 1)
+    labels = examples.splits[split].labels
+    right = int((scores.argmax(dim=-1) == labels).sum())
+    return right / max(len(labels), 1)
 
 
-def accuracy_alone(scores: Tensor, split: Labelled) -> dict[str, float]:
+def accuracy_alone(recipe: Any, scores: Tensor, examples: Examples, split: str) -> dict[str, float]:
     """Accuracy is all there is to report."""
-    return {"accuracy": accuracy(scores, split)}
+    return {"accuracy": accuracy(recipe, scores, examples, split)}
 
 
 class Figure(NamedTuple):
-    """A column of a task's table: a measure of a split, and how it is written."""
+    """A column of a task's table: a measure of a split, how it is written, and the most it can be."""
 
     measure: str
     split: str
     heading: str
     scale: int = 1
     digits: int = 3
+    most: float = 1.0
 
 
 ACCURACY = tuple(Figure("accuracy", split, split, scale=100, digits=1) for split in ("test", "dev", "train"))
@@ -98,9 +110,12 @@ class Task:
         columns: The columns of a prepared data set, in the order in which a model takes them.
         paper: The paper's test figures by recipe and measure, in the order of its table.
         loss: From a recipe, scores [B, labels] and their rows to the loss, and how many rows are right.
-        choose: From the scores of dev [N, labels] and its rows to the figure that an epoch is chosen by.
-        figures: From a split's scores to what is reported of it, by measure.
+        choose: From a recipe, the answers to a split, the data and the split's name to the figure that an
+            epoch is chosen by on dev.
+        figures: Likewise to what is reported of the split, by measure.
         shown: The columns of its table; the first is of the measure that `choose` looks at.
+        answers: From a recipe, a model and rows to the model's answers [B, n]: by default its scores.
+        vectors: The word vectors that the paper's figures were made with.
     """
 
     recipe: type[Any]
@@ -110,6 +125,8 @@ class Task:
     columns: tuple[str, ...]
     paper: dict[str, dict[str, float]]
     loss: Callable[[Any, Tensor, Labelled], Judged] = cross_entropy
-    choose: Callable[[Tensor, Labelled], float] = accuracy
-    figures: Callable[[Tensor, Labelled], dict[str, float]] = accuracy_alone
+    choose: Callable[[Any, Tensor, Examples, str], float] = accuracy
+    figures: Callable[[Any, Tensor, Examples, str], dict[str, float]] = accuracy_alone
     shown: tuple[Figure, ...] = ACCURACY
+    answers: Callable[[Any, nn.Module, Labelled], Tensor] = scores_of
+    vectors: str = "glove.840B.300d"

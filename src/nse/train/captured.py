@@ -22,9 +22,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from nse.errors import RunError
 from nse.ops.recurrence import choose
-
-Shape = tuple[int, ...]
-"""How far each text of a batch is padded."""
+from nse.text.batching import Shape
 
 Loss = Callable[[Tensor, Shape | None], tuple[Tensor, Tensor]]
 """From the numbers of examples [B], on the device, and how far to pad them, to their loss and how many are

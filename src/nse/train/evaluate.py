@@ -1,4 +1,4 @@
-"""How well a model does on a split of its data set."""
+"""How well a model does on a split of its data set, or a translator on another one."""
 
 from __future__ import annotations
 
@@ -12,12 +12,18 @@ import torch
 from torch import Tensor
 
 from nse import hub
-from nse.api import columns, limit, refuse_not_finite, scored
+from nse.api import columns, purpose, refuse_not_finite, scored, written
+from nse.data.catalogue import DATA, data_set
 from nse.data.prepare import obtain
+from nse.data.prepared import Column, Prepared
 from nse.errors import InputError, ModelError, RunError
-from nse.metrics import ranking
-from nse.tasks import load_recipe, logic
-from nse.text.batching import Labelled, Texts
+from nse.metrics import bleu, ranking
+from nse.nn.translation import TranslationConfig
+from nse.reading import limit
+from nse.tasks import documents, load_recipe, logic
+from nse.tasks.translation import spelled
+from nse.text.batching import Documents, Labelled, Texts
+from nse.text.subwords import Pieces
 from nse.text.vocabulary import Vocabulary
 
 
@@ -27,11 +33,13 @@ class Asked(NamedTuple):
     Attributes:
         rows: As ids of the model's vocabulary; labels by their place among the model's.
         published: How many rows the split has when whole.
-        cut: How many sentences were longer than is read.
+        longest: How many words of a sentence are read.
+        cut: How many sentences were longer.
     """
 
     rows: Labelled
     published: int
+    longest: int
     cut: int = 0
 
 
@@ -42,8 +50,10 @@ def evaluate(
     batch: int = 512,
     device: str = "auto",
     trec: Path | None = None,
+    on: str | None = None,
+    beam: int | None = None,
 ) -> dict[str, Any]:
-    """Score a model on a split of the data set that it was trained on.
+    """Score a model on a split of the data set that it was trained on, or a translator on another one.
 
     Args:
         name: A shipped model's name, a run or a model folder.
@@ -53,21 +63,31 @@ def evaluate(
         device: "auto", "cpu" or "cuda".
         trec: For a model that ranks, write its scores to TREC.run and the right answers to TREC.qrels, for
             trec_eval; then it need not be installed here.
+        on: For a translator, another data set of translations.
+        beam: For a translator, how many translations of a sentence are followed at a time; as it is
+            configured by default.
 
     Returns:
         Figures that JSON can hold: model, task, data, split, n, published, seconds (of scoring), longest (how
         many words of a sentence are read), cut (how many are longer). Of a classifier accuracy, right,
-        labels, by_label, and confusion, in which each row is a right answer and each column the model's. Of a
-        model that ranks what `nse.metrics.ranking` gives, and how many questions that is over.
+        labels, by_label, and confusion, in which each row is a right answer and each column the model's; of
+        documents also mse, in stars. Of a model that ranks what `nse.metrics.ranking` gives, and how many
+        questions that is over. Of a translator bleu (from 0 to 1), signature (how that is computed),
+        sentences_per_second and beam.
     """
     if batch < 1:
         raise InputError(f"batch: expected at least 1, got {batch}")
     loaded = hub.load(name, device)
-    longest = limit(loaded)
-    asked = questions(loaded, split, data, longest)
+    does, command = purpose(loaded)
+    if trec and command != "rank":
+        raise InputError(f"trec: {name} {does} and ranks nothing")
+    if command == "translate":
+        return {"model": name, **evaluate_translator(loaded, split, data, batch, on, beam)}
+    for option, value in (("on", on), ("beam", beam)):
+        if value is not None:
+            raise InputError(f"{option}: {name} {does}; only a translator takes it")
+    asked = questions(loaded, split, data)
     ranks = asked.rows.groups is not None
-    if trec and not ranks:
-        raise InputError(f"trec: {name} tells labels apart and ranks nothing")
     if ranks and not trec:
         ranking.needed()  # before minutes of scoring
     started = time.perf_counter()
@@ -79,22 +99,70 @@ def evaluate(
         "task": loaded.config.task,
         "data": loaded.config.data,
         "split": split,
-        **(
-            ranked(scores, asked.rows, trec)
-            if ranks
-            else told_apart(scores, asked.rows, loaded.config.labels)
-        ),
+        **(ranked(scores, asked.rows, trec) if ranks else told_apart(scores, asked.rows, loaded.config)),
         "n": len(asked.rows.labels),
         "published": asked.published,
         "seconds": round(seconds, 3),
         "cut": asked.cut,
+        "longest": asked.longest,
+    }
+
+
+def evaluate_translator(
+    loaded: hub.Model, split: str, data: Path | None, batch: int, on: str | None, beam: int | None
+) -> dict[str, Any]:
+    """What is told of a translator: its translations are compared with the data's own words."""
+    config = loaded.config.model
+    assert isinstance(config, TranslationConfig)
+    beam = config.beam if beam is None else beam
+    if beam < 1:
+        raise InputError(f"beam: expected at least 1, got {beam}")
+    prepared = pairs_of(loaded, split, data, on)
+    pairs, longest = spelled(prepared, split), limit(loaded)
+    sources = read_by(loaded, [source.split(" ") for source, _ in pairs])
+    started = time.perf_counter()
+    found = written(loaded, [words[:longest] for words in sources], batch, beam)
+    seconds = time.perf_counter() - started
+    return {
+        "task": loaded.config.task,
+        "data": prepared.name,
+        "split": split,
+        "bleu": bleu.bleu([" ".join(words) for words in found], [target for _, target in pairs]),
+        "signature": bleu.signature(),
+        "beam": beam,
+        "n": len(pairs),
+        "published": int(prepared.information["rows"][split]["published"]),
+        "seconds": round(seconds, 3),
+        "sentences_per_second": round(len(pairs) / seconds, 1),
+        "cut": sum(len(words) > longest for words in sources),
         "longest": longest,
     }
 
 
-def told_apart(scores: Tensor, rows: Labelled, labels: Sequence[str]) -> dict[str, Any]:
-    """How often the highest score [N, labels] is at the right label."""
-    n = len(rows.labels)
+def pairs_of(loaded: hub.Model, split: str, data: Path | None, on: str | None) -> Prepared:
+    """The data set to translate, once it is known to have the split."""
+    columns(loaded)  # refuses a folder whose task is no translation
+    name = on or named_data(loaded)
+    if not data_set(name).translation:
+        others = ", ".join(each for each, entry in DATA.items() if entry.translation)
+        raise InputError(f"on: {name} holds no translations; there are {others}")
+    prepared = obtain(name, None, data)
+    known(split, prepared.splits)
+    refuse_other_words(loaded, prepared.information["tokenizer"], name)
+    return prepared
+
+
+def read_by(loaded: hub.Model, sentences: list[list[str]]) -> list[list[str]]:
+    """Sentences that are words already, cut into pieces where the model reads such."""
+    if not loaded.config.pieces:
+        return sentences
+    pieces = Pieces(loaded.vocabulary.words[len(Vocabulary.SPECIAL) :])
+    return [[piece for word in words for piece in pieces.cut(word)] for words in sentences]
+
+
+def told_apart(scores: Tensor, rows: Labelled, config: hub.ModelConfig) -> dict[str, Any]:
+    """How often the highest score [N, labels] is at the right label, and of documents how far it is off."""
+    n, labels = len(rows.labels), config.labels
     confusion = torch.zeros(len(labels), len(labels), dtype=torch.long)
     confusion.index_put_(
         (rows.labels, scores.argmax(dim=-1)), torch.ones(n, dtype=torch.long), accumulate=True
@@ -102,6 +170,7 @@ def told_apart(scores: Tensor, rows: Labelled, labels: Sequence[str]) -> dict[st
     right = confusion.diagonal()
     return {
         "accuracy": share(int(right.sum()), n),
+        **({"mse": squared_error(confusion, labels)} if config.kind == "document" else {}),
         "right": int(right.sum()),
         "labels": list(labels),
         "by_label": {
@@ -110,6 +179,16 @@ def told_apart(scores: Tensor, rows: Labelled, labels: Sequence[str]) -> dict[st
         },
         "confusion": confusion.tolist(),
     }
+
+
+def squared_error(confusion: Tensor, labels: Sequence[str]) -> float | None:
+    """The mean squared error of labels that are numbers of stars; `None` of no rows, or of other labels."""
+    try:
+        stars = torch.tensor([float(label) for label in labels])
+    except ValueError:
+        return None
+    wrong = (stars[:, None] - stars).square() * confusion
+    return float(wrong.sum()) / int(confusion.sum()) if confusion.any() else None
 
 
 def ranked(scores: Tensor, rows: Labelled, trec: Path | None) -> dict[str, Any]:
@@ -131,21 +210,25 @@ def ranked(scores: Tensor, rows: Labelled, trec: Path | None) -> dict[str, Any]:
 
 def describe(result: dict[str, Any]) -> str:
     """The figures in a line."""
-    whole = f" of {result['published']:,} published" if result["published"] != result["n"] else ""
+    whole = f" of {result['published']:,} published" if result["published"] > result["n"] else ""
     cut = f"; {result['cut']:,} sentences cut to {result['longest']:,} words" if result["cut"] else ""
     what = (
         f"{result['n']:,} pairs" if "right" not in result else f"{result['right']:,} of {result['n']:,} right"
     )
+    speed = f" ({result['sentences_per_second']:,.0f} sentences/s)" if "bleu" in result else ""
     return (
         f"{result['model']}: {describe_figures(result)} on {result['data']} {result['split']}, "
-        f"{what}{whole}, {result['seconds']:.2f} s{cut}"
+        f"{what}{whole}, {result['seconds']:.2f} s{speed}{cut}"
     )
 
 
 def describe_figures(result: dict[str, Any]) -> str:
-    """Accuracy, or MAP and MRR of both sets of questions."""
+    """Accuracy, of documents and the error in stars; MAP and MRR of both sets of questions; or BLEU."""
+    if "bleu" in result:
+        return f"BLEU {100 * result['bleu']:.2f} ({result['signature']}, beam {result['beam']})"
     if "questions" not in result:
-        return "no accuracy" if result["accuracy"] is None else f"{100 * result['accuracy']:.2f}%"
+        error = f", MSE {result['mse']:.3f}" if result.get("mse") is not None else ""
+        return "no accuracy" if result["accuracy"] is None else f"{100 * result['accuracy']:.2f}%{error}"
     if "map" not in result:
         return f"scores in {result['scores']} (nse evaluate --scores, where trec_eval is installed)"
     return means(result)
@@ -165,32 +248,48 @@ def share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
-def questions(loaded: hub.Model, split: str, data: Path | None, longest: int) -> Asked:
+def questions(loaded: hub.Model, split: str, data: Path | None) -> Asked:
     """A split of the model's data set, as ids of the model's own vocabulary."""
     if loaded.config.data == "logic":
         return generated(loaded, split)
-    if not loaded.config.data:
-        raise ModelError(
-            f"{loaded.folder}: config.json names no data set, so there is nothing to score it on"
-        )
     names = columns(loaded)
-    prepared = obtain(loaded.config.data, None, data)
+    prepared = obtain(named_data(loaded), None, data)
     known(split, prepared.splits)
-    refuse_other_words(loaded, prepared.information["tokenizer"])
+    refuse_other_words(loaded, prepared.information["tokenizer"], prepared.name)
     ids = torch.tensor(loaded.vocabulary.encode(prepared.vocabulary.words))
     ids[Vocabulary.PAD] = Vocabulary.PAD
-    found = prepared.splits[split]
-    texts, cut = [], 0
-    for name in names:
-        lengths = torch.from_numpy(found.texts[name].lengths)
-        texts.append(Texts.flat(ids[torch.from_numpy(found.texts[name].ids).long()], lengths, longest))
-        cut += int((lengths > longest).sum())
+    found, longest = prepared.splits[split], limit(loaded)
+    if missing := [name for name in names if name not in found.texts]:
+        raise ModelError(f"{loaded.folder}: takes a {missing[0]}, and there is none in {prepared.name}")
+    if loaded.config.kind == "document":  # read in pieces: no word is lost
+        longest = loaded.config.model.longest
+    given = [found.texts[name] for name in names]
+    cut = sum(int((column.lengths > longest).sum()) for column in given if column.counts is None)
     labels = torch.from_numpy(found.labels).long()
     groups = None if found.groups is None else torch.from_numpy(found.groups).long()
     if groups is None:
         labels = places(loaded, prepared.labels)[labels]
     published = int(prepared.information["rows"][split]["published"])
-    return Asked(Labelled(tuple(texts), labels, groups), published, cut)
+    texts = tuple(column_of(column, ids, longest) for column in given)
+    return Asked(Labelled(texts, labels, groups), published, longest, cut)
+
+
+def column_of(column: Column, ids: Tensor, longest: int) -> Texts | Documents:
+    """A column by the ids [words] of a model: a long text is cut, a long sentence of a document several."""
+    lengths, own = torch.from_numpy(column.lengths), ids[torch.from_numpy(column.ids).long()]
+    if column.counts is None:
+        return Texts.flat(own, lengths, longest)
+    lengths, counts = documents.in_pieces(lengths, torch.from_numpy(column.counts), longest)
+    return Documents.of(Texts.flat(own, lengths), counts)
+
+
+def named_data(loaded: hub.Model) -> str:
+    """The data set that a model was trained on."""
+    if not loaded.config.data:
+        raise ModelError(
+            f"{loaded.folder}: config.json names no data set, so there is nothing to score it on"
+        )
+    return loaded.config.data
 
 
 def generated(loaded: hub.Model, split: str) -> Asked:
@@ -199,18 +298,18 @@ def generated(loaded: hub.Model, split: str) -> Asked:
     run = load_recipe(str(recipe)) if recipe.is_file() else None
     sizes = run.data if isinstance(run, logic.LogicRecipe) else logic.LogicData()
     known(split, [name for name in vars(sizes) if name != "seed"])
-    refuse_other_words(loaded, "whitespace")
+    refuse_other_words(loaded, "whitespace", "logic")
     rows = logic.tensors(logic.corpus(sizes)[split], loaded.vocabulary)
     labels = places(loaded, logic.LABELS)[rows.labels]
-    return Asked(rows._replace(labels=labels), len(labels))
+    return Asked(rows._replace(labels=labels), len(labels), limit(loaded))
 
 
-def refuse_other_words(loaded: hub.Model, tokenizer: str) -> None:
+def refuse_other_words(loaded: hub.Model, tokenizer: str, data: str) -> None:
     """Refuse data whose words were made in another way than the model's."""
     if loaded.config.tokenizer != tokenizer:
         raise ModelError(
             f"{loaded.folder}: reads words as {loaded.config.tokenizer} makes them, and "
-            f"{loaded.config.data} was prepared by {tokenizer}"
+            f"{data} was prepared by {tokenizer}"
         )
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice, repeat
 from typing import Any
 
@@ -16,10 +17,10 @@ from torch import Tensor, nn
 
 from nse.errors import RunError
 from nse.tasks.recipe import Training
-from nse.tasks.task import Examples, Task
-from nse.text.batching import Labelled, batches
+from nse.tasks.task import Examples, Task, scores_of
+from nse.text.batching import Labelled, Shape, batches, shares
 from nse.train import watch
-from nse.train.captured import Average, CapturedStep, Shape, Step, adam, set_rate
+from nse.train.captured import Average, CapturedStep, Step, adam, set_rate
 from nse.train.distributed import Team
 from nse.train.keeper import Keeper
 from nse.train.progress import Progress
@@ -127,7 +128,7 @@ class Loop:
         self.recipe, self.seed = recipe, recipe.seed
         self.training: Training = recipe.train
         self.started = self.clock = time.perf_counter()
-        self.on_host = examples.splits
+        self.examples, self.on_host = examples, examples.splits
         self.splits = {name: split.to(team.device) for name, split in examples.splits.items()}
         rows = len(self.on_host["train"].labels)
         self.total = math.ceil(rows / self.training.batch) * self.training.epochs
@@ -240,7 +241,7 @@ class Loop:
         loss, right, examples = self.team.sum(*state.sums.values())
         with self.averaged():
             scores = self.scored("dev")
-            dev = self.task.choose(scores, self.on_host["dev"])
+            dev = self.task.choose(self.recipe, scores, self.examples, "dev")
             row = {
                 "epoch": state.epoch,
                 "step": state.step,
@@ -267,7 +268,8 @@ class Loop:
 
     def scored(self, name: str) -> Tensor:
         """The scores of a split [N, labels], on the host; every process reads a part."""
-        found = scored(self.state.model, self.splits[name], self.team, self.keeper)
+        answers = partial(self.task.answers, self.recipe, self.state.model)
+        found = scored(self.state.model, self.splits[name], self.team, self.keeper, answers)
         if not found.isfinite().all():
             raise watch.NotFiniteError(f"the scores of {name} are not finite after step {self.state.step}")
         return found
@@ -300,7 +302,7 @@ class Loop:
         for name, found in scores.items():
             split = self.on_host[name]
             self.team.lead(lambda: self.keeper.scored(name, found, split))  # noqa: B023  # called at once
-            for measure, value in self.task.figures(found, split).items():
+            for measure, value in self.task.figures(self.recipe, found, self.examples, name).items():
                 figures.setdefault(measure, {})[name] = value
         return Outcome(state.model, figures, state.best.epoch, seconds, state.metrics)
 
@@ -317,27 +319,31 @@ def rate_at(rate: float, schedule: str, done: float, warmup: float = 0.0) -> flo
 
 @torch.no_grad()
 def scored(
-    model: nn.Module, split: Labelled, team: Team | None = None, keeper: Keeper | None = None
+    model: nn.Module,
+    split: Labelled,
+    team: Team | None = None,
+    keeper: Keeper | None = None,
+    answers: Callable[[Labelled], Tensor] | None = None,
 ) -> Tensor:
-    """What a model says of a split: scores [N, labels], on the host, in the order of the rows.
+    """What a model says of a split: answers [N, n], on the host, in the order of the rows.
 
     Args:
         model: The model.
         split: The examples, on the model's device.
         team: The processes, each of which reads a part; `None` means this one reads all.
         keeper: Knows whether to stop.
+        answers: From some of them to what the model says [B, n]; its scores by default.
 
     Raises:
         Stopped: A process was asked to.
     """
     model.eval()
+    answers = answers or partial(scores_of, None, model)
     device, found = split.labels.device, torch.zeros(len(split.labels), 1)
-    for whole in batches(len(split.labels), EVALUATION_BATCH, lengths=split.lengths.cpu()):
-        if not len(whole):  # of a split without rows
-            continue
+    for whole in shares(split, EVALUATION_BATCH):
         index = whole[team.rank :: team.size] if team else whole
         # Of a small batch a process may have no part, and learns from another row how many scores there are.
-        scores = model(*split.select((index if len(index) else whole[:1]).to(device)).inputs).float().cpu()
+        scores = answers(split.select((index if len(index) else whole[:1]).to(device))).float().cpu()
         if found.shape[1] != scores.shape[1]:
             found = torch.zeros(len(split.labels), scores.shape[1])
         found[index] = scores[: len(index)]

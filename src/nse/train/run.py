@@ -203,7 +203,8 @@ class RunFolder(Keeper):
         about = {"recipe": self.name, "seed": self.recipe.seed, "training examples": self.counts()["train"]}
         with self.writing():
             kind = self.task.folder(self.recipe)
-            hub.save(self.folder / MODEL, model, kind, self.examples.vocabulary, about | figures)
+            vocabulary, target = self.examples.vocabulary, self.examples.target
+            hub.save(self.folder / MODEL, model, kind, vocabulary, about | figures, target)
 
     def epoch(self, row: dict[str, Any]) -> None:
         """Write the figures of an epoch."""
