@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 from faults.made_models import saved
-from nse import api, hub
+from nse import ask_commands, hub
 from nse.api import predict, rank
 from nse.errors import InputError, ModelError, RunError
+from nse.nn.documents import DocumentClassifier, DocumentConfig
 from nse.nn.models import PairClassifier, PairConfig, SentenceClassifier, SentenceConfig
 from nse.text.vocabulary import Vocabulary
 
@@ -49,6 +50,22 @@ def ranking_model(folder, seed=0, **model):
     torch.manual_seed(seed)
     vocabulary = Vocabulary(WORDS)
     hub.save(folder, PairClassifier(config.model, len(vocabulary), 1), config, vocabulary, {})
+    return folder
+
+
+def document_model(folder, labels=("1", "2", "3"), tokenizer="treebank", data="aclimdb", seed=0, **model):
+    """A small model of documents."""
+    config = hub.ModelConfig(
+        kind="document",
+        task="documents",
+        labels=list(labels),
+        tokenizer=tokenizer,
+        data=data,
+        model=DocumentConfig(**{"size": 6, "init_range": 1.0, **model}),
+    )
+    torch.manual_seed(seed)
+    vocabulary = Vocabulary(WORDS)
+    hub.save(folder, DocumentClassifier(config.model, len(vocabulary), len(labels)), config, vocabulary, {})
     return folder
 
 
@@ -104,6 +121,70 @@ def test_pairs_get_the_label_that_each_gets_alone(tmp_path):
         assert row["label"] == loaded.config.labels[int(wanted.argmax())]
         assert list(row["probabilities"].values()) == pytest.approx(wanted.tolist(), abs=1e-5)
     assert [(row["words"], row["unknown"]) for row in rows] == [(6, 0), (4, 1), (3, 0)]
+
+
+DOCUMENTS = [
+    "A good film. The dog runs! Who sleeps?",
+    "bad",
+    "a " * 200 + ". The cat sleeps.",
+    "Zyx qwv.<br /><br />A dog",
+    "the cat sleeps . the dog runs .",
+]
+IN_SENTENCES = [[4, 4, 3], [1], [96, 96, 9, 4], [3, 2], [4, 4]]
+
+
+@pytest.mark.parametrize("batch", [1, 2, 64])
+@pytest.mark.parametrize("tokenizer", ["treebank", "whitespace"])
+def test_a_document_gets_the_label_of_its_sentences(batch, tokenizer, tmp_path):
+    loaded = hub.load(document_model(tmp_path / "mine", tokenizer=tokenizer))
+    texts = DOCUMENTS if tokenizer == "treebank" else [DOCUMENTS[4]]
+    rows = predict(loaded, texts, batch)
+    found = []
+    for text, lengths, row in zip(texts, IN_SENTENCES if len(texts) > 1 else [[4, 4]], rows, strict=True):
+        words = loaded.tokenize(text.replace("<br /><br />", " "))
+        assert len(words) == sum(lengths)
+        ids = torch.tensor(loaded.vocabulary.encode(words)).split(lengths)
+        padded = nn.utils.rnn.pad_sequence(ids, batch_first=True)
+        count = torch.tensor([len(lengths)])
+        with torch.no_grad():
+            scores = loaded.model(padded, torch.tensor(lengths), torch.arange(len(lengths))[None], count)[0]
+        wanted = scores.double().softmax(-1)
+        assert list(row["probabilities"].values()) == pytest.approx(wanted.tolist(), abs=1e-5)
+        assert row["label"] == loaded.config.labels[int(wanted.argmax())]
+        found.append((row["text"], row["words"], row["cut"], row["sentences"]))
+        assert found[-1] == (text, len(words), 0, len(lengths))
+    json.dumps(rows, allow_nan=False)
+
+
+def test_the_same_words_in_other_sentences_are_another_document(tmp_path):
+    model = document_model(tmp_path / "mine")
+    one, other, again = predict(
+        model, ["a dog runs. the cat", "a dog runs . the cat", "a dog. runs the cat ."]
+    )
+    assert one["probabilities"] == other["probabilities"] != again["probabilities"]
+
+
+def test_a_document_without_end_is_cut_and_told(tmp_path):
+    model = document_model(tmp_path / "mine")
+    (row,) = predict(model, ["A dog runs . " * 5_000])
+    assert (row["words"], row["cut"], row["sentences"]) == (10_000, 10_000, 2_500)
+    with pytest.raises(InputError, match="document 1 has 20,000 words and the model reads 10,000"):
+        predict(model, ["A dog runs . " * 5_000], strict=True)
+    (row,) = predict(model, ["dog " * 12_000])
+    assert (row["words"], row["sentences"]) == (10_000, 105)  # the last has 16 words
+    with pytest.raises(InputError, match="document 2 is empty"):
+        predict(model, ["good", "<br />"])
+    with pytest.raises(InputError, match=r"gives a document a label \(1, 2, 3\) and ranks nothing"):
+        rank(model, "who", ["dog"])
+
+
+def test_the_card_of_a_document_model_tells_how_to_ask_it(tmp_path, capsys):
+    folder = document_model(tmp_path / "mine")
+    text = (folder / "README.md").read_text("utf-8")
+    assert "Labels: 1, 2, 3. Data: aclimdb (" in text
+    assert 'nse predict FOLDER "I liked it. See it twice."\n' in text
+    exec(text.split("```python\n")[1].split("```")[0].replace("FOLDER", str(folder)), {})
+    assert capsys.readouterr().out.strip() in ("1", "2", "3")
 
 
 @pytest.mark.parametrize("batch", [1, 2, 64])
@@ -229,6 +310,9 @@ def test_a_model_whose_configuration_disagrees_with_itself(tmp_path):
     saved(tmp_path / "one", task="sst")
     with pytest.raises(ModelError, match="a model of kind 'pair' cannot take sentence"):
         predict(tmp_path / "one", [("a", "b")])
+    saved(tmp_path / "whole", task="documents", kind="sentence")
+    with pytest.raises(ModelError, match="a model of kind 'sentence' cannot take document"):
+        predict(tmp_path / "whole", ["a"])
     saved(tmp_path / "asks", labels=["right"])
     with pytest.raises(ModelError, match="its task logic asks no question"):
         rank(tmp_path / "asks", "who", ["dog"])
@@ -272,16 +356,16 @@ def test_lines_for_people():
             "unknown": 2,
         },
     ]
-    assert api.describe_predictions(rows) == [
+    assert ask_commands.describe_predictions(rows) == [
         "yes 75.0% (no 25.0%)  good",
         f"no 100.0%             a [2J  | {'b' * 200}...  [2 of 9 words unknown; 3 words cut]",
     ]
     candidate = {"rank": 1, "score": -1.25, "number": 12, "text": "a dog", "words": 4, "cut": 0, "unknown": 1}
-    assert api.describe_ranking([candidate]) == [
+    assert ask_commands.describe_ranking([candidate]) == [
         "rank     score  line  sentence",
         "   1   -1.2500    12  a dog  [1 of 4 words unknown]",
     ]
-    assert api.describe_predictions([]) == []
+    assert ask_commands.describe_predictions([]) == []
 
 
 def test_import_is_light():

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import nse
 from faults.made_models import saved
 from nse import cli
-from test_api import ranking_model, sentence_model
+from test_api import document_model, ranking_model, sentence_model
 
 TINY = ["data.train=60", "data.dev=30", "data.test=30", "data.unseen=30", "model.size=8", "train.epochs=1"]
 SETS = [word for assignment in TINY for word in ("--set", assignment)]
@@ -41,7 +41,7 @@ def shell(*words, cwd):
 def test_help_names_every_command():
     answer = call("--help")
     assert answer.exit_code == 0
-    names = ("demo", "recipes", "data", "train", "evaluate", "predict", "rank", "table", "bench")
+    names = ("demo", "recipes", "data", "train", "evaluate", "predict", "rank", "translate", "table", "bench")
     assert all(name in answer.stdout for name in names)
     for name in names:
         assert call(name, "--help").exit_code == 0
@@ -100,10 +100,13 @@ def test_bench_writes_what_it_prints(tmp_path):
     ("words", "message"),
     [
         (["train", "logic/nes"], "logic/nes: no such recipe; did you mean logic/nse?"),
-        (["train", "zzz"], "zzz: no such recipe; there are logic/bow, logic/lstm, logic/nse, snli/"),
+        (["train", "zzz"], "zzz: no such recipe; there are aclimdb/lstm-lstm, aclimdb/nse-lstm, "),
         (["train", "missing.toml"], "missing.toml: cannot be read: No such file"),
         (["train", "broken.toml"], "broken.toml: not valid TOML"),
-        (["train", "other.toml"], "task: expected one of logic, snli, wikiqa, sst, got 'chess'"),
+        (
+            ["train", "other.toml"],
+            "task: expected one of logic, snli, wikiqa, sst, documents, translation, got 'chess'",
+        ),
         (
             ["train", "logic/nse", "--set", "model.sise=3"],
             "model.sise: no such key; did you mean model.size?",
@@ -117,6 +120,10 @@ def test_bench_writes_what_it_prints(tmp_path):
         (["evaluate", "nobody"], "nobody: no such model"),
         (["predict", "nobody", "good"], "nobody: no such model"),
         (["rank", "nobody", "--question", "who"], "nobody: no such model"),
+        (["translate", "nobody", "a dog"], "nobody: no such model"),
+        (["evaluate", "snli", "--on", "iwslt14"], "on: snli gives a pair of sentences a label (ent"),
+        (["evaluate", "snli", "--beam", "4"], "; only a translator takes it"),
+        (["evaluate", "--scores", ".", "--on", "iwslt14"], "--on cannot go with --scores"),
         (["table", "snli"], "there is no folder docs/results/snli"),
         (["bench", "--quick", "--out", "."], ". cannot be written"),
         (["bench", "--quick", "--out", "broken.toml/x.json"], "broken.toml/x.json cannot be written: "),
@@ -225,6 +232,38 @@ def test_predict_the_label_of_a_pair(models):
     assert "neutral" in answer.stdout
     (row,) = json.loads(call("predict", models["pair"], "all dogs", "some dogs", "--json").stdout)
     assert row["texts"] == ["all dogs", "some dogs"]
+
+
+def test_predict_the_labels_of_documents(tmp_path):
+    model = str(document_model(tmp_path / "mine"))
+    text = b"A good film. The dog runs.\n\nbad\n"
+    rows = json.loads(call("predict", model, "--json", input=text).stdout)
+    assert [(row["number"], row["sentences"], row["words"]) for row in rows] == [(1, 2, 8), (3, 1, 1)]
+    assert call("predict", model, "A good film. Bad").stdout.endswith("%)  A good film. Bad\n")
+    answer = call("predict", model, input=b"\n")
+    assert "standard input: there are no documents in it" in str(answer.exception)
+
+
+@pytest.mark.parametrize(
+    ("result", "line"),
+    [
+        (
+            {
+                "task": "documents",
+                "accuracy": {"train": 0.9, "dev": 0.5, "test": 0.666},
+                "mse": {"dev": 2, "test": 0.48},
+            },
+            "dev 50.0% MSE 2.000, test 66.6% MSE 0.480",
+        ),
+        (
+            {"task": "translation", "accuracy": {"train": 0.9}, "bleu": {"dev": 0.1, "test": 0.17934}},
+            "dev BLEU 10.00, test BLEU 17.93",
+        ),
+        ({"task": "snli", "accuracy": {"train": 0.9, "dev": 0.5, "test": 0.25}}, "dev 50.0%, test 25.0%"),
+    ],
+)
+def test_the_figures_of_a_run_in_a_line(result, line, tmp_path):
+    assert cli.run_figures(result, tmp_path) == line
 
 
 def test_predict_with_a_shipped_model():

@@ -1,47 +1,29 @@
-"""A trained model at work: the labels of sentences and of pairs, and the best answers to a question."""
+"""A trained model at work: labels of texts, the best answers to a question, translations."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from nse import hub
-from nse.errors import InputError, ModelError, RunError
-from nse.tasks import TASKS
-from nse.text.batching import Labelled, Texts, batches
+from nse.errors import InputError, ModelError, NSEError, RunError
+from nse.nn.translation import TranslationConfig, Translator
+from nse.reading import Read, Source, as_documents, as_texts, read, source
+from nse.tasks import TASKS, documents, translation
+from nse.text.batching import Labelled, shares
+from nse.text.moses import detokenized
 from nse.text.vocabulary import Vocabulary
 
-LONGEST = 1_000
-"""Words of a sentence that a model reads if it sets no limit itself, which bounds the time."""
-
-USUAL = 64
-"""Words of a long sentence: a batch of longer ones has fewer of them, which bounds the memory."""
-
-SHOWN = 200
-"""Characters of a text that are shown to a person."""
+NOTHING = {"predict": "tells no labels apart", "rank": "ranks nothing", "translate": "translates nothing"}
+"""What a model does not do that another command is for."""
 
 Pair = tuple[str, str]
-
-
-class Read(NamedTuple):
-    """A text as a model reads it.
-
-    Attributes:
-        ids: Of its words, no more than the model reads.
-        cut: How many words were left out.
-    """
-
-    ids: tuple[int, ...]
-    cut: int
-
-    @property
-    def unknown(self) -> int:
-        """How many of the words that are read the model does not know."""
-        return self.ids.count(Vocabulary.UNKNOWN)
+Item = TypeVar("Item")
 
 
 def predict(
@@ -51,21 +33,22 @@ def predict(
     strict: bool = False,
     numbers: Sequence[int] | None = None,
 ) -> list[dict[str, Any]]:
-    """What a classifier says to sentences, or to pairs of them.
+    """What a classifier says to sentences, to pairs of them, or to documents.
 
     Args:
         model: What `hub.load` gave or takes: a shipped model's name, a run or a model folder.
-        texts: Sentences for a model of sentences, else pairs, such as of a premise and a hypothesis.
+        texts: Sentences or documents for a model of such, else pairs, as of a premise and a hypothesis.
         batch: How many at a time; the answer is the same whatever it is, but for rounding.
         strict: Refuse a text that is longer than the model reads, instead of cutting it.
         numbers: What to call the texts; 1, 2, 3 and so on by default.
 
     Returns:
         In the order of the texts: number, text (of a pair `texts`), label, probabilities (by label), words
-        (how many were read), cut (how many were left out), unknown (how many of those read are not known).
+        (how many were read), cut (how many were left out), unknown (how many of those read are not known);
+        of a document also sentences (how many were read; a very long one counts as several).
 
     Raises:
-        InputError: A text is empty, or the model ranks.
+        InputError: A text is empty, or the model ranks or translates.
         RunError: The model's scores are not finite.
     """
     loaded = ready(model)
@@ -77,17 +60,18 @@ def predict(
         rows.append([read(loaded, *each, strict) for each in zip(names, parts(item, names), strict=True)])
     scores = scores_of(loaded, rows, batch, " and ".join(columns), numbers)
     found = []
-    for number, item, row, shares in zip(numbers, texts, rows, scores.softmax(-1).tolist(), strict=True):
-        best = max(range(len(labels)), key=shares.__getitem__)
+    for number, item, row, chances in zip(numbers, texts, rows, scores.softmax(-1).tolist(), strict=True):
+        best = max(range(len(labels)), key=chances.__getitem__)
         found.append(
             {
                 "number": number,
                 **({"text": item} if isinstance(item, str) else {"texts": list(item)}),
                 "label": labels[best],
-                "probabilities": dict(zip(labels, shares, strict=True)),
+                "probabilities": dict(zip(labels, chances, strict=True)),
                 "words": sum(len(each.ids) for each in row),
                 "cut": sum(each.cut for each in row),
                 "unknown": sum(each.unknown for each in row),
+                **({"sentences": len(row[0].lengths)} if loaded.config.kind == "document" else {}),
             }
         )
     return found
@@ -147,6 +131,117 @@ def rank(
     ]
 
 
+def translate(
+    model: hub.Model | str | Path,
+    texts: Sequence[str],
+    beam: int | None = None,
+    batch: int = 64,
+    strict: bool = False,
+    numbers: Sequence[int] | None = None,
+) -> list[dict[str, Any]]:
+    """Translations of sentences; see `translations`, which gives them one by one."""
+    return list(translations(model, texts, beam, batch, strict, counted(texts, "texts", numbers)))
+
+
+def translations(
+    model: hub.Model | str | Path,
+    texts: Iterable[str],
+    beam: int | None = None,
+    batch: int = 64,
+    strict: bool = False,
+    numbers: Iterable[int] | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Translations of sentences, in their order, as soon as a batch of them is there.
+
+    Args:
+        model: What `hub.load` gave or takes: a run or a model folder, of a model that translates.
+        texts: Sentences. No more than a batch of them are read ahead, so that they may be endless.
+        beam: How many translations of each are followed at a time; as the model is configured by default.
+        batch: How many at a time; the answer is the same whatever it is, but for rounding.
+        strict: Refuse a text that is longer than the model reads, instead of cutting it.
+        numbers: What to call the texts; 1, 2, 3 and so on by default.
+
+    Returns:
+        A dictionary for each text: number, text, translation, words (of the translation), unknown (how many
+        of the words that were read are not known), cut (how many words were left out). The translation of a
+        text without words has none.
+
+    Raises:
+        InputError: A text is too long or none at all, once those before it are translated; or the model does
+            not translate.
+        RunError: The model's scores are not finite.
+    """
+    loaded = ready(model)
+    translator(loaded)
+    if batch < 1 or (beam is not None and beam < 1):
+        raise InputError(f"batch and beam: expected at least 1, got {batch} and {beam}")
+    if isinstance(texts, str):  # it would be taken letter by letter
+        raise InputError(f"texts: expected a list of texts, got the text {texts[:40]!r}")
+    found = (source(loaded, *each, strict) for each in zip(numbers or count(1), texts, strict=False))
+    return (row for some in in_batches(found, batch) for row in translated(loaded, some, batch, beam))
+
+
+def in_batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """So many items at a time; those before a mistake come before the mistake is told."""
+    some: list[Item] = []
+    try:
+        for item in items:
+            some.append(item)
+            if len(some) == size:
+                yield some
+                some = []
+    except NSEError:
+        if some:
+            yield some
+        raise
+    if some:
+        yield some
+
+
+def translated(
+    loaded: hub.Model, some: Sequence[Source], batch: int, beam: int | None
+) -> Iterator[dict[str, Any]]:
+    """What is told of the translations of some sentences."""
+    found = written(loaded, [each.words for each in some], batch, beam)
+    for each, words in zip(some, found, strict=True):
+        yield {
+            "number": each.number,
+            "text": each.text,
+            "translation": detokenized(words) if words else "",
+            "words": words,
+            "unknown": loaded.vocabulary.encode(each.words).count(Vocabulary.UNKNOWN),
+            "cut": each.cut,
+        }
+
+
+def written(
+    loaded: hub.Model, sources: Sequence[Sequence[str]], batch: int, beam: int | None = None
+) -> list[list[str]]:
+    """The words of the translations of sentences, each given as the words or pieces that the model reads.
+
+    At most `batch` translations are followed at a time, those of a beam counted.
+    """
+    model, config = loaded.model, loaded.config.model
+    assert isinstance(model, Translator)
+    assert isinstance(config, TranslationConfig)
+    assert loaded.target is not None
+    device = next(model.parameters()).device
+    texts = as_texts([tuple(loaded.vocabulary.encode(words)) for words in sources])
+    rows = Labelled((texts,), torch.zeros(len(sources), dtype=torch.long))
+    found: list[list[str]] = [[] for _ in sources]
+    beam = beam or config.beam
+    for index in shares(rows, max(1, batch // beam)):
+        some = texts.select(index).to(device)
+        told = model.translate(some.ids, some.lengths, beam)
+        if not bool(told.likely.isfinite().all()):
+            raise RunError(f"{loaded.folder}: the model's scores are NaN or infinite")
+        for row, ids, places in zip(index.tolist(), told.ids.tolist(), told.places.tolist(), strict=True):
+            if sources[row]:
+                given = (ids, places, sources[row])
+                found[row] = translation.words(config, loaded.config.pieces, loaded.target, *given)
+    return found
+
+
 def ready(model: hub.Model | str | Path) -> hub.Model:
     """A model that is loaded."""
     return model if isinstance(model, hub.Model) else hub.load(model)
@@ -158,7 +253,12 @@ def columns(loaded: hub.Model) -> tuple[str, ...]:
     if config.task not in TASKS:
         raise ModelError(f"{loaded.folder}: expected a task of {', '.join(TASKS)}, got {config.task!r}")
     found = TASKS[config.task].columns
-    if len(found) != (1 if config.kind == "sentence" else 2):
+    own = {"document": documents.COLUMNS, "translation": translation.COLUMNS}
+    if config.kind in own:
+        fits = found == own[config.kind]
+    else:
+        fits = found not in own.values() and len(found) == (1 if config.kind == "sentence" else 2)
+    if not fits:
         raise ModelError(
             f"{loaded.folder}: config.json disagrees with itself: a model of kind {config.kind!r} cannot "
             f"take {' and '.join(found)}, as its task {config.task} does"
@@ -167,23 +267,14 @@ def columns(loaded: hub.Model) -> tuple[str, ...]:
 
 
 def classified(loaded: hub.Model) -> tuple[str, ...]:
-    """What a classifier takes; a model that ranks is refused."""
-    if ranks(loaded):
-        raise InputError(
-            f"model: {loaded.folder} ranks candidate answers to a question and tells no labels apart; "
-            "use `nse rank`, in Python nse.api.rank"
-        )
+    """What a classifier takes; a model that ranks or translates is refused."""
+    refuse_other(loaded, "predict")
     return columns(loaded)
 
 
 def ranked(loaded: hub.Model) -> tuple[str, ...]:
-    """What a model that ranks takes; a classifier is refused."""
-    if not ranks(loaded):
-        what = "a sentence" if loaded.config.kind == "sentence" else "a pair of sentences"
-        raise InputError(
-            f"model: {loaded.folder} gives {what} a label ({', '.join(loaded.config.labels)}) and ranks "
-            "nothing; use `nse predict`, in Python nse.api.predict"
-        )
+    """What a model that ranks takes; any other is refused."""
+    refuse_other(loaded, "rank")
     found = columns(loaded)
     if "question" not in found:
         raise ModelError(
@@ -191,6 +282,31 @@ def ranked(loaded: hub.Model) -> tuple[str, ...]:
             f"and its task {loaded.config.task} asks no question"
         )
     return found
+
+
+def translator(loaded: hub.Model) -> tuple[str, ...]:
+    """What a model that translates takes and gives; any other is refused."""
+    refuse_other(loaded, "translate")
+    return columns(loaded)
+
+
+def refuse_other(loaded: hub.Model, command: str) -> None:
+    """Refuse a model that another command is for."""
+    does, own = purpose(loaded)
+    if own != command:
+        raise InputError(
+            f"model: {loaded.folder} {does} and {NOTHING[command]}; use `nse {own}`, in Python nse.api.{own}"
+        )
+
+
+def purpose(loaded: hub.Model) -> tuple[str, str]:
+    """What a model does, and the command that lets it."""
+    if loaded.config.kind == "translation":
+        return "translates sentences", "translate"
+    if ranks(loaded):
+        return "ranks candidate answers to a question", "rank"
+    what = "a pair of sentences" if loaded.config.kind == "pair" else f"a {loaded.config.kind}"
+    return f"gives {what} a label ({', '.join(loaded.config.labels)})", "predict"
 
 
 def ranks(loaded: hub.Model) -> bool:
@@ -218,37 +334,6 @@ def parts(item: str | Pair, names: Sequence[str]) -> Sequence[str]:
     return found
 
 
-def read(loaded: hub.Model, name: str, text: str, strict: bool) -> Read:
-    """A text as ids, cut to what the model reads.
-
-    Raises:
-        InputError: There is nothing to read, it is no text, or it is longer than may be.
-    """
-    if not isinstance(text, str):
-        raise InputError(f"{name}: expected a text, got {type(text).__name__}")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InputError(
-            f"{name} is no text: it holds half of a character, as bytes that are not UTF-8 do"
-        ) from None
-    words = loaded.tokenize(text) if text.strip() else []
-    if not words:
-        raise InputError(f"{name} is empty: give it at least one word")
-    longest = limit(loaded)
-    if strict and len(words) > longest:
-        raise InputError(
-            f"{name} has {len(words):,} words and the model reads {longest:,}: shorten it, or let it be cut "
-            "(without strict)"
-        )
-    return Read(tuple(loaded.vocabulary.encode(words[:longest])), max(0, len(words) - longest))
-
-
-def limit(loaded: hub.Model) -> int:
-    """How many words of a text a model reads."""
-    return loaded.config.model.longest or LONGEST
-
-
 def scores_of(
     loaded: hub.Model, rows: Sequence[Sequence[Read]], batch: int, name: str, numbers: Sequence[int]
 ) -> Tensor:
@@ -259,22 +344,18 @@ def scores_of(
     """
     if batch < 1:
         raise InputError(f"batch: expected at least 1, got {batch}")
-    keys = [tuple(each.ids for each in row) for row in rows]
+    keys = [tuple((each.ids, each.lengths) for each in row) for row in rows]
     different = list(dict.fromkeys(keys))
     if not different:
         return torch.zeros(0, len(loaded.config.labels))
-    texts = tuple(as_texts(column) for column in zip(*different, strict=True))
+    columns = [tuple(zip(*column, strict=True)) for column in zip(*different, strict=True)]
+    is_document = loaded.config.kind == "document"
+    texts = tuple(as_documents(*column) if is_document else as_texts(column[0]) for column in columns)
     found = scored(loaded.model, Labelled(texts, torch.zeros(len(different), dtype=torch.long)), batch)
     place = {key: at for at, key in enumerate(different)}
     scores = found[[place[key] for key in keys]].double()
     refuse_not_finite(scores, name, numbers)
     return scores
-
-
-def as_texts(ids: Sequence[tuple[int, ...]]) -> Texts:
-    """Texts of ids."""
-    flat = torch.tensor([each for text in ids for each in text], dtype=torch.long)
-    return Texts.flat(flat, torch.tensor([len(text) for text in ids]))
 
 
 @torch.no_grad()
@@ -290,54 +371,9 @@ def scored(model: nn.Module, rows: Labelled, batch: int) -> Tensor:
     return scores
 
 
-def shares(rows: Labelled, batch: int) -> Iterator[Tensor]:
-    """Rows of similar length, and no more words at once than a batch of usual ones has."""
-    for index in batches(len(rows.labels), batch, lengths=rows.lengths):
-        if len(index):
-            longest = max(1, int(rows.lengths[index].max()))
-            yield from index.split(max(1, batch * USUAL // longest))
-
-
 def refuse_not_finite(scores: Tensor, name: str, numbers: Sequence[int]) -> None:
     """Refuse scores [N, labels] that are no answer: no label and no rank comes out of NaN."""
     wrong = (~scores.isfinite().all(dim=-1)).nonzero().flatten().tolist()
     if wrong:
         first = ", ".join(str(numbers[row]) for row in wrong[:5]) + (", ..." if len(wrong) > 5 else "")
         raise RunError(f"the model's scores are NaN or infinite, for {name} {first}")
-
-
-def describe_predictions(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """A line for each prediction: its label, how sure the model is, the other labels, the text."""
-    told = []
-    for row in rows:
-        sure = sorted(row["probabilities"].items(), key=lambda each: -each[1])
-        label, *others = (f"{name} {100 * share:.1f}%" for name, share in sure)
-        rest = f" ({', '.join(others)})" if others else ""
-        text = " | ".join(shown(text) for text in row.get("texts", [row.get("text")]))
-        told.append((f"{label}{rest}", f"{text}{missed(row)}"))
-    width = max((len(label) for label, _ in told), default=0)
-    return [f"{label:<{width}}  {text}" for label, text in told]
-
-
-def describe_ranking(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """A line for each candidate under a heading: rank, score, number, text."""
-    return [
-        f"{'rank':>4}  {'score':>8}  {'line':>4}  sentence",
-        *(
-            f"{row['rank']:>4}  {row['score']:>8.4f}  {row['number']:>4}  {shown(row['text'])}{missed(row)}"
-            for row in rows
-        ),
-    ]
-
-
-def missed(row: dict[str, Any]) -> str:
-    """Which words had no say, if any."""
-    unknown = f"{row['unknown']:,} of {row['words']:,} words unknown" if row["unknown"] else ""
-    cut = f"{row['cut']:,} words cut" if row["cut"] else ""
-    return f"  [{'; '.join(filter(None, (unknown, cut)))}]" if unknown or cut else ""
-
-
-def shown(text: str) -> str:
-    """A text on a line: not endless, and nothing in it that a terminal would obey."""
-    line = "".join(letter if letter.isprintable() else " " for letter in text[:SHOWN])
-    return f"{line}..." if len(text) > SHOWN else line

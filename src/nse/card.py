@@ -11,21 +11,29 @@ from nse.data.catalogue import DATA
 LICENCE = "mit"
 """Of the weights, where the card says nothing else: that of the package."""
 
-USE = """\
-## How to use it
-
-```python
+READ = """\
 from nse import hub
 
 model = hub.load("FOLDER")  # this folder
 words = model.tokenize("A dog runs .")
 ids = model.vocabulary.encode(words)
-```
-
-```text
-nse evaluate FOLDER --split test
-```
 """
+
+ASK = """\
+from nse import api
+
+rows = api.{command}("FOLDER", ["{text}"])  # this folder
+print(rows[0]["{answer}"])
+"""
+
+EXAMPLES = {
+    "document": {"command": "predict", "text": "I liked it. See it twice.", "answer": "label"},
+    "translation": {"command": "translate", "text": "A dog runs.", "answer": "translation"},
+}
+"""What to ask a model of documents, and a translator."""
+
+PERCENT = {"accuracy": "{:.1f}%", "bleu": "{:.2f}"}
+"""Measures from 0 to 1 that are shown from 0 to 100, and how."""
 
 
 def card_text(task: str, data: str, labels: Sequence[str], told: Mapping[str, Any]) -> str:
@@ -34,47 +42,61 @@ def card_text(task: str, data: str, labels: Sequence[str], told: Mapping[str, An
     Args:
         task: What it was trained for.
         data: The data set it was trained on, or nothing.
-        labels: What its scores stand for.
+        labels: What its scores stand for; none for a translator.
         told: What else to tell. "title", "about" (a paragraph), "license" (the Hub's identifier), "notes" (on
-            licences of data and vectors) and "accuracy" (a number for each split, from 0 to 1) have their
-            places; whatever else is there goes into the table of figures, inner keys after outer ones.
+            licences of data and vectors), "accuracy" and a translator's "bleu" (a number for each split, from
+            0 to 1) have their places; whatever else is there goes into the table of figures, inner keys after
+            outer ones.
     """
     title = str(told.get("title") or f"A model for {task}, made with nse")
+    meanings = f"Labels: {', '.join(labels)}. " if labels else ""
     places = ("title", "about", "license", "notes")
     figures = [
         f"| {key.replace('_', ' ')} | {shown(key, value)} |" for key, value in flat(told) if key not in places
     ]
     parts = [
-        front_matter(task, data, title, told),
+        front_matter(task, data, title, told, "text-classification" if labels else "translation"),
         f"# {title}\n",
         f"{told.get('about') or 'Trained with nse, Neural Semantic Encoders in PyTorch.'}\n",
-        f"Task: {task}. Labels: {', '.join(labels)}. Data: {source(data)}.\n",
+        f"Task: {task}. {meanings}Data: {source(data)}.\n",
     ]
     if figures:
         parts.append("\n".join(["## Figures\n", "| | |", "| --- | ---: |", *figures, ""]))
-    parts += [USE, f"## Licence\n\n{licence(data, told)}\n"]
+    kind = "translation" if not labels else "document" if data in DATA and DATA[data].documents else ""
+    parts += [use(kind), f"## Licence\n\n{licence(data, told)}\n"]
     return "\n".join(parts)
 
 
-def front_matter(task: str, data: str, title: str, told: Mapping[str, Any]) -> str:
+def use(kind: str) -> str:
+    """How to use a model; what to type is told of documents and translators."""
+    example = EXAMPLES.get(kind)
+    code = ASK.format(**example) if example else READ
+    asked = f'nse {example["command"]} FOLDER "{example["text"]}"\n' if example else ""
+    commands = f"{asked}nse evaluate FOLDER --split test\n"
+    return f"## How to use it\n\n```python\n{code}```\n\n```text\n{commands}```\n"
+
+
+def front_matter(task: str, data: str, title: str, told: Mapping[str, Any], kind: str) -> str:
     """What the Hub reads. Each value is written as JSON, which YAML reads too, so that nothing breaks out."""
-    accuracy = told.get("accuracy")
-    scores = accuracy if isinstance(accuracy, Mapping) else {}
+    measure = "bleu" if kind == "translation" else "accuracy"
+    given = told.get(measure)
+    scores = given if isinstance(given, Mapping) else {}
+    scale = 100 if measure == "bleu" else 1  # as the Hub shows them
     fields: dict[str, Any] = {
         "license": told.get("license") or LICENCE,
         "library_name": "nse",
         "tags": ["neural-semantic-encoders", "pytorch", task],
-        "pipeline_tag": "text-classification",
-        "metrics": ["accuracy"],
+        "pipeline_tag": kind,
+        "metrics": [measure],
     }
     if data:
         fields["datasets"] = [data]
     if data and scores:
         metrics = [
-            {"type": "accuracy", "name": f"accuracy ({split})", "value": value}
+            {"type": measure, "name": f"{measure} ({split})", "value": scale * value}
             for split, value in scores.items()
         ]
-        result = {"task": {"type": "text-classification"}, "dataset": {"name": data, "type": data}}
+        result = {"task": {"type": kind}, "dataset": {"name": data, "type": data}}
         fields["model-index"] = [{"name": title, "results": [{**result, "metrics": metrics}]}]
     lines = [f"{key}: {json.dumps(value, allow_nan=False)}" for key, value in fields.items()]
     return "\n".join(["---", *lines, "---", ""])
@@ -106,8 +128,8 @@ def flat(told: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, objec
 
 def shown(key: str, value: object) -> str:
     """A value as a table's cell shows it."""
-    if isinstance(value, float) and key.startswith("accuracy"):
-        return f"{100 * value:.1f}%"
+    if isinstance(value, float) and (measure := key.split(" ")[0]) in PERCENT:
+        return PERCENT[measure].format(100 * value)
     if isinstance(value, float):
         return f"{value:,.6g}"
     if isinstance(value, int) and not isinstance(value, bool) and key != "seed":

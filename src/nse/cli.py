@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from codecs import BOM_UTF8
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,9 +12,11 @@ from rich.console import Console
 from rich.table import Table
 
 import nse
+from nse import ask_commands
+from nse.ask_commands import Device, Where, print_json
 from nse.data_commands import Data, Json
 from nse.data_commands import app as data_commands
-from nse.errors import DataError, InputError, NSEError, RunError
+from nse.errors import InputError, NSEError, RunError
 from nse.files import make_sure, write
 from nse.train.signals import Stopped
 
@@ -30,10 +30,6 @@ app = typer.Typer(
 
 app.add_typer(data_commands, name="data")
 
-Strict = Annotated[
-    bool, typer.Option("--strict", help="Refuse a text that is longer than the model reads; else it is cut.")
-]
-
 Set = Annotated[
     list[str] | None,
     typer.Option(
@@ -42,17 +38,6 @@ Set = Annotated[
         help="Change a value of the recipe, such as train.rate=1e-3. Repeatable.",
     ),
 ]
-
-
-class Device(StrEnum):
-    """Where to compute."""
-
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
-
-
-Where = Annotated[Device, typer.Option(help="auto is a CUDA device where there is one.")]
 
 
 def show_version(wanted: bool) -> None:
@@ -142,9 +127,16 @@ def run_figures(result: dict[str, Any], folder: Path) -> str:
     """The figures of a run, in a part of a line."""
     from nse.tasks import TASKS
 
-    if TASKS[result["task"]].shown[0].measure == "accuracy":
-        figures = {name: value for name, value in result["accuracy"].items() if name != "train"}
-        return ", ".join(f"{name} {100 * value:.1f}%" for name, value in figures.items())
+    measure = TASKS[result["task"]].shown[0].measure
+    if measure == "bleu":
+        return ", ".join(f"{name} BLEU {100 * value:.2f}" for name, value in result["bleu"].items())
+    if measure == "accuracy":
+        figures = {
+            name: f"{100 * value:.1f}%" for name, value in result["accuracy"].items() if name != "train"
+        }
+        for name, value in result.get("mse", {}).items():
+            figures[name] += f" MSE {value:.3f}"
+        return ", ".join(f"{name} {figure}" for name, figure in figures.items())
     if "map" not in result:
         later = f"type `nse evaluate --scores {folder}` where trec_eval is installed"
         return f"scores in {folder / 'scores'} ({later})"
@@ -160,8 +152,13 @@ def evaluate(
         typer.Argument(help="A run, a model folder, or the name of a shipped model.", show_default=False),
     ] = None,
     split: Annotated[str, typer.Option(help="Which split of its data set.")] = "test",
+    on: Annotated[
+        str | None,
+        typer.Option(metavar="DATA", help="Of a translator: another data set of translations."),
+    ] = None,
     data: Data = None,
     batch: Annotated[int, typer.Option(help="Rows at a time.", min=1)] = 512,
+    beam: ask_commands.Beam = None,
     device: Where = Device.auto,
     trec: Annotated[
         Path | None,
@@ -186,14 +183,15 @@ def evaluate(
     if (model is None) == (scores is None):
         raise InputError("evaluate: give either a model, or --scores with a run's folder or a .run file")
     if scores is not None:
-        refuse_given(context, ["split", "data", "batch", "device", "trec"], "--scores, where no model is run")
+        of_models = ["split", "on", "data", "batch", "beam", "device", "trec"]
+        refuse_given(context, of_models, "--scores, where no model is run")
         evaluate_scores(scores, qrels, as_json)
         return
     refuse_given(context, ["qrels"], "a model: it belongs to --scores")
     from nse.train.evaluate import describe
     from nse.train.evaluate import evaluate as score
 
-    result = score(str(model), split, data, batch, device.value, trec)
+    result = score(str(model), split, data, batch, device.value, trec, on, beam)
     if as_json:
         print_json(result)
     else:
@@ -219,95 +217,8 @@ def refuse_given(context: typer.Context, names: list[str], beside: str) -> None:
         raise InputError(f"evaluate: {', '.join(typed)} cannot go with {beside}")
 
 
-@app.command()
-def predict(
-    model: Annotated[str, typer.Argument(help="A shipped model's name, a run or a model folder.")],
-    texts: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="TEXT",
-            help="Sentences, each in quotes; the lines of standard input by default. A model of pairs takes "
-            "two, such as a premise and a hypothesis.",
-            show_default=False,
-        ),
-    ] = None,
-    strict: Strict = False,
-    device: Where = Device.auto,
-    as_json: Json = False,
-) -> None:
-    """Say which label a trained model gives to sentences, or to a pair of them, and how sure it is."""
-    from nse import api, hub
-
-    loaded = hub.load(model, device.value)
-    columns = api.classified(loaded)
-    numbers, items = None, list(texts or [])
-    if len(columns) > 1:
-        if len(items) != len(columns):
-            raise InputError(
-                f"{model} takes {len(columns)} texts, {' and '.join(columns)}, each in quotes; "
-                f"got {len(items)}"
-            )
-        rows = api.predict(loaded, [(items[0], items[1])], strict=strict)
-    else:
-        if not items:
-            numbers, items = lines_of(None, "sentences")
-        rows = api.predict(loaded, items, strict=strict, numbers=numbers)
-    if as_json:
-        print_json(rows)
-    else:
-        print(*api.describe_predictions(rows), sep="\n")
-
-
-@app.command()
-def rank(
-    model: Annotated[str, typer.Argument(help="A run or a model folder, of a model that ranks.")],
-    question: Annotated[str, typer.Option(help="The question, in quotes.")],
-    file: Annotated[
-        Path | None,
-        typer.Argument(
-            help="Candidate answers in UTF-8, a line each; standard input by default and for -.",
-            show_default=False,
-        ),
-    ] = None,
-    top: Annotated[
-        int | None, typer.Option(help="Show only so many of the best.", min=1, show_default=False)
-    ] = None,
-    strict: Strict = False,
-    device: Where = Device.auto,
-    as_json: Json = False,
-) -> None:
-    """Order candidate answers to a question by a trained model, the best first."""
-    from nse import api, hub
-
-    loaded = hub.load(model, device.value)
-    api.ranked(loaded)  # before anything is read
-    numbers, candidates = lines_of(file, "candidates")
-    rows = api.rank(loaded, question, candidates, strict=strict, numbers=numbers)[:top]
-    if as_json:
-        print_json(rows)
-    else:
-        print(*api.describe_ranking(rows), sep="\n")
-
-
-def lines_of(file: Path | None, what: str) -> tuple[list[int], list[str]]:
-    """The lines of a file or of standard input that are not blank, and their numbers from 1."""
-    given = None if file == Path("-") else file
-    name = str(given or "standard input")
-    try:
-        content = given.read_bytes() if given else sys.stdin.buffer.read()
-    except OSError as error:
-        raise DataError(f"{name}: cannot be read: {error.strerror}") from None
-    found = {}
-    for number, line in enumerate(content.removeprefix(BOM_UTF8).split(b"\n"), start=1):
-        try:
-            text = line.decode("utf-8").strip()
-        except UnicodeDecodeError:
-            raise DataError(f"{name}: line {number}: is not UTF-8") from None
-        if text:
-            found[number] = text
-    if not found:
-        raise DataError(f"{name}: there are no {what} in it; write one on each line")
-    return list(found), list(found.values())
+for command in (ask_commands.predict, ask_commands.rank, ask_commands.translate):
+    app.command()(command)
 
 
 @app.command()
@@ -370,11 +281,6 @@ def bench(
         print_json(report)
     else:
         Console().print(benchmark.table(report))
-
-
-def print_json(value: Any) -> None:
-    """Print a value for programs."""
-    print(json.dumps(value, indent=2, allow_nan=False))
 
 
 def main() -> None:
