@@ -49,6 +49,13 @@ MODELS = {
         "the other.",
         20_000,
     ),
+    "translate-en-de": Shipped(
+        "English to German with Neural Semantic Encoders",
+        "Two NSEs read an English sentence, one in each direction, and a third writes the German one, word "
+        "by word, out of the memories that they left. Trained on the captions of Multi30k: photographs of "
+        "people, animals and places are what it knows. Words are cut into pieces, and all is lower case.",
+        0,
+    ),
 }
 
 
@@ -59,18 +66,19 @@ def common_words(data: Path, vectors: str, tokenizer: str, most: int) -> list[st
     return [word for word in words if TOKENIZERS[tokenizer](word) == [word]][:most]
 
 
-def told(name: str, result: dict[str, Any], accuracy: dict[str, float]) -> dict[str, Any]:
+def told(name: str, result: dict[str, Any], figures: dict[str, dict[str, float]]) -> dict[str, Any]:
     """What the card tells."""
-    sets = [f"{each} ({VECTORS[each].licence})" for each in result["data"]["vectors"].split("+")]
+    given = (result["data"]["vectors"] or "").split("+")
+    sets = [f"{each} ({VECTORS[each].licence})" for each in given if each]
     return {
         "title": MODELS[name].title,
         "about": MODELS[name].about,
-        "notes": f"The words' vectors are made from {' and '.join(sets)}.",
+        **({"notes": f"The words' vectors are made from {' and '.join(sets)}."} if sets else {}),
         "recipe": result["recipe"],
         "seed": result["seed"],
         "training examples": result["examples"]["train"],
         "epoch": result["epoch"],
-        "accuracy": {"train": result["accuracy"]["train"], **accuracy},
+        **figures,
         "parameters": result["parameters"],
     }
 
@@ -80,13 +88,18 @@ def ship(run: Path, name: str, data: Path, room: Path = ROOM) -> dict[str, Any]:
     result = json.loads((run / "result.json").read_text("utf-8"))
     vectors = result["data"]["vectors"]
     known = hub.load(run)
-    words = common_words(data, vectors, known.config.tokenizer, MODELS[name].words)
-    more = None if known.config.model.trained else load_vectors(data, vectors, words)
+    more = None
+    if not known.config.model.trained:
+        words = common_words(data, vectors, known.config.tokenizer, MODELS[name].words)
+        more = load_vectors(data, vectors, words)
+    measure = "bleu" if known.config.kind == "translation" else "accuracy"
     with tempfile.TemporaryDirectory() as folder:
         small = Path(folder) / name
         hub.compact(run, small, words=more)
-        scored = {split: evaluate(str(small), split, data)["accuracy"] for split in ("dev", "test")}
-        card = told(name, result, scored)
+        scored = {split: evaluate(str(small), split, data)[measure] for split in ("dev", "test")}
+        figures = {"accuracy": {"train": result["accuracy"]["train"]}}
+        figures.setdefault(measure, {}).update(scored)
+        card = told(name, result, figures)
         hub.compact(small, room / name, card=card)
     return card
 
@@ -98,7 +111,8 @@ def main() -> None:
     parser.add_argument("name", choices=MODELS)
     parser.add_argument("--data", type=Path, required=True, help="folder of the published data and vectors")
     given = parser.parse_args()
-    print(json.dumps(ship(given.run, given.name, given.data)["accuracy"]))
+    card = ship(given.run, given.name, given.data)
+    print(json.dumps({measure: card[measure] for measure in ("accuracy", "bleu") if measure in card}))
 
 
 if __name__ == "__main__":

@@ -66,14 +66,19 @@ def tried(task: str) -> str:
     figure = TASKS[task].shown[0]
     groups: dict[tuple[str, ...], list[tuple[float, float]]] = {}
     for row in json.loads(TRIED[task].read_text("utf-8")):
-        own = ROOT / "docs" / "results" / f"{row['recipe']}-{row['seed']}.json"
-        dev = json.loads(own.read_text("utf-8"))[figure.measure]["dev"]
+        dev = result(task, row["recipe"], row["seed"])[figure.measure]["dev"]
         groups.setdefault((row["recipe"], *row["changes"]), []).append((row["dev"], dev))
     for (recipe, *changes), found in groups.items():
         means = (f"{figure.scale * fmean(values):.{figure.digits}f}" for values in zip(*found, strict=True))
         changed = ", ".join(f"`{change}`" for change in changes)
         lines.append(f"| {recipe} | {changed} | {len(found)} | {' | '.join(means)} |")
     return "\n".join(lines)
+
+
+def result(task: str, recipe: str, seed: int) -> dict[str, Any]:
+    """What a run of a recipe reported; a task of several data sets has a folder for each in its own."""
+    name = recipe if recipe.startswith(f"{task}/") else f"{task}/{recipe}"
+    return json.loads((ROOT / "docs" / "results" / f"{name}-{seed}.json").read_text("utf-8"))
 
 
 def report(name: str) -> dict[str, Any]:
@@ -86,7 +91,13 @@ TABLES = {
     "docs/benchmarks.md": {"cpu": cpu},
     "docs/recipes.md": {f"keys of {task}": partial(keys, task) for task in TASKS},
 }
-PAGES = {"snli": "docs/nli.md", "wikiqa": "docs/answers.md", "sst": "docs/sentences.md"}
+PAGES = {
+    "snli": "docs/nli.md",
+    "wikiqa": "docs/answers.md",
+    "sst": "docs/sentences.md",
+    "documents": "docs/documents.md",
+    "translation": "docs/translation.md",
+}
 for task, page in PAGES.items():
     if (ROOT / "docs" / "results" / task).is_dir():  # measured, or not yet
         TABLES[page] = {task: partial(results, task)}
