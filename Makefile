@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test test-slow test-gpu check format bench bench-gpu tables docs clean
+.PHONY: help demo test coverage test-slow test-gpu check format bench bench-gpu tables docs clean
 
 help:           ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
@@ -13,6 +13,9 @@ demo: $(VENV)/.runtime   ## train NSE and two baselines on the built-in corpus, 
 	$(BIN)/nse demo
 
 test: check   ## lint, types, import contracts, then all tests that fit in a few minutes
+	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu"
+
+coverage: check   ## the same tests, and which lines they reach, which takes a quarter longer
 	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu" --cov --cov-report=term:skip-covered
 
 test-slow: $(VENV)/.test   ## the tests that train for minutes

@@ -168,7 +168,7 @@ def test_a_huge_word_takes_time_in_proportion(name):
     ],
 )
 def test_treebank_takes_time_in_proportion(letters):
-    size = 1_000_000 // len(letters)
+    size = 300_000 // len(letters)
     start = time.monotonic()
     for text in (letters * size, "x" + letters * size, letters * size + "x"):
         kept = text.replace("''", '"').replace(" ", "")
