@@ -188,7 +188,9 @@ def test_an_archive_that_ends_between_two_reviews_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"not a tar", b"\0" * 100, gzip.compress(b""), lzma.compress(b"x" * 9999)]
+    "content",
+    [b"", b"not a tar", b"\0" * 100, gzip.compress(b""), lzma.compress(b"x" * 9999)],
+    ids=["empty", "text", "zeros", "gz of nothing", "xz of something else"],
 )
 @pytest.mark.parametrize("suffix", ["", ".gz", ".xz"])
 def test_what_is_no_archive_is_named(tmp_path, content, suffix):
