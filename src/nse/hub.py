@@ -178,8 +178,8 @@ def load(name: str | Path, device: str | torch.device = "cpu") -> Model:
 
 def _cut(tokenize: Callable[[str], list[str]], vocabulary: Vocabulary) -> Callable[[str], list[str]]:
     """A tokenizer that cuts words into the pieces of a vocabulary."""
-    pieces = Pieces(vocabulary.words[len(vocabulary.SPECIAL) :])
-    return lambda text: [piece for word in tokenize(text) for piece in pieces.cut(word)]
+    pieces = Pieces(vocabulary.words)
+    return lambda text: pieces.cut_all(tokenize(text))
 
 
 def _sizes(config: ModelConfig, vocabulary: Vocabulary, target: TargetVocabulary | None) -> tuple[int, int]:

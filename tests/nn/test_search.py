@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from nse.nn.decoder import Source, Standing
-from nse.nn.search import BEGIN, END, PAD, beam_search, greedy
+from nse.nn.models import PAD
+from nse.nn.search import BEGIN, END, beam_search, greedy
 from nse.nn.translation import TranslationConfig, Translator
 from oracle.problems import assert_close
 

@@ -173,6 +173,15 @@ def test_any_set_of_pieces_covers_every_letter_once(known, word):
     assert set(cut) <= {*pieces.pieces, "<unk>"}
 
 
+def test_words_are_cut_one_after_the_other():
+    pieces = Pieces.learn({"abab": 9, "ab": 9, "c": 9}, 5)
+    words = ["c", "ababab", "", "cab"]
+    assert pieces.cut_all(words) == [piece for word in words for piece in pieces.cut(word)]
+    assert Pieces.join(pieces.cut_all(words)) == ["c", "ababab", "cab"]
+    with pytest.raises(InputError):
+        pieces.cut_all("abab")
+
+
 def test_a_huge_word_takes_time_in_proportion():
     pieces = Pieces.learn({"abab": 9, "ab": 9}, 5)
     word = "ab" * 100_000

@@ -121,7 +121,7 @@ def _named(member: str) -> tuple[str, str, int, int]:
 
 
 def _is_dev(number: int) -> bool:
-    """Every tenth hundred. Neighbours review the same film, so that few films are on both sides."""
+    """Every tenth hundred: where neighbours review the same film, few films are on both sides."""
     return number // 100 % 10 == 9
 
 

@@ -41,7 +41,7 @@ def imdb_sources(folder: Path) -> dict[str, Source]:
 
     Looked for in `imdb/` and `emnlp-2015-data/` in a data folder, and in the data folder itself. The 348,415
     documents of 2015's EMNLP paper are in `imdb-train.txt.ss` and so on. Where they are not there,
-    `imdb.train.txt.ss` and so on are taken: 84,919 documents of the authors' ACL paper of that year.
+    `imdb.train.txt.ss` and so on are taken, which other copies of the authors' data have.
     """
     return _sources("imdb", folder, ["imdb-{}.txt.ss", "imdb.{}.txt.ss"])
 

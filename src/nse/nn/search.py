@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from nse.nn.decoder import Source, Standing
+from nse.nn.models import PAD
 
-PAD, BEGIN, END = 0, 2, 3
-"""The ids of padding, and of what a translation begins and ends with."""
+BEGIN, END = 2, 3
+"""The ids of what a translation begins and ends with."""
 
 
 class Translates(Protocol):

@@ -6,6 +6,7 @@ the baseline's LSTM, over the words of each sentence, and an NSE or LSTM over th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -80,10 +81,15 @@ def labelled(columns: Columns, longest: int) -> Labelled:
     """One split, its sentences of at most so many words."""
     column = columns.texts["document"]
     assert column.counts is not None
-    given = torch.from_numpy(column.lengths), torch.from_numpy(column.counts)
-    lengths, counts = in_pieces(given[0], given[1], longest)
-    sentences = Texts.flat(torch.from_numpy(column.ids), lengths)
-    return Labelled((Documents.of(sentences, counts),), torch.from_numpy(columns.labels).long())
+    ids, lengths, counts = (torch.from_numpy(each) for each in (column.ids, column.lengths, column.counts))
+    documents = as_documents(ids, lengths, counts, longest)
+    return Labelled((documents,), torch.from_numpy(columns.labels).long())
+
+
+def as_documents(ids: Tensor, lengths: Tensor, counts: Tensor, longest: int) -> Documents:
+    """From the ids of all words, the lengths of all sentences [S] and their number in each document [N]."""
+    lengths, counts = in_pieces(lengths, counts, longest)
+    return Documents.of(Texts.flat(ids, lengths), counts)
 
 
 def in_pieces(lengths: Tensor, counts: Tensor, longest: int) -> tuple[Tensor, Tensor]:
@@ -107,13 +113,18 @@ def model(recipe: DocumentRecipe, examples: Examples) -> nn.Module:
 
 def figures(recipe: DocumentRecipe, scores: Tensor, examples: Examples, split: str) -> dict[str, float]:
     """Accuracy, and the mean squared error of the predicted class, in stars."""
-    stars = torch.tensor([float(label) for label in data_set(recipe.data.name).labels])
-    labels = examples.splits[split].labels
-    wrong = stars[scores.argmax(dim=-1)] - stars[labels]
+    right = examples.splits[split].labels
     return {
         "accuracy": accuracy(recipe, scores, examples, split),
-        "mse": float(wrong.square().sum()) / max(len(labels), 1),
+        "mse": squared_error(scores, right, data_set(recipe.data.name).labels),
     }
+
+
+def squared_error(scores: Tensor, right: Tensor, labels: Sequence[str]) -> float:
+    """The mean squared error of the labels with the highest scores [N, labels], as numbers; of none, zero."""
+    stars = torch.tensor([float(label) for label in labels])
+    wrong = stars[scores.argmax(dim=-1)] - stars[right]
+    return float(wrong.square().sum()) / max(len(right), 1)
 
 
 def folder(recipe: DocumentRecipe) -> ModelConfig:

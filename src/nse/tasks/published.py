@@ -18,6 +18,11 @@ from nse.text.vocabulary import Vocabulary
 
 def as_examples(prepared: Prepared, splits: dict[str, Labelled], model: TextConfig) -> Examples:
     """A prepared data set, its rows as tensors, for a model of these sizes."""
+    return Examples(splits, prepared.vocabulary, about(prepared, splits), vectors_for(model, prepared))
+
+
+def vectors_for(model: TextConfig, prepared: Prepared) -> Tensor:
+    """The vectors of a prepared data set's words, if a model of these sizes takes them."""
     assert prepared.vectors is not None
     vectors = torch.from_numpy(prepared.vectors).float()
     width = model.words or model.size
@@ -26,7 +31,7 @@ def as_examples(prepared: Prepared, splits: dict[str, Labelled], model: TextConf
             f"{prepared.information['vectors']} has vectors of {vectors.shape[1]} numbers and the model "
             f"takes {width}: set model.words={vectors.shape[1]}"
         )
-    return Examples(splits, prepared.vocabulary, about(prepared, splits), vectors)
+    return vectors
 
 
 def about(prepared: Prepared, splits: dict[str, Labelled]) -> dict[str, Any]:

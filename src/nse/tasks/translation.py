@@ -23,7 +23,7 @@ from nse.errors import ConfigError
 from nse.hub import ModelConfig
 from nse.metrics.bleu import bleu
 from nse.nn.translation import TranslationConfig, Translator
-from nse.tasks.published import about, give_vectors
+from nse.tasks.published import about, give_vectors, vectors_for
 from nse.tasks.recipe import Training
 from nse.tasks.task import Examples, Figure, Judged, Task
 from nse.text.batching import Labelled, Texts
@@ -107,12 +107,7 @@ def examples(recipe: TranslationRecipe, data: Path | None = None) -> Examples:
     splits = {name: rows(columns.texts, tables) for name, columns in prepared.splits.items()}
     if recipe.data.longest:
         splits["train"] = splits["train"].select(short(prepared, recipe.data.longest))
-    vectors = None if prepared.vectors is None else torch.from_numpy(prepared.vectors).float()
-    if vectors is not None and vectors.shape[1] != (width := recipe.model.words or recipe.model.size):
-        raise ConfigError(
-            f"{recipe.data.vectors} has vectors of {vectors.shape[1]} numbers and the model takes {width}: "
-            f"set model.words={vectors.shape[1]}"
-        )
+    vectors = None if prepared.vectors is None else vectors_for(recipe.model, prepared)
     told = about(prepared, splits)
     told["fingerprint"] += f"-{len(source)}-{len(target)}"
     pairs = {name: spelled(prepared, name) for name in prepared.splits if name != "train"}
@@ -150,7 +145,7 @@ def pieces_of(merges: int, prepared: Prepared) -> tuple[Vocabulary, TargetVocabu
     target = TargetVocabulary.counted(cut(pieces, counts[TARGET]))
     tables = {}
     for name, vocabulary in (("source", source), (TARGET, target)):
-        own = Pieces(vocabulary.words[len(vocabulary.SPECIAL) :])
+        own = Pieces(vocabulary.words)
         tables[name] = [vocabulary.encode(own.cut(word)) for word in prepared.words(name).words]
     return source, target, tables
 
@@ -249,8 +244,7 @@ def choose(recipe: TranslationRecipe, found: Tensor, examples: Examples, split: 
     ids, places = found.long().chunk(2, dim=1)
     sources = [source.split(" ") for source, _ in pairs]
     if recipe.data.subwords:  # places are those of pieces
-        own = Pieces(examples.vocabulary.words[len(Vocabulary.SPECIAL) :])
-        sources = [[piece for word in source for piece in own.cut(word)] for source in sources]
+        sources = list(map(Pieces(examples.vocabulary.words).cut_all, sources))
     translations = [
         " ".join(words(recipe.model, recipe.data.subwords > 0, examples.target, *each))
         for each in zip(ids.tolist(), places.tolist(), sources, strict=True)

@@ -72,6 +72,10 @@ class Pieces:
             start = end or start + 1
         return found
 
+    def cut_all(self, words: Iterable[str]) -> list[str]:
+        """The pieces of these words, one word after the other."""
+        return [piece for word in _several(words) for piece in self.cut(word)]
+
     def _end(self, word: str, start: int) -> int:
         """Where the longest piece from here ends; 0 where there is none."""
         size = len(word)

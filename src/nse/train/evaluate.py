@@ -156,8 +156,7 @@ def read_by(loaded: hub.Model, sentences: list[list[str]]) -> list[list[str]]:
     """Sentences that are words already, cut into pieces where the model reads such."""
     if not loaded.config.pieces:
         return sentences
-    pieces = Pieces(loaded.vocabulary.words[len(Vocabulary.SPECIAL) :])
-    return [[piece for word in words for piece in pieces.cut(word)] for words in sentences]
+    return list(map(Pieces(loaded.vocabulary.words).cut_all, sentences))
 
 
 def told_apart(scores: Tensor, rows: Labelled, config: hub.ModelConfig) -> dict[str, Any]:
@@ -170,7 +169,7 @@ def told_apart(scores: Tensor, rows: Labelled, config: hub.ModelConfig) -> dict[
     right = confusion.diagonal()
     return {
         "accuracy": share(int(right.sum()), n),
-        **({"mse": squared_error(confusion, labels)} if config.kind == "document" else {}),
+        **({"mse": squared_error(scores, rows.labels, labels)} if config.kind == "document" else {}),
         "right": int(right.sum()),
         "labels": list(labels),
         "by_label": {
@@ -181,14 +180,12 @@ def told_apart(scores: Tensor, rows: Labelled, config: hub.ModelConfig) -> dict[
     }
 
 
-def squared_error(confusion: Tensor, labels: Sequence[str]) -> float | None:
+def squared_error(scores: Tensor, right: Tensor, labels: Sequence[str]) -> float | None:
     """The mean squared error of labels that are numbers of stars; `None` of no rows, or of other labels."""
     try:
-        stars = torch.tensor([float(label) for label in labels])
+        return documents.squared_error(scores, right, labels) if len(right) else None
     except ValueError:
         return None
-    wrong = (stars[:, None] - stars).square() * confusion
-    return float(wrong.sum()) / int(confusion.sum()) if confusion.any() else None
 
 
 def ranked(scores: Tensor, rows: Labelled, trec: Path | None) -> dict[str, Any]:
@@ -279,8 +276,7 @@ def column_of(column: Column, ids: Tensor, longest: int) -> Texts | Documents:
     lengths, own = torch.from_numpy(column.lengths), ids[torch.from_numpy(column.ids).long()]
     if column.counts is None:
         return Texts.flat(own, lengths, longest)
-    lengths, counts = documents.in_pieces(lengths, torch.from_numpy(column.counts), longest)
-    return Documents.of(Texts.flat(own, lengths), counts)
+    return documents.as_documents(own, lengths, torch.from_numpy(column.counts), longest)
 
 
 def named_data(loaded: hub.Model) -> str:
