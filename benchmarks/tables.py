@@ -18,6 +18,7 @@ from nse.viz.sweeps import sweeps
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
+ELSEWHERE = ROOT / "docs" / "results" / "elsewhere"
 TRIED = {task: ROOT / "docs" / "results" / f"{task}-tried.json" for task in TASKS}
 
 
@@ -75,6 +76,20 @@ def tried(task: str) -> str:
     return "\n".join(lines)
 
 
+def elsewhere() -> str:
+    """What `nse evaluate RUN --on DATA --split test --json` told of translators, a file for each."""
+    lines = [
+        "| model | on the test of | BLEU | sentences | paper's |",
+        "| --- | --- | ---: | ---: | ---: |",
+    ]
+    for file in sorted(ELSEWHERE.rglob("*.json")):
+        row = json.loads(file.read_text("utf-8"))
+        recipe = f"{file.parent.name}/{file.stem.rpartition('-')[0]}"
+        counts = f"{row['n']:,} | {row['published']:,}"
+        lines.append(f"| {recipe} | {row['data']} | {100 * row['bleu']:.2f} | {counts} |")
+    return "\n".join(lines)
+
+
 def result(task: str, recipe: str, seed: int) -> dict[str, Any]:
     """What a run of a recipe reported; a task of several data sets has a folder for each in its own."""
     name = recipe if recipe.startswith(f"{task}/") else f"{task}/{recipe}"
@@ -102,6 +117,7 @@ for task, page in PAGES.items():
     if (ROOT / "docs" / "results" / task).is_dir():  # measured, or not yet
         TABLES[page] = {task: partial(results, task)}
         TABLES[page] |= {"tried": partial(tried, task)} if TRIED[task].exists() else {}
+TABLES[PAGES["translation"]] |= {"elsewhere": elsewhere}
 PICTURES = {}
 if (RESULTS / "h200.json").exists():  # measured by those who have one
     sheets = {"h200": "main", "figures": "figures", "steps": "steps", "fits": "fits"}

@@ -1,4 +1,4 @@
-"""What was tried: a recipe, what is changed in it, and its figure on dev (accuracy, or MAP where it ranks).
+"""What was tried: a recipe, what is changed in it, and its figure on dev: accuracy, MAP or BLEU.
 
     python benchmarks/tried.py snli --data DATA
 
@@ -60,7 +60,7 @@ def measured(recipe: str, changes: list[str], seed: int, data: Path | None) -> d
     loaded = load_recipe(recipe, [f"seed={seed}", *changes])
     task = TASKS[loaded.task]
     examples = task.examples(loaded, data)
-    examples.splits.pop("test")
+    examples = examples._replace(splits={name: examples.splits[name] for name in ("train", "dev")})
     with Progress() as progress:
         outcome = fit(task, loaded, examples, progress)
     return {

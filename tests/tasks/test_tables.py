@@ -133,7 +133,7 @@ def test_data_without_a_published_size_is_whole(tmp_path):
     about = {"name": "logic", "fingerprint": "abc", "vectors": None}
     result(tmp_path / "1.json", recipe="logic/nse", task="logic", data=about)
     rows = table("logic", tmp_path)
-    assert "| 99,890 |  |" in markdown(rows[0]["recipe"].split("/")[0], rows)
+    assert "| 99,890 | learned |" in markdown(rows[0]["recipe"].split("/")[0], rows)
 
 
 @pytest.mark.parametrize("key", ["recipe", "task", "seed", "device", "seconds_per_epoch", "data", "accuracy"])

@@ -93,7 +93,7 @@ def lstm(x: Tensor, state: Cell, maps: LSTMMaps) -> Cell:
     """One step of an LSTM layer."""
     of_x, of_h, c = maps.of_input(x), maps.of_state(state[0]), state[1]
     if x.is_cuda:  # what `torch.lstm_cell` does after its products, in one kernel
-        h, c, _ = torch._thnn_fused_lstm_cell(of_x, of_h, c)  # type: ignore[attr-defined]
+        h, c, _ = torch.ops.aten._thnn_fused_lstm_cell(of_x, of_h, c)
         return h, c
     i, f, g, o = (of_x + of_h).chunk(4, dim=-1)
     c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)

@@ -239,7 +239,7 @@ def cells(task: str, row: Mapping[str, Any]) -> list[str]:
         "seconds": f"{row['seconds']:.2f}",
         "device": row["device"],
         "examples": f"{row['examples']:,}" + ("" if whole else f" of {row['published']:,}"),
-        "vectors": row["vectors"],
+        "vectors": row["vectors"] or "learned",
     }
     return [texts[column] for column in columns(task)]
 
