@@ -64,7 +64,7 @@ def test_a_shipped_model(name):
     assert sum(file.stat().st_size for file in model.folder.iterdir()) < expected.room
     card = ModelCard.load(model.folder / "README.md").data
     found = [result.metric_value for result in card.eval_results]
-    assert [value > least for value, least in zip(found, expected.figures, strict=True)] == [True] * len(found)
+    assert all(value > least for value, least in zip(found, expected.figures, strict=True))
     assert expected.words <= set(model.vocabulary.words)
     ask, answer = (api.translate, "translation") if model.target else (api.predict, "label")
     for text, said in expected.says:
