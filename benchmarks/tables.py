@@ -79,14 +79,15 @@ def tried(task: str) -> str:
 def elsewhere() -> str:
     """What `nse evaluate RUN --on DATA --split test --json` told of translators, a file for each."""
     lines = [
-        "| model | on the test of | BLEU | sentences | paper's |",
-        "| --- | --- | ---: | ---: | ---: |",
+        "| model | seed | on the test of | BLEU | sentences | paper's |",
+        "| --- | ---: | --- | ---: | ---: | ---: |",
     ]
     for file in sorted(ELSEWHERE.rglob("*.json")):
         row = json.loads(file.read_text("utf-8"))
-        recipe = f"{file.parent.name}/{file.stem.rpartition('-')[0]}"
+        name, _, seed = file.stem.rpartition("-")
         counts = f"{row['n']:,} | {row['published']:,}"
-        lines.append(f"| {recipe} | {row['data']} | {100 * row['bleu']:.2f} | {counts} |")
+        told = f"{row['data']} | {100 * row['bleu']:.2f} | {counts}"
+        lines.append(f"| {file.parent.name}/{name} | {seed} | {told} |")
     return "\n".join(lines)
 
 
@@ -117,7 +118,8 @@ for task, page in PAGES.items():
     if (ROOT / "docs" / "results" / task).is_dir():  # measured, or not yet
         TABLES[page] = {task: partial(results, task)}
         TABLES[page] |= {"tried": partial(tried, task)} if TRIED[task].exists() else {}
-TABLES[PAGES["translation"]] |= {"elsewhere": elsewhere}
+if ELSEWHERE.is_dir():
+    TABLES[PAGES["translation"]] |= {"elsewhere": elsewhere}
 PICTURES = {}
 if (RESULTS / "h200.json").exists():  # measured by those who have one
     sheets = {"h200": "main", "figures": "figures", "steps": "steps", "fits": "fits"}

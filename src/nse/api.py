@@ -154,7 +154,7 @@ def translations(
     """Translations of sentences, in their order, as soon as a batch of them is there.
 
     Args:
-        model: What `hub.load` gave or takes: a run or a model folder, of a model that translates.
+        model: What `hub.load` gave or takes, of a model that translates: a shipped one, a run or a folder.
         texts: Sentences. No more than a batch of them are read ahead, so that they may be endless.
         beam: How many translations of each are followed at a time; as the model is configured by default.
         batch: How many at a time; the answer is the same whatever it is, but for rounding.

@@ -127,7 +127,7 @@ def rank(
 
 
 def translate(
-    model: Annotated[str, typer.Argument(help="A run or a model folder, of a model that translates.")],
+    model: Annotated[str, typer.Argument(help="A shipped translator's name, a run or a model folder.")],
     texts: Annotated[
         list[str] | None,
         typer.Argument(

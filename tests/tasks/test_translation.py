@@ -3,6 +3,8 @@
 import json
 import math
 import random
+import runpy
+from pathlib import Path
 
 import pytest
 import torch
@@ -460,3 +462,10 @@ def test_papers_figures_are_of_recipes_that_are_there():
         assert load_recipe(name).task == "translation"
         assert 0 < told["bleu"] < 1
     assert list(translation.PAPER) == [f"iwslt14/{name}" for name in NAMES]
+
+
+def test_what_is_tried_sees_neither_of_the_tests(data):
+    tried = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "tried.py"))
+    assert "test_2017" in examples(data).splits
+    row = tried["measured"]("multi30k/nse-nse", SMALL, 1, data)
+    assert row["examples"].keys() == {"train", "dev"}

@@ -64,5 +64,5 @@ def test_without_its_library_it_says_what_to_install(monkeypatch):
     for cached in (tokenize._moses, moses._detokenizer):
         cached.cache_clear()
     for call in (lambda: moses.english("a"), lambda: moses.german("a"), lambda: moses.detokenized(["a"])):
-        with pytest.raises(InputError, match=r"pip install neural-semantic-encoders\[moses\]"):
+        with pytest.raises(InputError, match=r"pip install sacremoses"):
             call()

@@ -132,7 +132,7 @@ def test_moses_by_language_and_without_escapes():
 def test_moses_without_its_library_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacremoses", None)
     tokenize._moses.cache_clear()
-    with pytest.raises(InputError, match=r"pip install neural-semantic-encoders\[moses\]"):
+    with pytest.raises(InputError, match=r"pip install sacremoses"):
         TOKENIZERS["moses"]("a")
 
 

@@ -53,7 +53,7 @@ def _detokenizer(language: str) -> Callable[[Sequence[str]], str]:
         from sacremoses import MosesDetokenizer
     except ImportError:
         raise InputError(
-            "detokenizer: moses needs sacremoses; type `pip install neural-semantic-encoders[moses]`"
+            "detokenizer: moses needs sacremoses; type `pip install sacremoses`"
         ) from None
     detokenizer = MosesDetokenizer(lang=language)
     # Nothing was escaped, so a word that looks like an escape is meant as it is.

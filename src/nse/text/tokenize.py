@@ -43,7 +43,7 @@ def _moses(language: str) -> Callable[[str], list[str]]:
         from sacremoses import MosesTokenizer
     except ImportError:
         raise InputError(
-            "tokenizer: moses needs sacremoses; type `pip install neural-semantic-encoders[moses]`"
+            "tokenizer: moses needs sacremoses; type `pip install sacremoses`"
         ) from None
     tokenizer = MosesTokenizer(lang=language)
     return lambda text: list(tokenizer.tokenize(text, escape=False))
