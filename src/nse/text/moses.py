@@ -52,9 +52,7 @@ def _detokenizer(language: str) -> Callable[[Sequence[str]], str]:
     try:
         from sacremoses import MosesDetokenizer
     except ImportError:
-        raise InputError(
-            "detokenizer: moses needs sacremoses; type `pip install sacremoses`"
-        ) from None
+        raise InputError("detokenizer: moses needs sacremoses; type `pip install sacremoses`") from None
     detokenizer = MosesDetokenizer(lang=language)
     # Nothing was escaped, so a word that looks like an escape is meant as it is.
     return lambda words: str(detokenizer.detokenize(list(words), unescape=False))

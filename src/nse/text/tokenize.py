@@ -42,9 +42,7 @@ def _moses(language: str) -> Callable[[str], list[str]]:
     try:
         from sacremoses import MosesTokenizer
     except ImportError:
-        raise InputError(
-            "tokenizer: moses needs sacremoses; type `pip install sacremoses`"
-        ) from None
+        raise InputError("tokenizer: moses needs sacremoses; type `pip install sacremoses`") from None
     tokenizer = MosesTokenizer(lang=language)
     return lambda text: list(tokenizer.tokenize(text, escape=False))
 
