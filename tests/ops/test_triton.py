@@ -152,6 +152,7 @@ def test_equals_reference_in_one_launch(extra, interpreted, calls, divisions):
     wanted = {"attend", "recall"} if "shared" in extra else {"attend_resident", "rebuild"}
     assert {"attend", "recall", "attend_resident", "rebuild"} & {*calls} == wanted
     assert calls["wait"] > 0
+    assert calls["next_group"] >= 3 * len(divisions)  # a group for each sequence
     read, memory, memory_back, _ = divisions
     assert read.held[2]
     assert memory.held[0]
@@ -322,6 +323,22 @@ def test_weights_are_held_as_far_as_the_device_has_room(monkeypatch):
         assert not weights or weights + tiles <= kibibytes * 1024 - plan.RESERVE
     assert found[227] == (True, False, True)
     assert found[48] == (False, False, False)
+
+
+def test_memories_of_many_sequences_stay_on_chip(monkeypatch):
+    """Those of a batch of documents: then there are many groups of few sentences."""
+    monkeypatch.setattr(plan, "DRIVER", "persistent")
+    monkeypatch.setattr(plan, "PROGRAMS", 132)
+    monkeypatch.setattr(plan, "SHARED", 217 * 1024)
+    for products in (
+        (plan.Product(400, 200, 4), plan.Product(200, 100), plan.Product(400, 100, 4)),
+        (plan.Product(300, 400), plan.Product(100, 200), plan.Product()),
+    ):
+        plan.divide.cache_clear()
+        division = plan.divide(plan.Work(1024, 100, (96,), products, 4, 16, True), torch.device("cuda"))
+        assert division.resident
+        assert division.rows <= division.programs
+        assert division.groups > 4 * division.teams
 
 
 def test_weights_that_are_held_leave_room_for_streaming_others(monkeypatch):
@@ -527,6 +544,7 @@ ON_GPU = [  # not more than needed: each compiles up to four kernels, a few seco
     (20, 25, 300, {}),
     (20, 25, 300, {"dropout": 0.3, "shared": (9,)}),
     (700, 4, 16, {}),
+    (900, 12, 100, {"dropout": 0.15}),
     (2, 5, 1100, {}),
     (5, 10, 63, {"layers": 2}),
     (33, 7, 33, {"layers": 3, "dropout": 0.3, "shared": (1, 9)}),

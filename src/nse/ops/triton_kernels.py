@@ -70,12 +70,6 @@ def mine(a, first, rows, program):
 
 
 @triton.jit
-def nth_group(n, team, teams):
-    """A team's n-th group: to and fro over the teams, so that who had the longest gets the shortest next."""
-    return n * teams + tl.where(n % 2 == 0, team, teams - 1 - team)
-
-
-@triton.jit
 def arrive(counter):
     """Say that this program's stores are done."""
     tl.debug_barrier()  # of every thread
@@ -88,6 +82,28 @@ def wait(counter, target):
     while tl.atomic_add(counter, 0, sem="acquire", scope="gpu") < target:
         pass
     tl.debug_barrier()
+
+
+@triton.jit
+def next_group(group, groups, turn, counters, target, program, programs):
+    """The group that a team takes next, the longest that no team has; and what to wait for from then on.
+
+    The first program takes it and tells the others, in two places by turns: they may still be reading what
+    was told last, but not what was told before that.
+    """
+    teams = tl.num_programs(0) // programs
+    if groups <= teams:
+        group += groups  # nothing is left
+    else:
+        counter = counters + tl.program_id(0) // programs * 32
+        told = counter + 1 + turn % 2
+        if program == 0:
+            tl.store(told, teams + tl.atomic_add(counters + teams * 32, 1, sem="relaxed"))
+        arrive(counter)
+        target += programs
+        wait(counter, target)
+        group = tl.load(told)
+    return group, target
 
 
 @triton.jit
@@ -203,9 +219,9 @@ def forward(a, counters, rows_of_group, groups, programs, S: tl.constexpr):
             held_up_h = hold_upper(a.W_up_h, column, real, 4 * S.K, S.K, S.HELD_UP_H, 0, S)
     else:
         held_x = (0,)
-    teams = tl.num_programs(0) // programs
-    for n in range(tl.cdiv(groups, teams)):
-        first, rows, b, length, longest = members(a, nth_group(n, team, teams), rows_of_group, S)
+    group, turn = team, 0
+    while group < groups:
+        first, rows, b, length, longest = members(a, group, rows_of_group, S)
         if S.RESIDENT:
             my_b, my_length = mine(a, first, rows, program)
             slot = tl.arange(0, S.SLOTS)
@@ -262,6 +278,8 @@ def forward(a, counters, rows_of_group, groups, programs, S: tl.constexpr):
                 tl.store(memory, M, mask=in_memory)
             else:
                 attend_all(a, first, rows, longest, program, programs, S)
+        group, target = next_group(group, groups, turn, counters, target, program, programs)
+        turn += 1
 
 
 @triton.jit
@@ -314,9 +332,9 @@ def backward(a, counters, rows_of_group, groups, programs, S: tl.constexpr):
         start_up = program * S.COLUMNS_UP
         up_column = start_up + tl.arange(0, S.COLUMNS_UP)
         held_up = hold_upper(a.W_upT, up_column, up_column < 2 * S.K, 2 * S.K, 4 * S.K, S.HELD_UP_X, 0, S)
-    teams = tl.num_programs(0) // programs
-    for n in range(tl.cdiv(groups, teams)):
-        first, rows, b, length, longest = members(a, nth_group(n, team, teams), rows_of_group, S)
+    group, turn = team, 0
+    while group < groups:
+        first, rows, b, length, longest = members(a, group, rows_of_group, S)
         if (S.MEMORIES == 0) & S.ONE_SLICE:
             target = lstm_back(a, counter, target, b, length, longest, program, programs, held, S)
         else:
@@ -374,6 +392,8 @@ def backward(a, counters, rows_of_group, groups, programs, S: tl.constexpr):
                         target += programs
                         wait(counter, target)
                         cell_all(a, first, rows, -1, program, programs, S)
+        group, target = next_group(group, groups, turn, counters, target, program, programs)
+        turn += 1
 
 
 @triton.jit

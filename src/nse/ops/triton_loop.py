@@ -64,8 +64,8 @@ def launch(
 
 
 def cleared(tensors: Sequence[Tensor], division: Division, device: torch.device) -> Tensor:
-    """Fill tensors with zeros, and new counters of the teams, all in one launch."""
-    counters = torch.empty(division.teams * 32, dtype=torch.int32, device=device)
+    """Fill tensors with zeros, and new counters of the teams and of groups taken, all in one launch."""
+    counters = torch.empty((division.teams + 1) * 32, dtype=torch.int32, device=device)
     some = [tensor for tensor in (counters, *tensors) if tensor.numel()]
     sizes = tuple(tensor.numel() for tensor in some)
     blocks = sum(math.ceil(size / CLEARED) for size in sizes)

@@ -37,7 +37,8 @@ MOST_ROWS = 128
 FEWEST_AT_ONCE = 4  # tiles to load at once
 MOST_AT_ONCE = {4: 16, 2: 12}  # of 16 rows, by the bytes of a number: registers set the limit
 MOST_PARTS = 8
-MOST_ROUNDS = 4
+ROUNDS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+"""Groups for each team to choose from: few, each of many sequences, or many, whose memories stay on chip."""
 
 
 class Product(NamedTuple):
@@ -113,10 +114,10 @@ def shared_memory(device: torch.device) -> int:
 
 
 def divisions(work: Work, all_programs: int, shared: int) -> Iterator[Division]:
-    """Those to choose from: so many teams, each with so many groups one after the other."""
+    """Those to choose from: so many teams, and groups of so many sequences."""
     for teams in range(1, min(work.B, all_programs) + 1):
-        for rounds in range(1, MOST_ROUNDS + 1):
-            yield division(work, teams, math.ceil(work.B / teams / rounds), all_programs // teams, shared)
+        for rows in dict.fromkeys(math.ceil(work.B / teams / rounds) for rounds in ROUNDS):
+            yield division(work, teams, rows, all_programs // teams, shared)
 
 
 def division(work: Work, teams: int, rows: int, programs: int, shared: int) -> Division:
