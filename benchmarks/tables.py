@@ -46,6 +46,15 @@ def h200(sheet: str) -> str:
     return bench.markdown(report("h200"), sheet).strip()
 
 
+def tasks() -> str:
+    """The table of `benchmarks/tasks.py`: how fast models train beside the first of their data set."""
+    lines = ["| recipe | in a second | | times the baseline's time |", "| --- | ---: | --- | ---: |"]
+    for row in report("h200-tasks")["rows"]:
+        speed = f"{row['in_a_second']:,.0f} | {row['unit']}"
+        lines.append(f"| {row['recipe']} | {speed} | {row['times_the_baseline']:.2f} |")
+    return "\n".join(lines)
+
+
 def keys(task: str) -> str:
     """Every key of a task's recipes."""
     rows = [
@@ -126,6 +135,8 @@ if (RESULTS / "h200.json").exists():  # measured by those who have one
     TABLES["docs/benchmarks.md"] |= {name: partial(h200, sheet) for name, sheet in sheets.items()}
     TABLES["README.md"] |= {"figures": partial(h200, "figures")}
     PICTURES["docs/images/sweeps.svg"] = "h200"
+if (RESULTS / "h200-tasks.json").exists():
+    TABLES["docs/benchmarks.md"] |= {"tasks": tasks}
 
 
 def written(document: str) -> str:
