@@ -76,7 +76,7 @@ class Described:
     """What it was trained for."""
     labels: list[str]
     """What its scores stand for, in their order; none for a translation."""
-    tokenizer: Literal["paper", "lower", "treebank", "whitespace", "moses", "moses-en"]
+    tokenizer: Literal["paper", "lower", "treebank", "informal", "whitespace", "moses", "moses-en"]
     """How a text becomes words."""
     pieces: bool = False
     """Whether words are cut into pieces, those of the vocabulary, and translations are made of pieces."""

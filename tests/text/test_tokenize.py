@@ -118,6 +118,36 @@ def test_treebank_takes_each_piece_by_itself_and_words_as_final(text, more):
     assert all(words)
 
 
+TYPED = {
+    "A solid 8/10!! Well...... no": "a solid 8 / 10 ! ! well ... no",
+    "***1/2 out of ****. What?!": "* * * 1 / 2 out of * * * * . what ? !",
+    "Horror/comedy---I didn't laugh": "horror / comedy -- i did n't laugh",
+    "one \x96 two\x85 \x93Bob\x92s\x94 a\x97b": 'one -- two ... " bob \'s " a -- b',
+    "a well-made film, e.g. Mr. Bean's (1997)": "a well-made film , e.g. mr. bean 's ( 1997 )",
+    "/ * ! ?": "/ * ! ?",
+    "": "",
+}
+
+
+@pytest.mark.parametrize("text", TYPED)
+def test_informal_leaves_words_that_vectors_know(text):
+    assert TOKENIZERS["informal"](text) == TYPED[text].split()
+
+
+@given(st.text("ab.i'`\"-,:8?!$(/* \x96\x85snt"))
+def test_informal_loses_nothing_but_repetitions(text):
+    words = TOKENIZERS["informal"](text)
+    assert all(words)
+    assert TOKENIZERS["informal"](" ".join(words)) == words
+    treebank = TOKENIZERS["treebank"](text.replace("\x96", "\u2014").replace("\x85", "..."))
+    assert letters(words) == letters(treebank)
+
+
+def letters(words):
+    """All but what `informal` shortens."""
+    return "".join(words).replace(".", "").replace("-", "")
+
+
 def test_whitespace():
     assert TOKENIZERS["whitespace"](" don't  stop.\n") == ["don't", "stop."]
 

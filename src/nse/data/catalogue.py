@@ -193,7 +193,7 @@ DATA: dict[str, DataSet] = {
         ),
         published={"train": 22_600, "dev": 2_400, "test": 25_000},
         labels=aclimdb.LABELS,
-        tokenizer="treebank",
+        tokenizer="informal",
         sources=aclimdb.sources,
         read=aclimdb.read,
         documents=True,

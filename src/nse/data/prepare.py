@@ -59,7 +59,7 @@ def obtain(
             return load(found[0])
         raise
     cached = cache_folder() / file_name(name, vectors)
-    if (known := _still_good(cached, files, log)) is not None:
+    if (known := _still_good(cached, entry, files, log)) is not None:
         return known
     log(f"preparing {name}" + (f" with {vectors}" if vectors else ""))
     prepared = prepare(name, vectors, folder, progress)
@@ -93,11 +93,17 @@ def _expected(file: Path, prepared: Prepared, name: str, vectors: str | None) ->
     held = file_name(prepared.name, prepared.information["vectors"])
     if held != file_name(name, vectors):
         raise DataError(f"{file}: holds {held}; rename it, or remove it")
+    made_with, tokenizer = prepared.information.get("tokenizer"), data_set(name).tokenizer
+    if made_with != tokenizer:
+        raise DataError(
+            f"{file}: has the words of the tokenizer {made_with}, but {name} is read with {tokenizer}; "
+            "remove it, and `nse data prepare` makes another"
+        )
     return prepared
 
 
-def _still_good(cached: Path, files: list[Path], log: Log) -> Prepared | None:
-    """What the cache holds, if it was made from these very files."""
+def _still_good(cached: Path, entry: DataSet, files: list[Path], log: Log) -> Prepared | None:
+    """What the cache holds, if it was made from these very files, and with the same words."""
     if not cached.is_file():
         return None
     try:
@@ -105,8 +111,9 @@ def _still_good(cached: Path, files: list[Path], log: Log) -> Prepared | None:
     except DataError as error:  # it can be made again
         log(str(error))
         return None
-    same = prepared.information.get("sources") == [described(file) for file in files]
-    return prepared if same else None
+    held = prepared.information
+    same = held.get("sources") == [described(file) for file in files]
+    return prepared if same and held.get("tokenizer") == entry.tokenizer else None
 
 
 def prepare(name: str, vectors: str | None, data: Path, progress: Progress | None = None) -> Prepared:

@@ -156,6 +156,31 @@ def _split_start(word: str) -> Iterable[str]:
     return (word,)
 
 
+# What Windows wrote where pages say Latin-1, an ellipsis, quotes and dashes, and every en dash as a dash.
+_WINDOWS = str.maketrans(
+    "\x85\x91\x92\x93\x94\x96\x97\u2013", "\u2026\u2018\u2019\u201c\u201d\u2014\u2014\u2014"
+)
+_ALONE = re.compile(r"([/*])")
+
+
+def informal(text: str) -> list[str]:
+    """As `treebank`, for what people type: so that words are left which word vectors know.
+
+    `8/10!! well...... **1/2` gives `8`, `/`, `10`, `!`, `!`, `well`, `...`, `*`, `*`, `1`, `/`, `2`: slashes,
+    stars and marks stand alone, and of longer runs of periods and hyphens an ellipsis and a dash are left.
+    """
+    words = treebank(_ALONE.sub(r" \1 ", text.translate(_WINDOWS)))
+    return [part for word in words for part in _unrepeated(word)]
+
+
+def _unrepeated(word: str) -> Iterable[str]:
+    if word[0] in "?!":
+        return word  # each by itself
+    if word.startswith(".."):
+        return ("...",)
+    return ("--",) if word.startswith("--") else (word,)
+
+
 def moses_english(text: str) -> list[str]:
     """English as `moses`, in lower case, as translations are made from it."""
     from nse.text.moses import english
@@ -167,6 +192,7 @@ TOKENIZERS: dict[str, Callable[[str], list[str]]] = {
     "paper": paper,
     "lower": lower,
     "treebank": treebank,
+    "informal": informal,
     "whitespace": whitespace,
     "moses": moses,
     "moses-en": moses_english,
