@@ -188,13 +188,19 @@ def test_it_is_made_once_and_again_when_a_source_changes(folder):
 def test_words_of_another_tokenizer_are_not_taken_for_its_own(folder):
     first = obtain("snli", "set.2d", folder)
     cached = folder.parent / "cache" / "snli.set.2d.safetensors"
-    save(replace(first, information=first.information | {"tokenizer": "lower"}), cached)
+    other = replace(first, information=first.information | {"tokenizer": "lower"})
+    save(other, cached)
     said = []
     assert obtain("snli", "set.2d", folder, said.append).information["tokenizer"] == "paper"
     assert said[0] == "preparing snli with set.2d"
-    save(replace(first, information=first.information | {"tokenizer": "lower"}), folder / cached.name)
-    with pytest.raises(DataError, match="words of the tokenizer lower, but snli is read with paper; remove"):
+    save(other, folder / cached.name)
+    again = f"`nse data prepare snli --vectors set.2d --out {folder}`"
+    with pytest.raises(DataError, match="tokenizer lower, and snli is read with paper") as error:
         obtain("snli", "set.2d", folder)
+    assert again in str(error.value)
+    shutil.rmtree(folder / "snli_1.0")
+    with pytest.raises(DataError, match="tokenizer lower, and snli is read with paper"):
+        obtain("snli", None, folder)
 
 
 def test_a_broken_cache_is_made_again(folder):

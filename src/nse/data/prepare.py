@@ -56,7 +56,7 @@ def obtain(
     except DataError:
         if vectors is None and (found := prepared_files(name, folder)):
             log(f"reading {found[0]}, because the published files are not in {folder}")
-            return load(found[0])
+            return _in_its_words(found[0], load(found[0]))
         raise
     cached = cache_folder() / file_name(name, vectors)
     if (known := _still_good(cached, entry, files, log)) is not None:
@@ -93,11 +93,18 @@ def _expected(file: Path, prepared: Prepared, name: str, vectors: str | None) ->
     held = file_name(prepared.name, prepared.information["vectors"])
     if held != file_name(name, vectors):
         raise DataError(f"{file}: holds {held}; rename it, or remove it")
+    return _in_its_words(file, prepared)
+
+
+def _in_its_words(file: Path, prepared: Prepared) -> Prepared:
+    """The same, if its texts were cut into words as its data set is by now."""
+    name, vectors = prepared.name, prepared.information["vectors"]
     made_with, tokenizer = prepared.information.get("tokenizer"), data_set(name).tokenizer
     if made_with != tokenizer:
+        given = f" --vectors {vectors}" if vectors else ""
         raise DataError(
-            f"{file}: has the words of the tokenizer {made_with}, but {name} is read with {tokenizer}; "
-            "remove it, and `nse data prepare` makes another"
+            f"{file}: has the words of the tokenizer {made_with}, and {name} is read with {tokenizer}; make "
+            f"it again with `nse data prepare {name}{given} --out {file.parent}`, or remove it"
         )
     return prepared
 
