@@ -52,6 +52,13 @@ TRIED["sst"] = [
     ("sst/fine", "train.schedule=linear"),
     ("sst/best-fine", "model.map=learned", "train.epochs=5"),
 ]
+TRIED["translation"] = [
+    ("europarl/lstm-lstm", "train.epochs=16"),
+    ("europarl/nse-lstm", "train.epochs=16"),
+    ("europarl/nse-nse", "train.epochs=16"),
+    ("europarl/nse-nse", "train.epochs=16", "model.init=lookup"),
+    ("europarl/nse-nse", "train.epochs=16", "train.rate=5e-4"),
+]
 """For each task, a recipe and what is changed in it."""
 
 
