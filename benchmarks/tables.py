@@ -65,9 +65,9 @@ def keys(task: str) -> str:
     return "\n".join(["| key | type | default | what |", "| --- | --- | --- | --- |", *rows])
 
 
-def results(task: str) -> str:
-    """The table of `nse table TASK --markdown`."""
-    return tables.markdown(task, tables.table(task, ROOT / "docs" / "results" / task)).strip()
+def results(task: str, folder: str = "") -> str:
+    """The table of `nse table TASK --markdown`, of the folder of that name or of another in docs/results."""
+    return tables.markdown(task, tables.table(task, ROOT / "docs" / "results" / (folder or task))).strip()
 
 
 def tried(task: str) -> str:
@@ -129,6 +129,8 @@ for task, page in PAGES.items():
         TABLES[page] |= {"tried": partial(tried, task)} if TRIED[task].exists() else {}
 if ELSEWHERE.is_dir():
     TABLES[PAGES["translation"]] |= {"elsewhere": elsewhere}
+if (ROOT / "docs" / "results" / "translation-constant").is_dir():
+    TABLES[PAGES["translation"]] |= {"constant": partial(results, "translation", "translation-constant")}
 PICTURES = {}
 if (RESULTS / "h200.json").exists():  # measured by those who have one
     sheets = {"h200": "main", "figures": "figures", "steps": "steps", "fits": "fits"}
