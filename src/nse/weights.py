@@ -142,8 +142,10 @@ def listed(names: Iterable[str]) -> str:
 
 def refuse_pickle(file: Path) -> None:
     """Say what it is where a pickle has taken the name; nothing but its first bytes is read."""
-    start = content(file, 4)
-    if start[:1] == b"\x80" or start == b"PK\x03\x04":  # a bare pickle, or the archive that torch.save writes
+    start = content(file, 9)
+    if start[8:] == b"{":  # safetensors: the size of its head comes first, and may begin as a pickle does
+        return
+    if start[:1] == b"\x80" or start[:4] == b"PK\x03\x04":  # a pickle, or the archive that torch.save writes
         raise ModelError(
             f"{file} is a pickle or a .pt file, not safetensors: opening it could run code, so it never is; "
             "get the model as safetensors, or save it again with nse.hub.save where it was made"

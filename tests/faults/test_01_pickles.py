@@ -63,6 +63,18 @@ def test_a_pickle_by_the_name_of_weights_is_refused_and_not_run(form, folder, tm
     assert marker.exists()
 
 
+def test_weights_that_begin_as_a_pickle_does_are_weights(folder):
+    """The size of the head comes first: one in thirty-two begins with 0x80, as every pickle does."""
+    file = folder / "model.safetensors"
+    content = file.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    longer = size + (0x80 - size) % 256
+    head = content[8 : 8 + size].ljust(longer)
+    file.write_bytes(longer.to_bytes(8, "little") + head + content[8 + size :])
+    assert file.read_bytes()[:1] == pickle.dumps(0)[:1]
+    assert hub.load(folder).config.task == "logic"
+
+
 def test_the_command_says_so_in_a_line(folder, tmp_path):
     marker = tmp_path / "marker"
     (folder / "model.safetensors").write_bytes(FORMS["pt"](Bomb(marker)))
