@@ -34,6 +34,8 @@ TRIED["snli"] = [
     ("snli/nse-masked", *ROOM),
     ("snli/nse", "model.dropout=0.5"),
     ("snli/nse", "train.average=0"),
+    ("snli/best", "model.starts=0"),
+    ("snli/best", "model.encoder=mma"),
     ("snli/best", "model.init=lookup"),
     ("snli/best", "data.vectors=spacy.md.300d", "model.words=0"),
 ]
