@@ -2,9 +2,10 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+AXE    := 4.14.0
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test coverage test-slow test-gpu check format bench bench-gpu tables docs clean
+.PHONY: help demo test coverage test-slow test-gpu check format bench bench-gpu page tables docs clean
 
 help:           ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
@@ -12,10 +13,10 @@ help:           ## this list
 demo: $(VENV)/.runtime   ## train NSE and two baselines on the built-in corpus, about two minutes
 	$(BIN)/nse demo
 
-test: check   ## lint, types, import contracts, then all tests that fit in a few minutes
+test: check $(VENV)/.browser   ## lint, types, import contracts, then all tests that fit in a few minutes
 	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu"
 
-coverage: check   ## the same tests, and which lines they reach, which takes a quarter longer
+coverage: check $(VENV)/.browser   ## the same tests, and which lines they reach, which takes a quarter longer
 	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu" --cov --cov-report=term:skip-covered
 
 test-slow: $(VENV)/.test   ## the tests that train for minutes
@@ -40,6 +41,9 @@ bench: $(VENV)/.runtime   ## time the backends side by side on this machine
 bench-gpu:      ## time them on a CUDA device, with the Python that has one (PYTHON=...)
 	PYTHONPATH=src $(PYTHON) -m nse bench --device cuda --out benchmarks/results/h200.json
 
+page: $(VENV)/.browser   ## measure the page in a browser, and take its pictures for the documents
+	$(BIN)/python benchmarks/page.py
+
 tables: $(VENV)/.test   ## write the documents' tables and pictures from the measured figures
 	$(BIN)/python benchmarks/tables.py
 
@@ -59,6 +63,15 @@ $(VENV)/.runtime: pyproject.toml constraints.txt | $(VENV)/bin/python
 $(VENV)/.test: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) -e ".[test]"
 	touch $@ $(VENV)/.runtime
+
+# What tests of the page and of LaTeX need beside Python; where it cannot be had, those tests are skipped.
+$(VENV)/.browser: $(VENV)/.test
+	@command -v chromium pdflatex >/dev/null || \
+	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium texlive-latex-recommended; } \
+	  >/dev/null 2>&1 || echo "no chromium or no pdflatex: some tests will be skipped"
+	@npm install --silent --no-audit --no-fund --prefix $(VENV) axe-core@$(AXE) >/dev/null 2>&1 || \
+	  echo "no axe-core: some tests will be skipped"
+	touch $@
 
 $(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) -e ".[docs]"

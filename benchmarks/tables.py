@@ -15,6 +15,7 @@ from nse import bench, config
 from nse.tasks import TASKS, tables
 from nse.train.demo import MODELS
 from nse.viz.sweeps import sweeps
+from nse.viz.trace import MemoryTrace
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -100,6 +101,49 @@ def elsewhere() -> str:
     return "\n".join(lines)
 
 
+def paper_and_here() -> str:
+    """What `benchmarks/pictures.py` found for the sentence of appendix A, beside the paper's."""
+    sys.path.insert(0, str(Path(__file__).parent))
+    from pictures import TRACES, compared
+
+    rows = compared(MemoryTrace.load(TRACES / "child.json"))
+    lines = ["| word | composed with, in the paper | here | z here | |", "| --- | --- | --- | ---: | --- |"]
+    for word, there, here, weight in rows:
+        cells = " | ".join(f"`{each}`" for each in (word, there, here))
+        lines.append(f"| {cells} | {weight:.2f} | {'the same' if there == here else ''} |")
+    same = sum(there == here for _, there, here, _ in rows)
+    chance = len(rows) / (len(rows) - 1)  # each word one of the others
+    told = f"{same} of {len(rows)} are the same; {chance:.1f} would be by chance."
+    return "\n".join([*lines, "", told])
+
+
+def access() -> str:
+    """What `benchmarks/access.py` counted."""
+    found = json.loads((ROOT / "docs" / "results" / "access.json").read_text("utf-8"))
+    lines = [
+        "| | of all slots | accesses per slot | of the most accessed | of the least accessed |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    groups = {f"**{name} words**": row for name, row in found["groups"].items()}
+    for name, row in {**groups, **found["parts"]}.items():
+        shares = [f"{100 * row[key]:.1f}%" for key in ("share_of_most_accessed", "share_of_least_accessed")]
+        cells = [f"{100 * row['share_of_slots']:.1f}%", f"{row['accesses_per_slot']:.2f}", *shares]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    counts = f"{found['sentences']:,} sentences, {found['slots']:,} slots, model {found['model']}"
+    return "\n".join([*lines, "", f"SNLI {found['split']}: {counts}."])
+
+
+def page() -> str:
+    """What `make page` measured."""
+    found = report("page")
+    lines = ["| words | first time | median of 21 | most |", "| ---: | ---: | ---: | ---: |"]
+    for row in found["drawn"]:
+        times = [f"{row[key]:.0f} ms" for key in ("ms_first", "ms_median", "ms_most")]
+        lines.append(f"| {row['words']} | {' | '.join(times)} |")
+    size = f"Opening the page loads {found['bytes_in_all'] / 1000:.1f} kB in {len(found['bytes'])} files"
+    return "\n".join([*lines, "", f"{size}. Chromium {found['browser']}, {found['cores']} cores."])
+
+
 def result(task: str, recipe: str, seed: int) -> dict[str, Any]:
     """What a run of a recipe reported; a task of several data sets has a folder for each in its own."""
     name = recipe if recipe.startswith(f"{task}/") else f"{task}/{recipe}"
@@ -114,6 +158,7 @@ def report(name: str) -> dict[str, Any]:
 TABLES = {
     "README.md": {"demo": demo, "snli": partial(results, "snli")},
     "docs/benchmarks.md": {"cpu": cpu},
+    "docs/pictures.md": {"paper": paper_and_here, "access": access, "page": page},
     "docs/recipes.md": {f"keys of {task}": partial(keys, task) for task in TASKS},
 }
 PAGES = {

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 import nse
 from faults.made_models import saved
 from nse import cli
+from nse.viz.trace import MemoryTrace
 from test_api import document_model, ranking_model, sentence_model
 
 TINY = ["data.train=60", "data.dev=30", "data.test=30", "data.unseen=30", "model.size=8", "train.epochs=1"]
@@ -42,6 +43,7 @@ def test_help_names_every_command():
     answer = call("--help")
     assert answer.exit_code == 0
     names = ("demo", "recipes", "data", "train", "evaluate", "predict", "rank", "translate", "table", "bench")
+    names += ("explore", "serve")
     assert all(name in answer.stdout for name in names)
     for name in names:
         assert call(name, "--help").exit_code == 0
@@ -72,10 +74,11 @@ def test_train_without_out_goes_to_runs(tmp_path, monkeypatch):
     assert (tmp_path / "runs" / "logic-bow" / "result.json").exists()
 
 
-def test_demo_shows_a_table_and_a_trace():
+def test_demo_shows_a_table_and_a_trace(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     answer = call("demo", "--quick", "--seed", "3")
     assert answer.exit_code == 0, answer.output
-    for word in ("NSE", "LSTM", "bag of words", "unseen", "slot read most", "dance"):
+    for word in ("NSE", "LSTM", "bag of words", "unseen", "composed with", "dance"):
         assert word in answer.stdout
     rows = json.loads(CliRunner().invoke(cli.app, ["demo", "--quick", "--json"]).stdout)
     assert [row["model"] for row in rows] == ["nse", "lstm", "bow"]
@@ -342,3 +345,59 @@ def test_rank_says_what_is_wrong(models, tmp_path, monkeypatch, capsys):
 def test_rank_needs_a_question_and_a_top_above_0(models):
     assert call("rank", models["ranks"]).exit_code == 2
     assert call("rank", models["ranks"], "--question", "who", "--top", "0").exit_code == 2
+
+
+def test_explore_prints_what_each_word_was_composed_with(tmp_path):
+    answer = call("explore", str(sentence_model(tmp_path / "mine")), "a good film")
+    assert answer.exit_code == 0
+    assert answer.stdout.startswith("mine: ")
+    assert "composed with" in answer.stdout
+    assert "t=1" not in answer.stdout
+    assert "t=1" in call("explore", str(tmp_path / "mine"), "a good film", "--steps").stdout
+
+
+def test_explore_writes_what_is_asked_for_and_nothing_else(tmp_path):
+    model = str(sentence_model(tmp_path / "mine"))
+    files = {
+        name: tmp_path / "new" / f"it.{name}" for name in ("svg", "heat", "dot", "html", "latex", "json")
+    }
+    options = [word for name, file in files.items() for word in (f"--{name}", str(file))]
+    answer = call("explore", model, "a good film", *options)
+    assert answer.exit_code == 0, answer.output
+    assert answer.stdout.split() == [str(file) for file in files.values()]
+    assert {file.name for file in (tmp_path / "new").iterdir()} == {file.name for file in files.values()}
+    starts = {
+        "svg": "<svg",
+        "heat": "<svg",
+        "dot": "digraph",
+        "html": "<!doctype html>",
+        "latex": "\\document",
+    }
+    assert all(files[name].read_text("utf-8").startswith(start) for name, start in starts.items())
+    text = files["json"].read_text("utf-8")
+    assert MemoryTrace.from_json(text).to_json() == text
+    assert json.loads(call("explore", model, "a good film", "--json", "-").stdout) == json.loads(text)
+
+
+def test_explore_that_cannot_be_done_writes_nothing(tmp_path, monkeypatch, capsys):
+    model, file = str(sentence_model(tmp_path / "mine")), tmp_path / "it.svg"
+    file.write_text("old", "utf-8")
+    assert "expected 1, sentence, got 2" in refused(
+        monkeypatch, capsys, "explore", model, "a", "b", "--svg", str(file)
+    )
+    assert file.read_text("utf-8") == "old"
+    twice = ("--svg", str(file), "--html", str(file))
+    assert "is named twice" in refused(monkeypatch, capsys, "explore", model, "a", *twice)
+    assert "cannot be written" in refused(monkeypatch, capsys, "explore", model, "a", "--svg", str(tmp_path))
+    assert file.read_text("utf-8") == "old"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["it.svg", "mine"]
+
+
+def test_the_demo_ends_with_a_page(tmp_path):
+    answer = shell("demo", "--quick", "--page", "new/it.html", cwd=tmp_path)
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.strip().endswith("new/it.html")
+    text = (tmp_path / "new" / "it.html").read_text("utf-8")
+    assert "nse-trace" in text
+    assert "not all dogs that bark do not dance" in text
+    assert "cannot be written" in shell("demo", "--page", ".", cwd=tmp_path).stderr

@@ -15,6 +15,8 @@ from nse import config
 from nse.tasks import TASKS, load_recipe
 from nse.tasks.recipe import headline, recipes
 from nse.viz.sweeps import fingerprint
+from nse.viz.trace import MemoryTrace
+from serve.running import asked, running
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "nse"
@@ -114,6 +116,7 @@ def test_version_is_told_alike():
 TABLES = [
     "README.md",
     "docs/benchmarks.md",
+    "docs/pictures.md",
     "docs/recipes.md",
     "docs/nli.md",
     "docs/answers.md",
@@ -132,6 +135,17 @@ def test_tables_are_made_from_the_measured_figures(document):
     for picture, report in tables["PICTURES"].items():  # what, not how: that depends on matplotlib
         rows = tables["report"](report)["rows"]
         assert fingerprint(rows) in (ROOT / picture).read_text("utf-8"), "run `make tables`"
+
+
+def test_pictures_in_the_documents_are_of_their_traces():
+    made = runpy.run_path(str(ROOT / "benchmarks" / "pictures.py"))
+    for name, (model, *texts) in made["SENTENCES"].items():
+        trace = MemoryTrace.load(made["TRACES"] / f"{name}.json")
+        assert (trace.model["name"], [text.text for text in trace.texts]) == (model, texts)
+        for file, picture in made["pictures"](name, trace).items():
+            assert (ROOT / "docs" / "images" / file).read_text("utf-8") == picture, (
+                "run benchmarks/pictures.py"
+            )
 
 
 def test_import_is_light():
@@ -167,6 +181,10 @@ def test_commands_in_the_documents_run(document, tmp_path):
         if words[1] == "train":
             words += ["--set", "data.train=60", "--set", "data.test=30", "--set", "data.unseen=30"]
             words += ["--set", "data.dev=30", "--set", "train.epochs=1", "--set", "model.size=8"]
+        if words[1] == "serve":  # until it is stopped
+            with running(words[2], *words[3:]) as (address, _):
+                assert asked(address, "/")[0] == 200
+            continue
         run = [sys.executable, "-m", "nse", *words[1:]]
         answer = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert answer.returncode == 0, (words, answer.stderr)

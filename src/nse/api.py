@@ -1,8 +1,9 @@
-"""A trained model at work: labels of texts, the best answers to a question, translations."""
+"""A trained model at work: labels of texts, the best answers to a question, translations, traces."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,17 +11,16 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from nse import hub
-from nse.errors import InputError, ModelError, NSEError, RunError
+from nse import hub, tracing
+from nse.errors import InputError, NSEError, RunError
 from nse.nn.translation import TranslationConfig, Translator
+from nse.purpose import classified, columns, purpose, ranked, translator
 from nse.reading import Read, Source, as_documents, as_texts, read, source
-from nse.tasks import TASKS, documents, translation
+from nse.tasks import translation
 from nse.text.batching import Labelled, shares
 from nse.text.moses import detokenized
 from nse.text.vocabulary import Vocabulary
-
-NOTHING = {"predict": "tells no labels apart", "rank": "ranks nothing", "translate": "translates nothing"}
-"""What a model does not do that another command is for."""
+from nse.viz.trace import MemoryTrace, Reading, Text
 
 Pair = tuple[str, str]
 Item = TypeVar("Item")
@@ -242,76 +242,107 @@ def written(
     return found
 
 
+def trace(
+    model: hub.Model | str | Path, *texts: str, beam: int | None = None, strict: bool = False
+) -> MemoryTrace:
+    """What the memories of a model did with texts, and what the model says to them.
+
+        trace("snli", "Two dogs play in the snow.", "The animals are outdoors.")
+
+    Args:
+        model: What `hub.load` gave or takes: a shipped model's name, a run or a model folder.
+        texts: What the model takes: a sentence, a document, a premise and a hypothesis, a sentence to
+            translate; for a model that ranks a question and candidates, as many as you like.
+        beam: As for `translate`.
+        strict: Refuse a text that is longer than the model reads, instead of cutting it.
+
+    Raises:
+        InputError: A text is empty, there are too few or too many, or the model has no memory.
+        RunError: The model's scores are not finite.
+    """
+    loaded = ready(model)
+    tracing.refuse_memoryless(loaded)
+    command = purpose(loaded)[1]
+    if command == "translate":
+        return trace_of_translation(loaded, texts, beam, strict)
+    if command == "rank":
+        return trace_of_ranking(loaded, texts, strict)
+    names = columns(loaded)
+    if len(texts) != len(names):
+        wanted = f"{len(names)}, {' and '.join(names)}"
+        raise InputError(f"texts: expected {wanted}, got {len(texts)}")
+    found = [read(loaded, name, text, strict) for name, text in zip(names, texts, strict=True)]
+    with tracing.recorded(loaded.model) as calls:
+        [row] = predict(loaded, [texts[0] if len(texts) == 1 else (texts[0], texts[1])], strict=strict)
+    told = told_of(loaded, names, texts, found)
+    readings: list[Reading]
+    if loaded.config.kind == "document":
+        readings = tracing.of_document(loaded.model, calls, told[0], found[0].lengths)
+    elif loaded.config.kind == "pair":
+        readings = tracing.of_pair(loaded.model, calls, *told)
+    else:
+        readings = tracing.of_sentence(loaded.model, calls, told[0])
+    said = {"label": row["label"], "probabilities": row["probabilities"]}
+    return MemoryTrace(tracing.about(loaded), tuple(told), tuple(readings), said)
+
+
+def trace_of_ranking(loaded: hub.Model, texts: Sequence[str], strict: bool) -> MemoryTrace:
+    """What the memories did with a question and each of its candidates."""
+    if len(texts) < 2:
+        raise InputError(f"texts: expected a question and at least one candidate, got {len(texts)}")
+    question, *candidates = texts
+    ranking = rank(loaded, question, candidates, strict=strict)
+    shown = ("rank", "number", "text", "score", "probability")
+    asked = read(loaded, "question", question, strict)
+    [told] = told_of(loaded, ["question"], [question], [asked])
+    every, readings = [told], []
+    for number, candidate in enumerate(candidates, start=1):
+        name = f"candidate {number}"
+        [answer] = told_of(loaded, [name], [candidate], [read(loaded, name, candidate, strict)])
+        of_this = replace(told, name=f"question, for {name}")
+        with tracing.recorded(loaded.model) as calls:
+            rank(loaded, question, [candidate], strict=strict)
+        pair = [of_this if column == "question" else answer for column in columns(loaded)]
+        readings += tracing.of_pair(loaded.model, calls, *pair)
+        every.append(answer)
+    said = {"ranking": [{name: row[name] for name in shown} for row in ranking]}
+    return MemoryTrace(tracing.about(loaded), tuple(every), tuple(readings), said)
+
+
+def trace_of_translation(
+    loaded: hub.Model, texts: Sequence[str], beam: int | None, strict: bool
+) -> MemoryTrace:
+    """What the memories did with a sentence and its translation."""
+    if len(texts) != 1:
+        raise InputError(f"texts: expected one, a sentence to translate, got {len(texts)}")
+    model, found = loaded.model, source(loaded, 1, texts[0], strict)
+    assert isinstance(model, Translator)
+    assert loaded.target is not None
+    if not found.words:
+        raise InputError("sentence is empty: give it at least one word")
+    [row] = translate(loaded, texts, beam, strict=strict)
+    device = next(model.parameters()).device
+    ids = torch.tensor([loaded.vocabulary.encode(found.words)], device=device)
+    with tracing.recorded(model) as calls:
+        told = model.translate(ids, torch.tensor([len(found.words)], device=device), beam)
+    target = tuple(each for each in told.ids[0].tolist() if each != Vocabulary.PAD)
+    text = tracing.text_of(loaded, "sentence", texts[0], found.words, found.cut)
+    readings = tracing.of_translation(model, calls, text, target, loaded.target, ids)
+    said = {"translation": row["translation"], "words": row["words"]}
+    return MemoryTrace(tracing.about(loaded), (text,), tuple(readings), said)
+
+
+def told_of(
+    loaded: hub.Model, names: Sequence[str], texts: Sequence[str], found: Sequence[Read]
+) -> list[Text]:
+    """Texts as a trace tells them."""
+    rows = zip(names, texts, found, strict=True)
+    return [tracing.text_of(loaded, name, text, each.words, each.cut) for name, text, each in rows]
+
+
 def ready(model: hub.Model | str | Path) -> hub.Model:
     """A model that is loaded."""
     return model if isinstance(model, hub.Model) else hub.load(model)
-
-
-def columns(loaded: hub.Model) -> tuple[str, ...]:
-    """What a model takes, in its order, by the columns of its task's data."""
-    config = loaded.config
-    if config.task not in TASKS:
-        raise ModelError(f"{loaded.folder}: expected a task of {', '.join(TASKS)}, got {config.task!r}")
-    found = TASKS[config.task].columns
-    own = {"document": documents.COLUMNS, "translation": translation.COLUMNS}
-    if config.kind in own:
-        fits = found == own[config.kind]
-    else:
-        fits = found not in own.values() and len(found) == (1 if config.kind == "sentence" else 2)
-    if not fits:
-        raise ModelError(
-            f"{loaded.folder}: config.json disagrees with itself: a model of kind {config.kind!r} cannot "
-            f"take {' and '.join(found)}, as its task {config.task} does"
-        )
-    return found
-
-
-def classified(loaded: hub.Model) -> tuple[str, ...]:
-    """What a classifier takes; a model that ranks or translates is refused."""
-    refuse_other(loaded, "predict")
-    return columns(loaded)
-
-
-def ranked(loaded: hub.Model) -> tuple[str, ...]:
-    """What a model that ranks takes; any other is refused."""
-    refuse_other(loaded, "rank")
-    found = columns(loaded)
-    if "question" not in found:
-        raise ModelError(
-            f"{loaded.folder}: config.json disagrees with itself: it has one label, as a model that ranks, "
-            f"and its task {loaded.config.task} asks no question"
-        )
-    return found
-
-
-def translator(loaded: hub.Model) -> tuple[str, ...]:
-    """What a model that translates takes and gives; any other is refused."""
-    refuse_other(loaded, "translate")
-    return columns(loaded)
-
-
-def refuse_other(loaded: hub.Model, command: str) -> None:
-    """Refuse a model that another command is for."""
-    does, own = purpose(loaded)
-    if own != command:
-        raise InputError(
-            f"model: {loaded.folder} {does} and {NOTHING[command]}; use `nse {own}`, in Python nse.api.{own}"
-        )
-
-
-def purpose(loaded: hub.Model) -> tuple[str, str]:
-    """What a model does, and the command that lets it."""
-    if loaded.config.kind == "translation":
-        return "translates sentences", "translate"
-    if ranks(loaded):
-        return "ranks candidate answers to a question", "rank"
-    what = "a pair of sentences" if loaded.config.kind == "pair" else f"a {loaded.config.kind}"
-    return f"gives {what} a label ({', '.join(loaded.config.labels)})", "predict"
-
-
-def ranks(loaded: hub.Model) -> bool:
-    """Whether a model gives a pair one score to rank by, instead of one for each label."""
-    return loaded.config.kind == "pair" and len(loaded.config.labels) == 1
 
 
 def counted(texts: Sequence[Any], name: str, numbers: Sequence[int] | None) -> Sequence[int]:

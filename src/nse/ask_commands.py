@@ -74,10 +74,10 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Say which label a trained model gives to sentences, a pair of them or documents, and how sure it is."""
-    from nse import api, hub
+    from nse import api, hub, purpose
 
     loaded = hub.load(model, device.value)
-    columns = api.classified(loaded)
+    columns = purpose.classified(loaded)
     numbers, items = None, list(texts or [])
     if len(columns) > 1:
         if len(items) != len(columns):
@@ -114,10 +114,10 @@ def rank(
     as_json: Json = False,
 ) -> None:
     """Order candidate answers to a question by a trained model, the best first."""
-    from nse import api, hub
+    from nse import api, hub, purpose
 
     loaded = hub.load(model, device.value)
-    api.ranked(loaded)  # before anything is read
+    purpose.ranked(loaded)  # before anything is read
     numbers, candidates = lines_of(file, "candidates")
     rows = api.rank(loaded, question, candidates, strict=strict, numbers=numbers)[:top]
     if as_json:
@@ -159,12 +159,12 @@ def translate(
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object on each line.")] = False,
 ) -> None:
     """Translate sentences by a trained model: for each line one line, in the same order, as they come."""
-    from nse import api, hub
+    from nse import api, hub, purpose
 
     if texts and file:
         raise InputError("translate: give either sentences, or --file, not both")
     loaded = hub.load(model, device.value)
-    api.translator(loaded)  # before anything is read
+    purpose.translator(loaded)  # before anything is read
     for row in api.translations(loaded, texts or read_lines(file), beam, batch, strict):
         if row["cut"]:
             print(f"nse: sentence {row['number']}: {row['cut']:,} words cut", file=sys.stderr)

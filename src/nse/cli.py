@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 import nse
-from nse import ask_commands
+from nse import ask_commands, look_commands
 from nse.ask_commands import Device, Where, print_json
 from nse.data_commands import Data, Json
 from nse.data_commands import app as data_commands
@@ -60,15 +60,19 @@ def options(
 def demo(
     quick: Annotated[bool, typer.Option(help="Tiny sizes, to see that everything works.")] = False,
     seed: Annotated[int | None, typer.Option(help="Another random start.")] = None,
+    page: Annotated[
+        Path, typer.Option(metavar="FILE", help="Where to write the page of what the memory did.")
+    ] = Path("runs/demo.html"),
     as_json: Json = False,
 ) -> None:
     """Train an NSE, an LSTM and a bag of words on the built-in corpus, and show what the memory did."""
+    look_commands.writable(page)
     from nse.train.demo import demo as run  # imports lightning, which takes seconds
     from nse.train.progress import Progress
 
     console = Console(stderr=as_json)
     with Progress() as progress:
-        rows = run(console, progress, quick, seed)
+        rows = run(console, progress, page, quick, seed)
     if as_json:
         print_json(rows)
 
@@ -217,7 +221,13 @@ def refuse_given(context: typer.Context, names: list[str], beside: str) -> None:
         raise InputError(f"evaluate: {', '.join(typed)} cannot go with {beside}")
 
 
-for command in (ask_commands.predict, ask_commands.rank, ask_commands.translate):
+for command in (
+    ask_commands.predict,
+    ask_commands.rank,
+    ask_commands.translate,
+    look_commands.explore,
+    look_commands.serve,
+):
     app.command()(command)
 
 

@@ -28,11 +28,13 @@ class Read(NamedTuple):
         ids: Of its words, no more than the model reads.
         cut: How many words were left out.
         lengths: Of a document, how many of the words each of its sentences has.
+        words: Those whose ids they are.
     """
 
     ids: tuple[int, ...]
     cut: int
     lengths: tuple[int, ...] = ()
+    words: tuple[str, ...] = ()
 
     @property
     def unknown(self) -> int:
@@ -78,7 +80,7 @@ def read(loaded: hub.Model, name: str, text: str, strict: bool) -> Read:
     kept = words[: allowed(loaded, name, len(words), strict)]
     given, longest = [len(part) for part in parts], loaded.config.model.longest
     lengths = in_sentences(given, len(kept), longest) if is_document else ()
-    return Read(tuple(loaded.vocabulary.encode(kept)), len(words) - len(kept), lengths)
+    return Read(tuple(loaded.vocabulary.encode(kept)), len(words) - len(kept), lengths, tuple(kept))
 
 
 def checked(name: str, text: str) -> str:

@@ -1,36 +1,40 @@
 """What a terminal shows, from key matrices made by hand."""
 
-import numpy as np
-import pytest
+import io
 
-from nse import InputError
+import numpy as np
+from rich.console import Console
+
 from nse.viz.terminal import associations, shade
+from viz.made_traces import own, random_trace, trace
 
 KEYS = np.array([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6], [0.0, 1.0, 0.0]])
 
 
-def test_each_word_gets_the_slot_it_read_most_but_not_its_own():
-    found = associations(["dogs", "bark", "loudly"], KEYS)
-    assert [(a.word, a.slot, a.weight) for a in found] == [
-        ("dogs", "bark", 0.2),  # it read itself with 0.7
-        ("bark", "loudly", 0.6),
-        ("loudly", "bark", 1.0),
+def printed(one, width=120):
+    console = Console(file=io.StringIO(), width=width)
+    console.print(associations(one))
+    lines = console.file.getvalue().split("\n")
+    return [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if line.startswith("│")]
+
+
+def test_each_word_has_the_slot_it_was_composed_with():
+    rows = printed(trace(own(["dogs", "bark", "loudly"], z=KEYS)))
+    assert [row[:4] for row in rows] == [
+        ["dogs", "bark", "0.20", "0.70"],  # it read itself more
+        ["bark", "loudly", "0.60", ""],
+        ["loudly", "bark", "1.00", ""],
     ]
-    assert found[0].weights == [0.7, 0.2, 0.1]
+    assert rows[0][4] == "██ ░░"
 
 
-def test_a_lone_word_reads_itself():
-    assert associations(["yes"], np.array([[1.0]]))[0].slot == "yes"
+def test_a_long_text_has_no_shades():
+    assert {len(row) for row in printed(random_trace(40))} == {4}
 
 
-def test_slots_of_another_memory_have_their_own_words():
-    found = associations(["what"], np.array([[0.9, 0.1]]), slots=["a", "memory"])
-    assert found[0].slot == "a"
-
-
-def test_shape_is_checked():
-    with pytest.raises(InputError, match=r"keys: expected shape \(2, 2\), got \(3, 3\)"):
-        associations(["a", "b"], KEYS)
+def test_nothing_in_a_word_is_obeyed():
+    rows = printed(trace(own(["[bold]", "a\x1bb"])))
+    assert [row[0] for row in rows] == ["[bold]", "a\ufffdb"]
 
 
 def test_shades_grow_with_the_weight():

@@ -215,6 +215,12 @@ class NSEDecoder(Decoder):
         read, write, after, _ = ops.step(x, now.memories, shut, now.lower, now.upper, own, mask)
         return read, write, after
 
+    def keys(self, word: Tensor, source: Source, now: Standing) -> tuple[Tensor, ...]:
+        """What the step from the last word [B, k] reads and writes: z [B, L] of each memory."""
+        x = self.ahead(word) + self.maps(once).fed(now.attended)
+        shut = tuple(each for _, each in source.memories)
+        return ops.step(x, now.memories, shut, now.lower, now.upper, self.cell(once))[3]
+
 
 def closed(lengths: Tensor | None, slots: Tensor) -> Tensor:
     """What shuts the padding of slots [B, L, k]."""

@@ -80,7 +80,8 @@ class NSE(nn.Module):
         blanks: Learned slots in front of the words' own, the same for every sequence: scratch space to write
             to, as the pads are in the original. Not where `memory` or `state` is given.
         starts: Learned words in front of every sequence, each a step and a slot after the blank ones: time to
-            look around before the first word. Their outputs and keys are not returned. Likewise.
+            look around before the first word. Their outputs are not returned, nor are their keys unless
+            `trace="all"`. Likewise.
         init: "uniform", as in the paper, or "lookup": reading starts as looking each word up in the memory,
             and words, outputs and slots start in one space (`nse.nn.initial`).
         init_range: Weights and biases start uniform in (-init_range, init_range), before any lookup.
@@ -142,7 +143,7 @@ class NSE(nn.Module):
         memory: Memory | Tensor | None = None,
         shared: Sequence[Memory | Tensor] = (),
         state: State | None = None,
-        trace: bool = False,
+        trace: bool | Literal["all"] = False,
     ) -> Encoding:
         """Encode a batch of sequences.
 
@@ -154,7 +155,7 @@ class NSE(nn.Module):
             shared: The memories of other encoders, as many as the encoder was built for.
             state: Carry on from here; `None` means zeros. Only the LSTM states: pass `memory=` (and
                 `shared=`) too where the memory shall go on as well.
-            trace: Return the keys, what each step read and wrote.
+            trace: Return the keys, what each step read and wrote; with "all" those of the start words too.
         """
         if isinstance(x, PackedSequence):
             if lengths is not None:
@@ -182,8 +183,8 @@ class NSE(nn.Module):
         if self.check_finite:
             for name, each in {"x": Memory(x, steps), **memories}.items():
                 checks.finite(name, *each)
-        encoding = self._run(x, steps, tuple(memories.values()), *self._states(state, x), trace)
-        return self._without_starts(encoding) if fresh else encoding
+        encoding = self._run(x, steps, tuple(memories.values()), *self._states(state, x), bool(trace))
+        return self._without_starts(encoding, keep_keys=trace == "all") if fresh else encoding
 
     def step(
         self,
@@ -244,13 +245,15 @@ class NSE(nn.Module):
         starts = self.start.to(x.dtype).expand(len(x), -1, -1)
         return torch.cat([starts, x], dim=1), None if steps is None else steps + len(self.start)
 
-    def _without_starts(self, encoding: Encoding) -> Encoding:
-        """Outputs and keys of the words alone."""
+    def _without_starts(self, encoding: Encoding, keep_keys: bool) -> Encoding:
+        """Outputs of the words alone, and their keys unless all are kept."""
         if self.start is None:
             return encoding
         n, keys = len(self.start), encoding.keys
+        encoding = encoding._replace(outputs=encoding.outputs[:, n:])
+        if keep_keys:
+            return encoding
         return encoding._replace(
-            outputs=encoding.outputs[:, n:],
             keys=None if keys is None else keys[:, n:],
             shared_keys=tuple(z[:, n:] for z in encoding.shared_keys),
         )

@@ -1,36 +1,37 @@
-"""The demo: an NSE and two baselines learn the built-in corpus; one sentence shows what the memory did."""
+"""The demo: an NSE and two baselines learn the built-in corpus; one pair shows what the memory did."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-import torch
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
-from nse.nn.models import PairClassifier
-from nse.nn.sentences import NSESentence
+from nse import api, hub
+from nse.files import write
 from nse.tasks import TASKS, load_recipe
-from nse.text.batching import Texts
-from nse.text.vocabulary import Vocabulary
+from nse.tasks.task import Examples
+from nse.text.tokenize import TOKENIZERS
 from nse.train.loop import Outcome, fit
 from nse.train.progress import Progress
-from nse.viz.terminal import Association, associations, shade
+from nse.viz import report, terminal
+from nse.viz.trace import MemoryTrace
 
 MODELS = {"nse": "NSE", "lstm": "LSTM", "bow": "bag of words"}
 QUICK = ["data.train=300", "data.dev=60", "data.test=60", "data.unseen=60", "train.epochs=2", "model.size=16"]
-SENTENCE = "not all dogs that bark do not dance"
+PAIR = ("not all dogs that bark do not dance", "some dogs dance")
 
 
 def demo(
-    console: Console, progress: Progress, quick: bool = False, seed: int | None = None
+    console: Console, progress: Progress, page: Path, quick: bool = False, seed: int | None = None
 ) -> list[dict[str, Any]]:
-    """Train the three models and print the table and the trace.
+    """Train the three models, print the table and what the memory did, and write a page of it.
 
     Args:
         console: Where the table and the trace go.
         progress: Where the bar goes.
+        page: The HTML file to write.
         quick: Tiny sizes, to see that everything works; the figures then mean nothing.
         seed: Of initialisation and order, instead of the recipes'.
 
@@ -48,10 +49,19 @@ def demo(
         outcomes[name] = fit(task, recipe, examples, progress)
     rows = [row(recipes[name], outcome) for name, outcome in outcomes.items()]
     console.print(table(rows))
-    model = outcomes["nse"].model
-    assert isinstance(model, PairClassifier)
-    console.print(trace_table(read_by(model, examples.vocabulary, SENTENCE)))
+    trace = traced(recipes["nse"], outcomes["nse"], examples)
+    console.print(terminal.associations(trace))
+    write(page, report.html(trace))
+    console.print(f"What its memory did, to look at in a browser: {page}", highlight=False, markup=False)
     return rows
+
+
+def traced(recipe: Any, outcome: Outcome, examples: Examples) -> MemoryTrace:
+    """What the memory of the trained NSE does with a pair of sentences."""
+    config = TASKS["logic"].folder(recipe)
+    tokenize = TOKENIZERS[config.tokenizer]
+    model = hub.Model(outcome.model.eval(), config, examples.vocabulary, tokenize, Path("demo"))
+    return api.trace(model, *PAIR)
 
 
 def row(recipe: Any, outcome: Outcome) -> dict[str, Any]:
@@ -90,30 +100,4 @@ def table(rows: list[dict[str, Any]]) -> Table:
             f"{figures['seconds']:.0f} s",
             f"{figures['parameters']:,}",
         )
-    return shown
-
-
-@torch.no_grad()
-def read_by(model: PairClassifier, vocabulary: Vocabulary, sentence: str) -> list[Association]:
-    """What each word of a sentence was composed with by a trained model."""
-    assert isinstance(model.encoder, NSESentence)
-    model.eval()
-    ids, lengths = Texts.of([sentence.split()], vocabulary).to(model.embedding.weight.device)
-    keys = model.encoder.nse[0](model.embedding(ids), lengths, trace=True).keys
-    assert keys is not None
-    return associations(sentence.split(), keys[0].cpu().numpy())
-
-
-def trace_table(found: list[Association]) -> Table:
-    """One line per word: the slot it was composed with, and how its attention was spread over all slots."""
-    shown = Table(
-        title="What the NSE composed each word with", caption="slots from first to last, darker = read more"
-    )
-    shown.add_column("word")
-    shown.add_column("slot read most")
-    shown.add_column("weight", justify="right")
-    shown.add_column(" ".join(word[:2].ljust(2) for word, *_ in found), no_wrap=True)
-    for word, slot, weight, weights in found:
-        shades = " ".join(shade(each / max(weights)) for each in weights)
-        shown.add_row(word, slot, f"{weight:.2f}", Text(shades))
     return shown

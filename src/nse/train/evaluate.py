@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 
 from nse import hub
-from nse.api import columns, purpose, refuse_not_finite, scored, written
+from nse.api import refuse_not_finite, scored, written
 from nse.data.catalogue import DATA, data_set
 from nse.data.prepare import obtain
 from nse.data.prepared import Column, Prepared
 from nse.errors import InputError, ModelError, RunError
 from nse.metrics import bleu, ranking
 from nse.nn.translation import TranslationConfig
+from nse.purpose import columns, purpose
 from nse.reading import limit
 from nse.tasks import documents, load_recipe, logic
 from nse.tasks.translation import spelled

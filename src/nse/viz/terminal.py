@@ -2,48 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
-import numpy as np
-from numpy.typing import NDArray
-
-from nse.errors import InputError
+from nse.viz.heat import extremes, headline
+from nse.viz.tables import printable
+from nse.viz.trace import Access, MemoryTrace, Reading
 
 SHADES = " ░▒▓█"
 
-
-class Association(NamedTuple):
-    """A word and the slot it read most, as in the paper's association graphs."""
-
-    word: str
-    slot: str  # the word that the slot started as
-    weight: float
-    weights: list[float]  # of all slots
+WIDEST = 30
+"""Slots whose weights are shown side by side; of more, a terminal has no room."""
 
 
-def associations(
-    words: Sequence[str], keys: NDArray[Any], slots: Sequence[str] | None = None
-) -> list[Association]:
-    """For each word, the slot with the largest weight; its own slot only if there is no other.
+def associations(trace: MemoryTrace) -> RenderableType:
+    """A table for each memory of each reading."""
+    tables = [table(reading, memory) for reading in trace.readings for memory in reading.memories]
+    return Group(*tables)
 
-    Args:
-        words: The T words that were read.
-        keys: z [T, L], the weight of each slot at each word.
-        slots: What the L slots started as; the words themselves by default.
-    """
-    own = slots is None
-    slots = words if slots is None else slots
-    if keys.shape != (len(words), len(slots)):
-        raise InputError(f"keys: expected shape {(len(words), len(slots))}, got {keys.shape}")
-    found = []
-    for t, (word, z) in enumerate(zip(words, keys, strict=True)):
-        others = np.array(z, dtype=float)
-        if own and len(slots) > 1:
-            others[t] = -1.0  # the paper shows the second best where a word reads itself
-        best = int(others.argmax())
-        found.append(Association(word, slots[best], float(z[best]), [float(weight) for weight in z]))
-    return found
+
+def table(reading: Reading, memory: Access) -> Table:
+    """A line for each word: the slot it was composed with, and how what it read was spread over all slots."""
+    shown = Table(
+        title=Text(f"\n{printable(headline(reading, memory))}"),
+        caption=Text(printable(extremes(memory))),
+        title_justify="left",
+        caption_justify="left",
+    )
+    shown.add_column("word")
+    shown.add_column("composed with")
+    shown.add_column("z", justify="right")
+    shown.add_column("own slot", justify="right")
+    if few := len(memory.slots) <= WIDEST:
+        shown.add_column(Text(" ".join(printable(slot)[:2].ljust(2) for slot in memory.slots)), no_wrap=True)
+    for t, (word, slot, best) in enumerate(zip(reading.words, memory.composed, memory.read, strict=True)):
+        weights = memory.keys[t]
+        itself = "" if slot == best else f"{weights[best]:.2f}"
+        shades = [" ".join(shade(float(each) / float(weights.max())) for each in weights)] if few else []
+        cells = [printable(word), printable(memory.slots[slot]), f"{weights[slot]:.2f}", itself, *shades]
+        shown.add_row(*map(Text, cells))
+    return shown
 
 
 def shade(weight: float) -> str:

@@ -1,0 +1,140 @@
+"""The commands that look inside a model: explore and serve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from nse.ask_commands import Beam, Device, Strict, Where, put
+from nse.errors import InputError, RunError
+from nse.files import make_sure, write
+from nse.viz.trace import MemoryTrace
+
+MODEL = typer.Argument(help="A shipped model's name, a run or a model folder.")
+
+
+def explore(
+    model: Annotated[str, MODEL],
+    texts: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TEXT...",
+            help="What the model takes, each in quotes: a sentence, a premise and a hypothesis, or a "
+            "question and its candidates.",
+            show_default=False,
+        ),
+    ],
+    svg: Annotated[Path | None, typer.Option(help="Write the association graph, as SVG.")] = None,
+    heat: Annotated[
+        Path | None, typer.Option(help="Write the heat map of what each step read, as SVG.")
+    ] = None,
+    dot: Annotated[
+        Path | None, typer.Option(help="Write the association graph in Graphviz's language.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page with everything in it, which works from disk.")
+    ] = None,
+    latex: Annotated[
+        Path | None, typer.Option(help="Write the memory step by step, as a LaTeX document.")
+    ] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the trace, as JSON; - is standard output.")] = None,
+    steps: Annotated[bool, typer.Option("--steps", help="Print the memory step by step as well.")] = False,
+    beam: Beam = None,
+    strict: Strict = False,
+    device: Where = Device.auto,
+) -> None:
+    """Show what the memory of a model did with a text: which word was composed with which.
+
+    Prints it, or writes what the options ask for.
+    """
+    files = {file: made for file, made in makers(svg, heat, dot, html, latex, json).items() if file}
+    for file in files:
+        if file != Path("-"):
+            writable(file)
+    from nse import api, hub
+
+    found = api.trace(hub.load(model, device.value), *texts, beam=beam, strict=strict)
+    for file, made in files.items():
+        if file == Path("-"):
+            put(made(found))
+        else:
+            write(file, made(found))
+            print(f"{file}")
+    if not files or steps:
+        show(found, steps)
+
+
+def makers(
+    svg: Path | None,
+    heat: Path | None,
+    dot: Path | None,
+    html: Path | None,
+    latex: Path | None,
+    json: Path | None,
+) -> dict[Path | None, Callable[[MemoryTrace], str]]:
+    """What is written to each file."""
+    from nse.viz import graph, report, tables
+    from nse.viz import heat as maps
+
+    given: list[tuple[Path | None, Callable[[MemoryTrace], str]]] = [
+        (svg, graph.svg),
+        (heat, maps.svg),
+        (dot, graph.dot),
+        (html, report.html),
+        (latex, tables.latex),
+        (json, MemoryTrace.to_json),
+    ]
+    files = [file for file, _ in given if file]
+    if twice := {file for file in files if files.count(file) > 1}:
+        raise InputError(f"explore: {min(twice)} is named twice; give each picture its own file")
+    return dict(given)
+
+
+def writable(file: Path) -> None:
+    """Refuse a file that cannot be written, before anything is computed."""
+    try:
+        make_sure(file)
+    except OSError as error:
+        raise RunError(f"{file} cannot be written: {error.strerror}") from None
+
+
+def show(trace: MemoryTrace, steps: bool) -> None:
+    """Print what the model says and which words were composed."""
+    from nse.viz import tables, terminal
+    from nse.viz.notebook import said
+
+    console = Console()
+    console.print(f"{trace.model['name']}: {tables.printable(said(trace))}", markup=False, highlight=False)
+    console.print(terminal.associations(trace))
+    if steps:
+        console.print(tables.terminal(trace))
+
+
+def serve(
+    model: Annotated[str, MODEL],
+    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 is every one.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(help="Port to listen at; 0 takes a free one.", min=0, max=65535)
+    ] = 8000,
+    device: Where = Device.auto,
+) -> None:
+    """Serve a model, and a page to explore what its memory does."""
+    if find_spec("fastapi") is None or find_spec("uvicorn") is None:
+        raise InputError("serve: needs fastapi and uvicorn: pip install 'neural-semantic-encoders[serve]'")
+    from nse import hub
+    from nse.serve.run import serve as run
+    from nse.tracing import refuse_memoryless
+
+    loaded = hub.load(model, device.value)
+    refuse_memoryless(loaded)
+    run(
+        loaded,
+        host,
+        port,
+        lambda address: print(f"nse: {model} is served at {address} (Ctrl-C stops)", flush=True),
+    )

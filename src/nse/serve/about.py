@@ -1,0 +1,67 @@
+"""What the server tells of its model: what it does, what it takes, and examples to click."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nse import hub
+from nse.purpose import columns, purpose
+
+EXAMPLES: dict[str, list[list[str]]] = {
+    "snli": [
+        ["A little child sits quietly on a hand built rock wall in autumn.", "A child is sitting outdoors."],
+        ["Three puppies are in the tub being sprayed with water by the vet.", "The dogs are being washed."],
+        ["Two dogs play in the snow.", "Cats sleep inside a house."],
+    ],
+    "sst": [
+        ["A film that makes you think."],
+        ["Two hours too long, and not funny for a minute."],
+        ["It isn't bad at all."],
+    ],
+    "translation": [
+        ["A dog runs across the snow."],
+        ["A woman in a red dress plays the guitar."],
+        ["Three children build a castle in the sand."],
+    ],
+    "wikiqa": [
+        [
+            "how are glacier caves formed ?",
+            "A glacier cave is a cave formed within the ice of a glacier .",
+            "Glacier caves are often called ice caves .",
+        ],
+    ],
+    "logic": [["all dogs bark", "some dogs bark"], ["no dogs dance", "some dogs dance"]],
+    "documents": [
+        ["I did not expect much. The story is thin, but the actors are wonderful. I laughed a lot."]
+    ],
+}
+"""Texts to begin with, by task."""
+
+LABELS = {"source": "English sentence", "candidate": "Candidates, one a line"}
+"""What a field is called where the name of its text would not do."""
+
+
+def about(loaded: hub.Model) -> dict[str, Any]:
+    """What `/v1/model` answers."""
+    does, command = purpose(loaded)
+    config = loaded.config
+    name = loaded.folder.parent.name if loaded.folder.name == "model" else loaded.folder.name
+    return {
+        "name": name,
+        "task": config.task,
+        "kind": config.kind,
+        "labels": list(config.labels),
+        "command": command,
+        "does": does,
+        "fields": fields(loaded, command),
+        "examples": EXAMPLES.get(config.task, []),
+    }
+
+
+def fields(loaded: hub.Model, command: str) -> list[dict[str, Any]]:
+    """The fields of a form, in the order in which texts are given to `nse.api.trace`."""
+    if command == "rank":
+        return [{"label": "Question", "many": False}, {"label": LABELS["candidate"], "many": True}]
+    if command == "translate":
+        return [{"label": LABELS["source"], "many": False, "language": "en"}]
+    return [{"label": name.capitalize(), "many": False} for name in columns(loaded)]

@@ -1,0 +1,116 @@
+"""SVG as text: a few shapes, every text escaped, and how wide a text is without a font at hand."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from xml.sax.saxutils import escape
+
+LONGEST = 24
+"""Letters of a word that are shown."""
+
+INK, FAINT, ACCENT, PAPER, LINE = "#1f2430", "#5b6472", "#8a1c3b", "#ffffff", "#d5d9e0"
+"""Colours: of words, of captions, of what the memory did, behind everything, of boxes."""
+
+LETTERS = "system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif"
+
+STYLE = (
+    f"text{{font:15px {LETTERS};fill:{INK}}}"
+    f".title{{font-weight:600}}.caption{{fill:{FAINT}}}.word{{text-anchor:middle}}"
+    f".small{{font-size:11px}}.end{{text-anchor:end}}"
+    f".box{{fill:{PAPER};stroke:{LINE}}}.arc path{{fill:none;stroke:{ACCENT}}}.arc polygon{{fill:{ACCENT}}}"
+    f".second path{{stroke-dasharray:4 3}}.cell{{fill:{ACCENT}}}.frame{{fill:none;stroke:{LINE}}}"
+)
+
+_NARROW, _WIDE = frozenset("ijlItf.,:;'|!()[]{}`\"-/\\ "), frozenset("mwMWQ@%&—…")
+
+
+def width_of(text: str, size: float) -> float:
+    """About how wide a text is in a sans-serif font of this size, rather more than less."""
+    return sum(_width(letter) for letter in text) * size
+
+
+def _width(letter: str) -> float:
+    if letter in _NARROW:
+        return 0.36
+    if letter in _WIDE:
+        return 0.92
+    if unicodedata.east_asian_width(letter) in "WF":
+        return 1.05
+    if unicodedata.combining(letter):
+        return 0.0
+    return 0.7 if letter.isupper() else 0.58
+
+
+def shortened(word: str, most: int = LONGEST) -> str:
+    """A word that is not endless, and nothing in it that is no letter."""
+    shown = "".join(
+        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in word[: most + 1]
+    )
+    return shown if len(shown) <= most else f"{shown[: most - 1]}…"
+
+
+class Drawing:
+    """An SVG picture, shape by shape.
+
+    Args:
+        width: In pixels.
+        height: In pixels.
+        title: Its name.
+        about: The same in words, for who cannot see it.
+    """
+
+    def __init__(self, width: float, height: float, title: str, about: str):
+        self._lines = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
+            f'viewBox="0 0 {width:.0f} {height:.0f}" role="img">',
+            f"<title>{clean(title)}</title><desc>{clean(about)}</desc><style>{STYLE}</style>",
+            f'<rect width="100%" height="100%" fill="{PAPER}"/>',
+        ]
+
+    def text(self) -> str:
+        """The whole picture."""
+        return "\n".join([*self._lines, "</svg>", ""])
+
+    @contextmanager
+    def group(self, y: float = 0.0, kind: str = "", opacity: float = 1.0) -> Iterator[None]:
+        """Shapes that belong together, moved down, of a class, lighter."""
+        parts = [f' transform="translate(0 {y:.1f})"' if y else "", f' class="{kind}"' if kind else ""]
+        parts.append(f' opacity="{opacity:.2f}"' if opacity < 1 else "")
+        self._lines.append(f"<g{''.join(parts)}>")
+        yield
+        self._lines.append("</g>")
+
+    def tip(self, text: str) -> None:
+        """What is told of the group when it is pointed at."""
+        self._lines.append(f"<title>{clean(text)}</title>")
+
+    def write(self, x: float, y: float, text: str, kind: str, turn: int = 0) -> None:
+        """A text, turned by so many degrees."""
+        turned = f' transform="rotate({turn} {x:.1f} {y:.1f})"' if turn else ""
+        self._lines.append(f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}"{turned}>{clean(text)}</text>')
+
+    def path(self, path: Sequence[tuple[str, Sequence[float]]], width: float) -> None:
+        """A line: commands of SVG with their numbers."""
+        told = "".join(f"{letter}{' '.join(f'{number:.1f}' for number in at)}" for letter, at in path)
+        self._lines.append(f'<path d="{told}" stroke-width="{width:.2f}"/>')
+
+    def polygon(self, corners: Sequence[tuple[float, float]]) -> None:
+        """A filled shape."""
+        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
+        self._lines.append(f'<polygon points="{points}"/>')
+
+    def box(
+        self, x: float, y: float, width: float, height: float, kind: str = "box", opacity: float = 1.0
+    ) -> None:
+        """A rectangle."""
+        light = f' fill-opacity="{opacity:.3f}"' if opacity < 1 else ""
+        corners = ' rx="5"' if kind == "box" else ""
+        place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
+        self._lines.append(f'<rect {place}{corners} class="{kind}"{light}/>')
+
+
+def clean(text: str) -> str:
+    """A text as XML may hold it: escaped, and without what no XML can hold."""
+    return escape("".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text))

@@ -1,0 +1,37 @@
+"""How a notebook shows a trace: pictures and tables in place, without scripts."""
+
+from __future__ import annotations
+
+from html import escape
+
+from nse.viz import graph, heat, tables
+from nse.viz.trace import MemoryTrace
+
+
+def html(trace: MemoryTrace) -> str:
+    """The answer, the association graph, and folded away the heat map and the memory step by step."""
+    scroll = '<div style="overflow-x:auto;background:#fff;color:#1f2430">'
+    return (
+        f"<div>{answer(trace)}{scroll}{graph.svg(trace)}</div>"
+        f"<details><summary>What each step read</summary>{scroll}{heat.svg(trace)}</div></details>"
+        f"<details><summary>The memory step by step</summary>{scroll}{tables.html(trace)}</div></details>"
+        "</div>"
+    )
+
+
+def answer(trace: MemoryTrace) -> str:
+    """What the model says, as a line of HTML."""
+    return (
+        f"<p><b>{escape(trace.model.get('name', 'model'))}</b>: {escape(tables.printable(said(trace)))}</p>"
+    )
+
+
+def said(trace: MemoryTrace) -> str:
+    """What the model says, in a line."""
+    found = trace.prediction
+    if "label" in found:
+        shares = sorted(found["probabilities"].items(), key=lambda each: -each[1])
+        return ", ".join(f"{label} {100 * share:.1f}%" for label, share in shares)
+    if "ranking" in found:
+        return "; ".join(f"{row['rank']}. {row['text']} ({row['score']:.2f})" for row in found["ranking"])
+    return str(found.get("translation", ""))

@@ -1,0 +1,341 @@
+"""`MemoryTrace`: what every word read in a memory, and what the memory held then (appendix A of the paper).
+
+A trace is data: words, numbers and what follows from them. `nse.api.trace` makes one from a model and a text,
+`to_json` writes what `trace.schema.json` describes, and every picture is made from it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nse.errors import InputError
+from nse.files import write
+
+SCHEMA, VERSION = "nse-trace", 1
+"""What a trace calls itself in JSON; a newer version is refused."""
+
+NOWHERE = -1
+"""The place of a word that has no slot of its own in a memory."""
+
+
+@dataclass(frozen=True, eq=False)
+class Access:
+    """A memory, as one reading of a text reads and writes it.
+
+    Attributes:
+        name: Whose memory it is.
+        slots: The words that the L slots began as.
+        keys: z [T, L], how much each step read and wrote each slot.
+        own: For each step, the slot that began as the word itself; `NOWHERE` if there is none.
+        held: What the slots held before the first step; `slots` by default.
+    """
+
+    name: str
+    slots: tuple[str, ...]
+    keys: NDArray[np.float32]
+    own: tuple[int, ...] = ()
+    held: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse keys that are none, and fill in what is usual."""
+        keys = np.array(self.keys, dtype=np.float32)
+        if keys.ndim != 2 or keys.shape[1] != len(self.slots) or not self.slots:
+            raise InputError(
+                f"keys of memory {self.name!r}: expected [T, {len(self.slots)}], a number for each step and "
+                f"slot, got shape {list(keys.shape)}"
+            )
+        if not (np.isfinite(keys).all() and (keys >= 0).all() and (abs(keys.sum(axis=1) - 1) < 1e-3).all()):
+            raise InputError(f"keys of memory {self.name!r}: expected rows from 0 up that add up to 1")
+        keys.setflags(write=False)
+        own, held = tuple(self.own) or (NOWHERE,) * len(keys), tuple(self.held) or tuple(self.slots)
+        if len(own) != len(keys) or not all(NOWHERE <= place < len(self.slots) for place in own):
+            raise InputError(f"own of memory {self.name!r}: expected a slot or {NOWHERE} for each step")
+        if len(held) != len(self.slots):
+            raise InputError(
+                f"held of memory {self.name!r}: expected one for each of {len(self.slots)} slots"
+            )
+        for name, value in {"slots": tuple(self.slots), "keys": keys, "own": own, "held": held}.items():
+            object.__setattr__(self, name, value)
+
+    @cached_property
+    def read(self) -> tuple[int, ...]:
+        """For each step, the slot with the largest weight."""
+        return tuple(int(best) for best in self.keys.argmax(axis=1))
+
+    @cached_property
+    def composed(self) -> tuple[int, ...]:
+        """For each step, the slot that the word is said to be composed with, as the paper does it.
+
+        It is the one with the largest weight; where that is the word's own, the second best, unless there is
+        no other.
+        """
+        others = self.keys.copy()
+        if len(self.slots) > 1:
+            for t, place in enumerate(self.own):
+                if place != NOWHERE:
+                    others[t, place] = -1.0
+        return tuple(int(best) for best in others.argmax(axis=1))
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """How much each step read the slot that it is composed with."""
+        return tuple(float(self.keys[t, slot]) for t, slot in enumerate(self.composed))
+
+    @property
+    def accessed(self) -> NDArray[np.float64]:
+        """How much each slot was read over all steps [L]: the sum of its weights."""
+        return np.asarray(self.keys.sum(axis=0, dtype=np.float64))
+
+    def order(self) -> list[int]:
+        """The slots from the most to the least accessed; of equal ones the earlier first."""
+        return [int(slot) for slot in np.argsort(-self.accessed, kind="stable")]
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """One pass over a sequence of words, by one encoder or decoder.
+
+    Attributes:
+        name: What is read, and how if there are several ways.
+        words: The T words, in the order of the steps.
+        memories: Those that are read and written, the own one first.
+        outputs: Of a decoder, the word that each step gave.
+    """
+
+    name: str
+    words: tuple[str, ...]
+    memories: tuple[Access, ...]
+    outputs: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse memories that others than these words have read."""
+        object.__setattr__(self, "words", tuple(self.words))
+        object.__setattr__(self, "memories", tuple(self.memories))
+        object.__setattr__(self, "outputs", tuple(self.outputs))
+        if not self.memories:
+            raise InputError(f"reading {self.name!r}: expected at least one memory")
+        for memory in self.memories:
+            if len(memory.keys) != len(self.words):
+                raise InputError(
+                    f"reading {self.name!r}: expected keys for each of {len(self.words)} words, "
+                    f"memory {memory.name!r} has {len(memory.keys)}"
+                )
+        if len(self.outputs) not in (0, len(self.words)):
+            raise InputError(f"reading {self.name!r}: expected an output for each of {len(self.words)} words")
+
+    @property
+    def own(self) -> Access | None:
+        """The memory that began as the words themselves, if there is one."""
+        return next((each for each in self.memories if any(place != NOWHERE for place in each.own)), None)
+
+    @property
+    def shared(self) -> tuple[Access, ...]:
+        """The memories that began as other words."""
+        return tuple(each for each in self.memories if each is not self.own)
+
+    def compositions(self, memory: Access) -> list[str]:
+        """What each step left in the slot that it is composed with: the word, then what the slot held."""
+        now, found = list(memory.held), []
+        for word, slot in zip(self.words, memory.composed, strict=True):
+            now[slot] = f"({word} {now[slot]})"
+            found.append(now[slot])
+        return found
+
+    def states(self, memory: Access) -> Iterator[list[str]]:
+        """What all slots hold before the first step, and after each."""
+        now = list(memory.held)
+        yield list(now)
+        for slot, composition in zip(memory.composed, self.compositions(memory), strict=True):
+            now[slot] = composition
+            yield list(now)
+
+    def final(self, memory: Access) -> list[str]:
+        """What all slots hold after the last step."""
+        *_, last = self.states(memory)
+        return last
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text that was given.
+
+    Attributes:
+        name: Its part, such as premise.
+        text: As it was given.
+        words: As the model takes it apart, no more than it reads.
+        unknown: Those of them that the model does not know, by their place.
+        cut: How many more there were.
+    """
+
+    name: str
+    text: str
+    words: tuple[str, ...]
+    unknown: tuple[int, ...] = ()
+    cut: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryTrace:
+    """What the memories of a model did while it read, and what came of it.
+
+    Attributes:
+        model: Its name, task, kind and labels.
+        texts: What was given.
+        readings: Every pass over words, in the order in which they were made.
+        prediction: What the model says: label and probabilities, or ranking, or translation and words.
+    """
+
+    model: Mapping[str, Any]
+    texts: tuple[Text, ...]
+    readings: tuple[Reading, ...]
+    prediction: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Keep tuples."""
+        object.__setattr__(self, "texts", tuple(self.texts))
+        object.__setattr__(self, "readings", tuple(self.readings))
+
+    def as_dict(self) -> dict[str, Any]:
+        """The trace as plain values, as `trace.schema.json` describes them."""
+        return {
+            "schema": SCHEMA,
+            "version": VERSION,
+            "model": dict(self.model),
+            "texts": [
+                {
+                    "name": each.name,
+                    "text": each.text,
+                    "words": list(each.words),
+                    "unknown": list(each.unknown),
+                    "cut": each.cut,
+                }
+                for each in self.texts
+            ],
+            "prediction": dict(self.prediction),
+            "readings": [
+                {
+                    "name": reading.name,
+                    "words": list(reading.words),
+                    "outputs": list(reading.outputs),
+                    "memories": [_access_as_dict(reading, memory) for memory in reading.memories],
+                }
+                for reading in self.readings
+            ],
+        }
+
+    def to_json(self, indent: int | None = None) -> str:
+        """The trace as JSON. Keys are written so that they come back to the bit."""
+        return json.dumps(self.as_dict(), indent=indent, ensure_ascii=False, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> MemoryTrace:
+        """A trace from JSON.
+
+        Raises:
+            InputError: It is no trace, or of a newer version; or what should follow from the keys does not.
+        """
+        try:
+            return cls.from_dict(json.loads(text))
+        except (ValueError, RecursionError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"trace: expected JSON, {error}") from None
+
+    @classmethod
+    def from_dict(cls, data: Any) -> MemoryTrace:
+        """A trace from plain values; see `from_json`."""
+        top = _fields("trace", data, ("schema", "version", "model", "texts", "prediction", "readings"))
+        if top["schema"] != SCHEMA or type(top["version"]) is not int:
+            raise InputError(f"trace: expected schema {SCHEMA!r} and a version, got {top['schema']!r}")
+        if top["version"] != VERSION:
+            raise InputError(
+                f"trace: version {top['version']} is not {VERSION}, which this nse reads: update nse"
+            )
+        try:
+            texts, readings = tuple(_texts(top["texts"])), tuple(_readings(top["readings"]))
+            return cls(top["model"], texts, readings, top["prediction"])
+        except (TypeError, KeyError, AttributeError) as error:
+            raise InputError(f"trace: a value is not of the type that the schema says: {error}") from None
+
+    def save(self, file: Path | str) -> None:
+        """Write the trace to a JSON file, whole or not at all."""
+        write(Path(file), self.to_json() + "\n")
+
+    @classmethod
+    def load(cls, file: Path | str) -> MemoryTrace:
+        """Read a trace from a JSON file."""
+        try:
+            return cls.from_json(Path(file).read_bytes())
+        except OSError as error:
+            raise InputError(f"{file}: cannot be read: {error.strerror}") from None
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it."""
+        from nse.viz.notebook import html  # pictures are made of traces, not the other way round
+
+        return html(self)
+
+
+def _access_as_dict(reading: Reading, memory: Access) -> dict[str, Any]:
+    return {
+        "name": memory.name,
+        "slots": list(memory.slots),
+        "held": list(memory.held),
+        "own": list(memory.own),
+        "keys": [[_short(weight) for weight in row] for row in memory.keys],
+        "read": list(memory.read),
+        "composed": list(memory.composed),
+        "compositions": reading.compositions(memory),
+    }
+
+
+def _short(weight: np.float32) -> float:
+    """The shortest decimal number that is this one among those of 32 bits."""
+    return float(np.format_float_scientific(weight, unique=True))
+
+
+def _texts(rows: Sequence[Any]) -> list[Text]:
+    found = []
+    for row in rows:
+        each = _fields("text", row, ("name", "text", "words", "unknown", "cut"))
+        found.append(
+            Text(each["name"], each["text"], tuple(each["words"]), tuple(each["unknown"]), each["cut"])
+        )
+    return found
+
+
+def _readings(rows: Sequence[Any]) -> list[Reading]:
+    parts = ("name", "slots", "held", "own", "keys", "read", "composed", "compositions")
+    found = []
+    for row in rows:
+        each = _fields("reading", row, ("name", "words", "outputs", "memories"))
+        given = [_fields("memory", memory, parts) for memory in each["memories"]]
+        memories = [
+            Access(*(memory[name] for name in ("name", "slots", "keys", "own", "held"))) for memory in given
+        ]
+        reading = Reading(each["name"], each["words"], tuple(memories), each["outputs"])
+        for memory, told in zip(memories, given, strict=True):
+            made = _access_as_dict(reading, memory)
+            if wrong := [name for name in ("read", "composed", "compositions") if made[name] != told[name]]:
+                raise InputError(
+                    f"reading {reading.name!r}: {', '.join(wrong)}: not what follows from the keys"
+                )
+        found.append(reading)
+    return found
+
+
+def _fields(what: str, data: Any, names: Sequence[str]) -> dict[str, Any]:
+    """The fields of an object, none missing and no other."""
+    if not isinstance(data, dict):
+        raise InputError(f"{what}: expected an object, got {type(data).__name__}")
+    if wrong := sorted({*names} ^ {*data}):
+        raise InputError(f"{what}: these fields are missing or unknown: {', '.join(map(str, wrong))}")
+    return data

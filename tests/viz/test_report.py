@@ -1,0 +1,58 @@
+"""The page as one file: whole, closed, and nothing in it runs that we did not write."""
+
+import base64
+import hashlib
+import html
+import json
+import re
+
+from nse.viz import report
+from nse.viz.trace import MemoryTrace
+from viz.made_traces import NASTY, own, trace
+
+
+def parts(text):
+    """The policy, the style, the data and the script of a page."""
+    [policy] = re.findall(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', text)
+    [style] = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
+    [data] = re.findall(r'<script type="application/json" id="trace">(.*?)</script>', text, re.DOTALL)
+    [script] = re.findall(r'<script type="module">(.*?)</script>', text, re.DOTALL)
+    return html.unescape(policy), style, data, script
+
+
+def test_the_trace_in_it_is_the_trace():
+    one = trace(own([*NASTY, "</script>", "\u2028"]))
+    _, _, data, _ = parts(report.html(one))
+    assert json.loads(data) == one.as_dict()
+    assert MemoryTrace.from_json(data).to_json() == one.to_json()
+    assert "<" not in data
+
+
+def test_the_policy_allows_this_script_and_this_style_alone():
+    policy, style, _, script = parts(report.html(trace(own(["a", "b"]))))
+    rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
+    assert rules["default-src"] == "'none'"
+    for name, text in (("script-src", script), ("style-src", style)):
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert rules[name] == f"'sha256-{digest}'"
+
+
+def test_nothing_is_fetched():
+    text = report.html(trace(own(["a", "b"])))
+    assert 'src="' not in text
+    assert re.findall(r'href="([^"]*)"', text) == ["data:,", "#answer"]
+    _, style, _, script = parts(text)
+    assert "@import" not in style
+    assert "url(" not in style
+    assert "import " not in script
+    assert "export " not in script
+
+
+def test_no_script_writes_html():
+    """Every token is shown as text: the page never turns a string into elements."""
+    for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function"):
+        assert word not in report.bundled()
+
+
+def test_the_page_is_small():
+    assert sum(len(report.page(name).encode()) for name in report.FILES) < 100_000
