@@ -66,7 +66,7 @@ $(VENV)/.test: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 # What tests of the page and of LaTeX need beside Python; where it cannot be had, those tests are skipped.
 $(VENV)/.browser: $(VENV)/.test
-	@command -v chromium pdflatex >/dev/null || \
+	@{ command -v chromium && command -v pdflatex; } >/dev/null || \
 	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium texlive-latex-recommended; } \
 	  >/dev/null 2>&1 || echo "no chromium or no pdflatex: some tests will be skipped"
 	@npm install --silent --no-audit --no-fund --prefix $(VENV) axe-core@$(AXE) >/dev/null 2>&1 || \

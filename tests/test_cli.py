@@ -376,7 +376,12 @@ def test_explore_writes_what_is_asked_for_and_nothing_else(tmp_path):
     assert all(files[name].read_text("utf-8").startswith(start) for name, start in starts.items())
     text = files["json"].read_text("utf-8")
     assert MemoryTrace.from_json(text).to_json() == text
-    assert json.loads(call("explore", model, "a good film", "--json", "-").stdout) == json.loads(text)
+    answer = call(
+        "explore", model, "a good film", "--json", "-", "--steps", "--svg", str(tmp_path / "it.svg")
+    )
+    assert json.loads(answer.stdout) == json.loads(text)  # and nothing else
+    assert "it.svg" in answer.stderr
+    assert "t=1" in answer.stderr
 
 
 def test_explore_that_cannot_be_done_writes_nothing(tmp_path, monkeypatch, capsys):

@@ -90,13 +90,14 @@ def test_a_sentence_read_both_ways(tmp_path):
     assert backward.memories[0].own == (0, 3, 2, 1)
 
 
-def test_the_papers_padding_is_shown(tmp_path):
-    loaded = hub.load(sentence_model(tmp_path / "mine", padding="paper", longest=5))
+@pytest.mark.parametrize("starts", [0, 1])
+def test_the_papers_padding_is_shown(starts, tmp_path):
+    loaded = hub.load(sentence_model(tmp_path / "mine", padding="paper", longest=5, starts=starts))
     [reading] = check(api.trace(loaded, "good film")).readings
-    assert reading.words == ("<pad>", "<pad>", "<pad>", "good", "film")
+    assert reading.words == (*["<S>"] * starts, "<pad>", "<pad>", "<pad>", "good", "film")
     ids = torch.tensor([[0, 0, 0, *loaded.vocabulary.encode(["good", "film"])]])
-    x = list(array(loaded.model.vectors(ids)[0]))
-    [keys], _ = read_by_oracle(loaded.model.encoder.nse[0], x, x)
+    nse = loaded.model.encoder.nse[0]
+    [keys], _ = read_by_oracle(nse, *around(nse, list(array(loaded.model.vectors(ids)[0]))))
     assert reading.memories[0].keys == pytest.approx(keys, abs=1e-5)
 
 

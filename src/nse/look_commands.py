@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -59,14 +60,15 @@ def explore(
     from nse import api, hub
 
     found = api.trace(hub.load(model, device.value), *texts, beam=beam, strict=strict)
+    aside = Path("-") in files  # what is not the trace goes elsewhere
     for file, made in files.items():
         if file == Path("-"):
             put(made(found))
         else:
             write(file, made(found))
-            print(f"{file}")
+            print(f"{file}", file=sys.stderr if aside else sys.stdout)
     if not files or steps:
-        show(found, steps)
+        show(found, steps, Console(stderr=aside))
 
 
 def makers(
@@ -103,14 +105,14 @@ def writable(file: Path) -> None:
         raise RunError(f"{file} cannot be written: {error.strerror}") from None
 
 
-def show(trace: MemoryTrace, steps: bool) -> None:
+def show(trace: MemoryTrace, steps: bool, console: Console) -> None:
     """Print what the model says and which words were composed."""
     from nse.viz import tables, terminal
+    from nse.viz.drawing import printable
     from nse.viz.notebook import said
 
-    console = Console()
-    console.print(f"{trace.model['name']}: {tables.printable(said(trace))}", markup=False, highlight=False)
-    console.print(terminal.associations(trace))
+    console.print(f"{trace.model['name']}: {printable(said(trace))}", markup=False, highlight=False)
+    console.print(terminal.associations(trace, console.width))
     if steps:
         console.print(tables.terminal(trace))
 

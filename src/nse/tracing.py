@@ -197,10 +197,9 @@ def read_once(
     nse, found = model.get_submodule(at), calls[at]
     assert isinstance(nse, NSE)
     assert found.keys is not None
-    words = text.words
+    words, blanks, starts = text.words, several(BLANK, nse.blank), several(START, nse.start)
     if nse.padding == "paper":
-        words = (*[PADDING] * (found.keys.shape[1] - len(words)), *words)
-    blanks, starts = several(BLANK, nse.blank), several(START, nse.start)
+        words = (*[PADDING] * (found.keys.shape[1] - len(starts) - len(words)), *words)
     front = len(blanks) + len(starts)
     order = list(range(len(words)))[:: -1 if way else 1]  # of the words, in which they are read
     steps = (*starts, *(words[place] for place in order))

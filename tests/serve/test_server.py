@@ -10,11 +10,11 @@ import sys
 import pytest
 
 from nse import api
-from nse.serve.app import LARGEST_BODY, LONGEST_TEXT, MOST_WORDS
+from nse.serve.app import LARGEST_BODY, LONGEST_TEXT, MOST_SENTENCES, MOST_TEXTS, MOST_WORDS
 from nse.viz import report
 from nse.viz.trace import MemoryTrace
 from serve.running import asked, running
-from test_api import ranking_model, sentence_model
+from test_api import document_model, ranking_model, sentence_model
 from test_translate import translator
 
 
@@ -93,8 +93,24 @@ def test_every_answer_has_a_strict_policy(address, path):
 def test_bad_texts_are_told(address):
     assert "sentence is empty" in error(asked(address, "/v1/trace", {"texts": [" "]}), 400)
     assert "expected 1, sentence, got 2" in error(asked(address, "/v1/trace", {"texts": ["a", "b"]}), 400)
-    long = "a " * (MOST_WORDS + 1)
-    assert f"a picture shows {MOST_WORDS}" in error(asked(address, "/v1/trace", {"texts": [long]}), 413)
+    half = b'{"texts": ["a\\ud800"]}'
+    assert "half of a character" in error(asked(address, "/v1/trace", half), 400)
+
+
+def test_too_much_is_told_before_it_is_computed(address, tmp_path):
+    for texts, says in (
+        (["a " * (MOST_WORDS + 1)], f"a picture shows {MOST_WORDS}: shorten it, or .* with nse predict"),
+        (["a" * (LONGEST_TEXT + 1)], "text 1 has 10,001 characters and 10,000 are read: shorten it"),
+        (["a"] * (MOST_TEXTS + 1), "there are 22 texts and at most 21 are read: leave some out"),
+    ):
+        assert re.search(says, error(asked(address, "/v1/trace", {"texts": texts}), 413))
+    with running(document_model(tmp_path / "documents")) as (found, _):
+        many = {"texts": ["A dog runs. " * (MOST_SENTENCES + 1)]}
+        assert f"51 sentences and a picture shows {MOST_SENTENCES}" in error(
+            asked(found, "/v1/trace", many), 413
+        )
+        some = {"texts": ["A dog runs. " * MOST_SENTENCES]}
+        assert len(MemoryTrace.from_json(asked(found, "/v1/trace", some)[2]).readings) == MOST_SENTENCES + 1
 
 
 @pytest.mark.parametrize(
@@ -111,13 +127,31 @@ def test_bad_texts_are_told(address):
         b'{"texts": ["a"], "more": 1}',
         b'{"texts": NaN}',
         b'\xff\xfe{"texts": ["a"]}',
-        b'{"texts": ["a\\ud800"]}',
-        json.dumps({"texts": ["a" * (LONGEST_TEXT + 1)]}).encode(),
-        json.dumps({"texts": ["a"] * 22}).encode(),
     ],
 )
 def test_bad_requests_are_told(address, body):
     assert "send" in error(asked(address, "/v1/trace", body), 422)
+
+
+def test_what_does_not_say_that_it_is_json_is_told(address):
+    answer = asked(address, "/v1/trace", b'{"texts": ["a"]}', {"Content-Type": "text/plain"})
+    assert "must say Content-Type: application/json" in error(answer, 415)
+
+
+def test_another_name_is_refused(address):
+    """A page from elsewhere, whose name is made to lead to this machine, learns nothing."""
+    port = address.rpartition(":")[2]
+    for name in ("evil.example", f"evil.example:{port}", "", "[::2]"):
+        assert "answers to 127.0.0.1" in error(asked(address, "/v1/model", headers={"Host": name}), 400)
+    for name in (f"localhost:{port}", "127.0.0.1", "[::1]:80", "localhost"):
+        assert asked(address, "/v1/model", headers={"Host": name})[0] == 200
+
+
+def test_heads(address):
+    for path in ("/", "/page/app.js", "/v1/model", "/health/live"):
+        status, headers, body = asked(address, path, method="HEAD")
+        assert (status, body) == (200, b"")
+        assert int(headers["Content-Length"]) > 0
 
 
 def test_deep_json_is_told(address):
@@ -129,7 +163,7 @@ def test_a_large_body_is_refused_whatever_its_headers_say(address):
     assert "shorten it" in error(asked(address, "/v1/trace", large), 413)
     host, port = address.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=30) as line:
-        line.sendall(b"POST /v1/trace HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        line.sendall(b"POST /v1/trace HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
         piece = b"a" * 8192
         for _ in range(LARGEST_BODY // len(piece) + 2):
             line.sendall(b"%x\r\n%s\r\n" % (len(piece), piece))
@@ -141,13 +175,17 @@ def test_what_is_not_there(address):
     assert error(asked(address, "/nowhere"), 404) == "Not Found"
     assert error(asked(address, "/page/app.py"), 404) == "Not Found"
     assert error(asked(address, "/page/..%2fapp.py"), 404) == "Not Found"
-    assert error(asked(address, "/v1/trace", method="GET"), 405) == "Method Not Allowed"
+    answer = asked(address, "/v1/trace", method="GET")
+    assert error(answer, 405) == "Method Not Allowed"
+    assert answer[1]["Allow"] == "POST"
     assert asked(address, "/docs")[0] == 404  # it would fetch scripts from elsewhere
 
 
 def test_every_status_of_a_trace_is_documented(address):
     told = json.loads(asked(address, "/openapi.json")[2])
-    assert {"200", "400", "413", "422", "503"} <= told["paths"]["/v1/trace"]["post"]["responses"].keys()
+    assert {"200", "400", "413", "415", "422", "503"} <= told["paths"]["/v1/trace"]["post"][
+        "responses"
+    ].keys()
 
 
 def test_a_failing_model_does_not_end_the_server(tmp_path):
@@ -199,7 +237,10 @@ def test_what_cannot_be_served_says_why(model, tmp_path):
         other.listen()
         port = other.getsockname()[1]
         assert "choose another --port" in refused(model, "--port", port)
-    assert "cannot listen at nowhere.invalid" in refused(model, "--host", "nowhere.invalid", "--port", 0)
+    for host in ("nowhere.invalid", "192.0.2.1", "a" * 90):
+        told = refused(model, "--host", host, "--port", 0)
+        assert f"cannot listen at {host}" in told
+        assert "give an address of this machine" in told
     assert "has no memory" in refused(sentence_model(tmp_path / "lstm", encoder="lstm"), "--port", 0)
     assert "no such model" in refused("snil", "--port", 0)
 

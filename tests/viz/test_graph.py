@@ -1,5 +1,6 @@
 """The association graph: where arcs run, and what is written."""
 
+import re
 from itertools import combinations, pairwise
 from xml.etree import ElementTree
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 from nse.viz import graph
+from nse.viz.drawing import width_of
 from nse.viz.trace import Access, Reading
 from viz.made_traces import NASTY, PAPER, PAPER_ARCS, own, random_trace, shared, trace
 
@@ -67,6 +69,28 @@ def test_words_do_not_touch_and_all_is_inside(words):
             xs = [value for _, at in found.path for value in at[0::2]]
             assert 0 <= min(xs) <= max(xs) <= width
             assert graph.TITLE <= min(ys) <= max(ys) <= height
+
+
+def test_many_arcs_at_one_word_have_room():
+    [panel] = graph.panels(own(["a"] * 40, [0] * 40))
+    node = panel.words[0]
+    ends = sorted(arc.end for arc in panel.arcs if arc.target == 0)
+    assert all(after - before >= graph.PORT - 0.01 for before, after in pairwise(ends))
+    assert node.x - node.width / 2 <= ends[0] <= ends[-1] <= node.x + node.width / 2
+
+
+def test_a_short_row_has_room_for_its_title_and_caption():
+    one = shared(["a"], ["b"], [0], [0], name="question, for candidate 1")
+    [panel] = graph.panels(one)
+    wanted = width_of(panel.title, graph.FONT) + width_of(panel.caption, graph.FONT)
+    assert panel.size[0] > wanted + 3 * graph.MARGIN
+
+
+def test_a_picture_styles_itself_alone():
+    """In a notebook its style sheet is that of the whole page."""
+    [style] = re.findall(r"<style>(.*?)</style>", graph.svg(trace(own(["a", "b"]))))
+    for rule in style.removesuffix("}").split("}"):
+        assert all(selector.startswith(".nse ") for selector in rule.split("{")[0].split(","))
 
 
 def test_near_arcs_lie_inside_far_ones():

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from nse.viz import notebook, tables
-from viz.made_traces import NASTY, PAPER, PAPER_ARCS, own, shared, trace
+from viz.made_traces import NASTY, PAPER, PAPER_ARCS, own, random_trace, shared, trace
 
 
 def printed(what, width=300):
@@ -89,6 +89,11 @@ def test_a_notebook_shows_it_all():
     parser = Cells()
     parser.feed(trace(own(NASTY))._repr_html_())
     assert "<script>alert(1)</scrip…" in parser.found
+
+
+def test_a_notebook_is_spared_endless_tables():
+    assert len(random_trace(250)._repr_html_()) < 12_000_000 / 2
+    assert "Too long to show" in random_trace(250)._repr_html_()
 
 
 def test_what_a_model_says_in_a_line():

@@ -3,6 +3,7 @@
 import io
 
 import numpy as np
+import pytest
 from rich.console import Console
 
 from nse.viz.terminal import associations, shade
@@ -13,7 +14,7 @@ KEYS = np.array([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6], [0.0, 1.0, 0.0]])
 
 def printed(one, width=120):
     console = Console(file=io.StringIO(), width=width)
-    console.print(associations(one))
+    console.print(associations(one, width))
     lines = console.file.getvalue().split("\n")
     return [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if line.startswith("│")]
 
@@ -28,8 +29,15 @@ def test_each_word_has_the_slot_it_was_composed_with():
     assert rows[0][4] == "██ ░░"
 
 
-def test_a_long_text_has_no_shades():
-    assert {len(row) for row in printed(random_trace(40))} == {4}
+@pytest.mark.parametrize("words", [5, 14, 22, 29, 40])
+def test_the_words_are_there_whatever_the_room(words):
+    one = random_trace(words)
+    for width in (80, 120, 300):
+        rows = printed(one, width)
+        memory = one.readings[0].memories[0]
+        assert [row[0] for row in rows] == list(memory.slots)
+        assert [row[1] for row in rows] == [memory.slots[slot] for slot in memory.composed]
+        assert all(len(row) == 5 for row in rows) == (44 + 3 * words <= width)
 
 
 def test_nothing_in_a_word_is_obeyed():

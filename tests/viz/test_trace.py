@@ -139,11 +139,26 @@ def changed(**changes):
     ("data", "says"),
     [
         ([], "trace: expected an object, got list"),
+        ({}, "expected schema 'nse-trace', got None"),
         ({"schema": "nse-trace"}, "missing or unknown: model, prediction, readings, texts, version"),
         (changed(more=1), "missing or unknown: more"),
         (changed(schema="other"), "expected schema 'nse-trace'"),
         (changed(version=2), "version 2 is not 1, which this nse reads: update nse"),
-        (changed(version="1"), "expected schema 'nse-trace' and a version"),
+        (changed(version="1"), "trace: version: not of the type"),
+        (changed(model="abc"), "trace: model: not of the type"),
+        (changed(model__kind=3), "model: kind: not of the type"),
+        (changed(prediction=[1]), "trace: prediction: not of the type"),
+        (changed(prediction__probabilities={"yes": "x"}), "probabilities: not of the type"),
+        (changed(prediction={"ranking": [{"rank": 1}]}), "ranking: these fields are missing"),
+        (changed(prediction={}), "prediction: these fields are missing"),
+        (changed(texts__0__cut="x"), "text: cut: not of the type"),
+        (changed(texts__0__unknown=[-1]), "text: unknown: not of the type"),
+        (changed(readings=[]), "expected at least one reading"),
+        (changed(readings__0__memories__0__own=[0.0, 1.0]), "memory: own: not of the type"),
+        (changed(readings__0__memories__0__slots="ab"), "memory: slots: not of the type"),
+        (changed(readings__0__memories__0__keys=[["1", "0"]]), "memory: keys: not of the type"),
+        (changed(readings__0__memories__0__keys=[[True, False]] * 2), "memory: keys: not of the type"),
+        (changed(readings__0__memories__0__keys=[[1, 0], [1]]), "the rows differ in length"),
         (changed(readings__0__memories__0__keys=[[1, 0]]), "own of memory 'premise': expected a slot"),
         (changed(readings__0__memories__0__keys=[[1, 0, 0], [1, 0, 0]]), r"expected \[T, 2\]"),
         (changed(readings__0__memories__0__keys=[[0.9, 0], [1, 0]]), "rows from 0 up that add up to 1"),
@@ -161,7 +176,7 @@ def changed(**changes):
 def test_what_is_no_trace_is_refused(data, says):
     with pytest.raises(InputError, match=says):
         MemoryTrace.from_dict(data)
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match=says):
         MemoryTrace.from_json(json.dumps(data))
 
 

@@ -30,7 +30,7 @@ def read(page, *texts):
     for number, text in enumerate(texts):
         page.locator("textarea").nth(number).fill(text)
     page.get_by_role("button", name="Read", exact=True).click()
-    page.locator("#read:enabled").wait_for()
+    expect(page.locator("#busy")).to_be_empty()
     page.locator("#graph svg").wait_for()
 
 
@@ -148,10 +148,12 @@ def test_a_slot_has_a_history(opened, address):
         ]
         page.keyboard.press("Escape")
         assert not page.locator("#history").is_visible()
-        page.locator("#slots button", has_text=re.compile("^autumn$")).press("Enter")
+        opener = page.locator("#slots button", has_text=re.compile("^autumn$"))
+        opener.press("Enter")
         assert page.locator("#history li").all_inner_texts() == told
         page.get_by_role("button", name="Close the history").click()
         assert not page.locator("#history").is_visible()
+        expect(opener).to_be_focused()
 
 
 def test_a_link_brings_the_state_back(opened, address):
@@ -189,9 +191,16 @@ def test_downloads(opened, address):
         root = ElementTree.fromstring(content)
         words = [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
         assert words[1:] == list(api.trace("snli", PREMISE, HYPOTHESIS).readings[0].words)
-        paths = [each.get("stroke") for each in root.iter("{http://www.w3.org/2000/svg}path")]
+        paths = list(root.iter("{http://www.w3.org/2000/svg}path"))
         assert len(paths) == 15
-        assert set(paths) == {"rgb(138, 28, 59)"}  # it brings its colours along
+        assert {each.get("stroke") for each in paths} == {"rgb(138, 28, 59)"}  # it brings its colours along
+        weights = sorted(api.trace("snli", PREMISE, HYPOTHESIS).readings[0].memories[0].weights)
+        thick = sorted(float(each.get("stroke-width").removesuffix("px")) for each in paths)
+        assert thick == pytest.approx([1.2 + 1.3 * each for each in weights], abs=0.01)  # the last no more
+        assert (
+            root.find("{http://www.w3.org/2000/svg}title").text == "Word associations by the memory of snli"
+        )
+        assert page.locator("#graph .arc.now").count() == 1
 
 
 def brightness(page, selector="body", what="backgroundColor"):
@@ -295,7 +304,10 @@ def test_the_server_is_gone(opened, tmp_path):
         page.get_by_role("button", name="Read", exact=True).click()
         page.get_by_role("alert").wait_for()
         told = page.get_by_role("alert").inner_text()
-        assert told == "The server does not answer. Start it again (nse serve mine), then press Read."
+        assert told.startswith(
+            "The server does not answer. Start it again (nse serve mine), then press Read."
+        )
+        assert told.endswith("What is shown below is of the text before.")
         assert holds(page)  # what was read is still there
 
 
@@ -303,7 +315,78 @@ def test_a_link_that_means_nothing_does_no_harm(opened, address):
     for told in ("#step=99&reading=7", "#text=a&text=b&step=-3&memory=x", "#%%%", "#text=only+one"):
         with opened(f"{address}/{told}", expected=["status of 400"]) as page:
             page.locator("textarea").first.wait_for()
-            page.locator("#read:enabled").wait_for()
+            expect(page.locator("#busy")).to_be_empty()
+
+
+def test_the_last_question_counts(opened, address):
+    with opened(address) as page:
+        page.locator("#examples button").first.wait_for()
+        slow = []
+        page.route("**/v1/trace", lambda route: route.continue_() if slow else slow.append(route))
+        page.locator("#examples button").nth(0).click()
+        expect(page.locator("#busy")).not_to_be_empty()
+        page.locator("#examples button").nth(1).click()
+        page.locator("#graph svg").wait_for()
+        expect(page.locator("#busy")).to_be_empty()
+        assert page.locator("#graph .node").nth(1).text_content() == "Three"
+        assert "Three" in page.url
+        assert not page.get_by_role("alert").is_visible()
+
+
+def test_back_and_forward(opened, address):
+    with opened(address) as page:
+        read(page, "Two dogs play.", "They sleep.")
+        page.keyboard.press("ArrowLeft")
+        read(page, "A man sleeps.", "He runs.")
+        page.go_back()
+        expect(page.locator("#graph .node").nth(1)).to_have_text("Two")
+        assert page.locator("textarea").first.input_value() == "Two dogs play."
+        page.go_forward()
+        expect(page.locator("#graph .node").nth(1)).to_have_text("A")
+        page.goto(page.url + "&step=2")  # edited by hand
+        expect(page.locator("#now")).to_contain_text("Step 2 of")
+
+
+def test_a_link_to_the_answer_leaves_the_address_alone(opened, address):
+    with opened(address) as page:
+        page.locator("#examples button").first.wait_for()
+        page.locator("#skip").focus()
+        page.keyboard.press("Enter")
+        expect(page.locator("textarea").first).to_be_focused()
+        read(page, "Two dogs play.", "They sleep.")
+        before = page.url
+        page.locator("#skip").focus()
+        page.keyboard.press("Enter")
+        expect(page.locator("#answer")).to_be_focused()
+        assert page.url == before
+
+
+def test_reading_by_keyboard_keeps_the_focus(opened, address):
+    with opened(address) as page:
+        page.locator("#examples button").first.wait_for()
+        page.locator("#read").focus()
+        page.keyboard.press("Enter")
+        page.locator("#graph svg").wait_for()
+        expect(page.locator("#read")).to_be_focused()
+
+
+def test_an_endless_word_does_not_make_an_endless_page(opened, address):
+    for width in (1200, 320):
+        with opened(address, viewport={"width": width, "height": 700}) as page:
+            read(page, "x" * 5000, "y" * 300)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_words_from_right_to_left_keep_their_place(opened, tmp_path):
+    one = trace(own(["שלום", "dog", "עולם", "a‍b"], [1, 2, 1, 0]))
+    (tmp_path / "report.html").write_text(report.html(one), "utf-8")
+    with opened(f"file://{tmp_path}/report.html") as page:
+        page.locator("#graph svg").wait_for()
+        shown = "⁨עולם⁩ (⁨שלום⁩ dog)"
+        assert holds(page)[1] == f"({shown})"
+        assert page.locator("#graph .node text").all_text_contents()[3] == "a‍b"
+        _, content = downloaded(page, "Download JSON")
+        assert json.loads(content) == one.as_dict()
 
 
 def test_a_question_with_candidates(opened, tmp_path):

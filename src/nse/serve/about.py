@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nse import hub
+from nse import hub, tracing
 from nse.purpose import columns, purpose
 
 EXAMPLES: dict[str, list[list[str]]] = {
@@ -44,17 +44,12 @@ LABELS = {"source": "English sentence", "candidate": "Candidates, one a line"}
 def about(loaded: hub.Model) -> dict[str, Any]:
     """What `/v1/model` answers."""
     does, command = purpose(loaded)
-    config = loaded.config
-    name = loaded.folder.parent.name if loaded.folder.name == "model" else loaded.folder.name
     return {
-        "name": name,
-        "task": config.task,
-        "kind": config.kind,
-        "labels": list(config.labels),
+        **tracing.about(loaded),
         "command": command,
         "does": does,
         "fields": fields(loaded, command),
-        "examples": EXAMPLES.get(config.task, []),
+        "examples": EXAMPLES.get(loaded.config.task, []),
     }
 
 

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from fastapi import Body, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import nse
 from nse import api, hub
 from nse.errors import InputError, NSEError
+from nse.purpose import purpose
+from nse.reading import limit
 from nse.serve.about import about
+from nse.text.sentences import sentences
 from nse.viz import report
 
 LARGEST_BODY = 1 << 16
@@ -25,8 +29,8 @@ LARGEST_BODY = 1 << 16
 MOST_TEXTS, LONGEST_TEXT = 21, 10_000
 """Texts of a request, and characters of each."""
 
-MOST_WORDS = 200
-"""Of a text that is traced: a picture of more could not be looked at."""
+MOST_WORDS, MOST_SENTENCES = 200, 50
+"""Of a text that is traced, and of a document: a picture of more could not be looked at."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
@@ -50,9 +54,7 @@ class Texts(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    texts: Annotated[
-        list[Annotated[str, Field(max_length=LONGEST_TEXT)]], Field(min_length=1, max_length=MOST_TEXTS)
-    ]
+    texts: Annotated[list[str], Field(min_length=1)]
     """What the model takes, as `fields` of `/v1/model` says."""
 
 
@@ -71,16 +73,17 @@ class Failure(BaseModel):
 
 ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"model": Failure, "description": "The model cannot take these texts."},
-    413: {"model": Failure, "description": "The request or a text is too long."},
+    413: {"model": Failure, "description": "The request or a text is too long, or there are too many texts."},
+    415: {"model": Failure, "description": "The request does not say that it is JSON."},
     422: {"model": Failure, "description": "The request has another form than described."},
     503: {"model": Failure, "description": "The model failed on this request."},
 }
 
 
-def application(loaded: hub.Model) -> FastAPI:
-    """The application that serves a model."""
+def application(loaded: hub.Model, hosts: frozenset[str] = frozenset()) -> FastAPI:
+    """The application that serves a model, under these names alone if some are given."""
     app = FastAPI(title=f"nse {loaded.folder.name}", version=nse.__version__, docs_url=None, redoc_url=None)
-    app.add_middleware(Guarded)
+    app.add_middleware(Guarded, hosts=hosts)
     one_at_a_time = threading.Lock()  # while a model is traced, its encoders are hooked
 
     @app.get("/", include_in_schema=False)
@@ -106,16 +109,14 @@ def application(loaded: hub.Model) -> FastAPI:
     @app.post("/v1/trace", responses=ERRORS)
     def trace(given: Annotated[Texts, Body()]) -> Response:
         """What the memory did with texts, and what the model says, as trace.schema.json describes it."""
+        refuse_too_much(loaded, given.texts)
         with one_at_a_time:
             found = api.trace(loaded, *given.texts)
-        longest = max(len(text.words) for text in found.texts)
-        if longest > MOST_WORDS and loaded.config.kind != "document":
-            raise TooLongError(
-                f"a text has {longest:,} words and a picture shows {MOST_WORDS}: shorten it, or ask for its "
-                "label alone with nse predict"
-            )
         return Response(found.to_json(), media_type="application/json")
 
+    got: dict[str, Callable[..., Any]] = {"/": page, "/page/{name}": part, "/health/live": live}
+    for path, answer in {**got, "/v1/model": model}.items():
+        app.head(path, include_in_schema=False)(answer)
     app.add_exception_handler(RequestValidationError, malformed)
     app.add_exception_handler(HTTPException, refused)
     app.add_exception_handler(NSEError, failed)
@@ -127,15 +128,39 @@ class TooLongError(InputError):
     """More than a picture shows."""
 
 
-def told(status: int, kind: str, message: str) -> JSONResponse:
+def refuse_too_much(loaded: hub.Model, texts: list[str]) -> None:
+    """Refuse more than a picture shows, before anything is computed."""
+    if len(texts) > MOST_TEXTS:
+        raise TooLongError(f"there are {len(texts)} texts and at most {MOST_TEXTS} are read: leave some out")
+    for number, text in enumerate(texts, start=1):
+        if len(text) > LONGEST_TEXT:
+            most = f"{LONGEST_TEXT:,} are read"
+            raise TooLongError(f"text {number} has {len(text):,} characters and {most}: shorten it")
+        if loaded.config.kind == "document":
+            words, what = len(sentences(text)), "sentences"
+        else:
+            words, what = min(len(loaded.tokenize(text)), limit(loaded)), "words"
+        if words > (most_shown := MOST_SENTENCES if what == "sentences" else MOST_WORDS):
+            raise TooLongError(
+                f"text {number} has {words:,} {what} and a picture shows {most_shown}: shorten it, or ask "
+                f"for the answer alone with nse {purpose(loaded)[1]}"
+            )
+
+
+def told(status: int, kind: str, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """An error in the one shape that all have."""
-    return JSONResponse({"error": {"type": kind, "message": message}}, status)
+    return JSONResponse({"error": {"type": kind, "message": message}}, status, headers)
 
 
 async def malformed(request: Request, error: Exception) -> Response:
     """A request of another form."""
     assert isinstance(error, RequestValidationError)
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        return told(415, "not_json", f"the request must say Content-Type: application/json; {SEND}")
     wrong = error.errors()[0]
+    if wrong["type"] == "json_invalid":
+        return told(422, "invalid_request", f"the body is no JSON; {SEND}")
     place = ".".join(str(part) for part in wrong["loc"] if part != "body")
     return told(422, "invalid_request", f"{place or 'body'}: {wrong['msg']}; {SEND}")
 
@@ -145,7 +170,8 @@ async def refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 400:
         return told(400, "invalid_request", f"the body cannot be read as JSON; {SEND}")
-    return told(error.status_code, "not_found" if error.status_code == 404 else "refused", str(error.detail))
+    kind = "not_found" if error.status_code == 404 else "refused"
+    return told(error.status_code, kind, str(error.detail), error.headers)
 
 
 async def failed(request: Request, error: Exception) -> Response:
@@ -162,15 +188,22 @@ async def failed(request: Request, error: Exception) -> Response:
     return told(503, "model_failed", message)
 
 
+def host_of(header: str) -> str:
+    """The name in a Host header, without its port."""
+    return header.rpartition("]")[0].strip("[") if header.startswith("[") else header.partition(":")[0]
+
+
 class Guarded:
     """Refuses bodies that are too large, whatever their headers say, and puts `HEADERS` on every answer.
 
     Args:
         app: What serves the others.
+        hosts: The only names under which it is served, if there are some: else a page from elsewhere, whose
+            name is made to lead here, could read what is served to this machine alone.
     """
 
-    def __init__(self, app: ASGIApp):
-        self.app = app
+    def __init__(self, app: ASGIApp, hosts: frozenset[str] = frozenset()):
+        self.app, self.hosts = app, hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read the body up to the limit, then hand it on."""
@@ -183,6 +216,12 @@ class Guarded:
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
+        if self.hosts and host_of(Headers(scope=scope).get("host", "")) not in self.hosts:
+            names = ", ".join(sorted(self.hosts))
+            await told(400, "unknown_host", f"this server answers to {names} alone; start it with --host")(
+                scope, receive, with_headers
+            )
+            return
         body, more = b"", True
         while more:
             message = await receive()

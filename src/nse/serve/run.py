@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections.abc import Callable
+from ipaddress import ip_address
 
 import uvicorn
 
@@ -24,7 +26,10 @@ def serve(loaded: hub.Model, host: str, port: int, ready: Callable[[str], None])
     listening = bound(host, port)
     name = f"[{host}]" if ":" in host else host
     address = f"http://{name}:{listening.getsockname()[1]}"
-    config = uvicorn.Config(application(loaded), log_level="warning", lifespan="off", server_header=False)
+    hosts = frozenset({"127.0.0.1", "::1", "localhost", host}) if is_loopback(listening) else frozenset()
+    config = uvicorn.Config(
+        application(loaded, hosts), log_level="warning", lifespan="off", server_header=False
+    )
     with listening:
         ready(address)
         uvicorn.Server(config).run(sockets=[listening])
@@ -38,8 +43,16 @@ def bound(host: str, port: int) -> socket.socket:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind((host, port))
         found.listen(128)
-    except OSError as error:
-        hint = "another program listens there; choose another --port, or 0 for any that is free"
-        reason = hint if port else error.strerror
-        raise InputError(f"serve: cannot listen at {host}:{port}: {error.strerror}; {reason}") from None
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        taken = getattr(error, "errno", None) == errno.EADDRINUSE
+        hint = (
+            "choose another --port, or 0 for any that is free" if taken else "give an address of this machine"
+        )
+        raise InputError(f"serve: cannot listen at {host}:{port}: {reason}; {hint}") from None
     return found
+
+
+def is_loopback(listening: socket.socket) -> bool:
+    """Whether only this machine can reach a socket."""
+    return ip_address(listening.getsockname()[0]).is_loopback

@@ -50,7 +50,7 @@ def demo(
     rows = [row(recipes[name], outcome) for name, outcome in outcomes.items()]
     console.print(table(rows))
     trace = traced(recipes["nse"], outcomes["nse"], examples)
-    console.print(terminal.associations(trace))
+    console.print(terminal.associations(trace, console.width))
     write(page, report.html(trace))
     console.print(f"What its memory did, to look at in a browser: {page}", highlight=False, markup=False)
     return rows

@@ -10,17 +10,21 @@ from xml.sax.saxutils import escape
 LONGEST = 24
 """Letters of a word that are shown."""
 
+JOINERS, REPLACED = "\u200c\u200d", "\N{REPLACEMENT CHARACTER}"
+"""What joins letters or keeps them apart, of no width; and what stands for a letter that is not shown."""
+
 INK, FAINT, ACCENT, PAPER, LINE = "#1f2430", "#5b6472", "#8a1c3b", "#ffffff", "#d5d9e0"
 """Colours: of words, of captions, of what the memory did, behind everything, of boxes."""
 
 LETTERS = "system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif"
 
-STYLE = (
-    f"text{{font:15px {LETTERS};fill:{INK}}}"
-    f".title{{font-weight:600}}.caption{{fill:{FAINT}}}.word{{text-anchor:middle}}"
-    f".small{{font-size:11px}}.end{{text-anchor:end}}"
-    f".box{{fill:{PAPER};stroke:{LINE}}}.arc path{{fill:none;stroke:{ACCENT}}}.arc polygon{{fill:{ACCENT}}}"
-    f".second path{{stroke-dasharray:4 3}}.cell{{fill:{ACCENT}}}.frame{{fill:none;stroke:{LINE}}}"
+STYLE = (  # for our own pictures alone: in a notebook there are others
+    f".nse text{{font:15px {LETTERS};fill:{INK}}}"
+    f".nse .title{{font-weight:600}}.nse .caption{{fill:{FAINT}}}.nse .word{{text-anchor:middle}}"
+    f".nse .end{{text-anchor:end}}"
+    f".nse .box{{fill:{PAPER};stroke:{LINE}}}.nse .frame{{fill:none;stroke:{LINE}}}"
+    f".nse .arc path{{fill:none;stroke:{ACCENT}}}.nse .arc polygon,.nse .cell{{fill:{ACCENT}}}"
+    f".nse .second path{{stroke-dasharray:4 3}}"
 )
 
 _NARROW, _WIDE = frozenset("ijlItf.,:;'|!()[]{}`\"-/\\ "), frozenset("mwMWQ@%&—…")
@@ -38,16 +42,19 @@ def _width(letter: str) -> float:
         return 0.92
     if unicodedata.east_asian_width(letter) in "WF":
         return 1.05
-    if unicodedata.combining(letter):
+    if unicodedata.combining(letter) or letter in JOINERS:
         return 0.0
     return 0.7 if letter.isupper() else 0.58
 
 
+def printable(text: str) -> str:
+    """A text without what a terminal, a page or a picture would obey; joiners are part of some words."""
+    return "".join(each if each.isprintable() or each in JOINERS else REPLACED for each in text)
+
+
 def shortened(word: str, most: int = LONGEST) -> str:
-    """A word that is not endless, and nothing in it that is no letter."""
-    shown = "".join(
-        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in word[: most + 1]
-    )
+    """A printable word that is not endless."""
+    shown = printable(word[: most + 1])
     return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
 
@@ -64,7 +71,7 @@ class Drawing:
     def __init__(self, width: float, height: float, title: str, about: str):
         self._lines = [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
-            f'viewBox="0 0 {width:.0f} {height:.0f}" role="img">',
+            f'viewBox="0 0 {width:.0f} {height:.0f}" class="nse" role="img">',
             f"<title>{clean(title)}</title><desc>{clean(about)}</desc><style>{STYLE}</style>",
             f'<rect width="100%" height="100%" fill="{PAPER}"/>',
         ]
@@ -112,5 +119,5 @@ class Drawing:
 
 
 def clean(text: str) -> str:
-    """A text as XML may hold it: escaped, and without what no XML can hold."""
-    return escape("".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text))
+    """A text as XML may hold it: printable, and escaped."""
+    return escape(printable(text))

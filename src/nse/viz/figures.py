@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from nse.errors import InputError
 from nse.viz import graph as layout
 from nse.viz.drawing import ACCENT, FAINT, INK, LINE, PAPER, shortened
-from nse.viz.heat import extremes, headline
+from nse.viz.heat import extremes
 from nse.viz.trace import MemoryTrace
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def draw(axes: Axes, panel: layout.Panel) -> None:
         axes.add_patch(Polygon(found.head, color=ACCENT, alpha=look["alpha"], linewidth=0))
     axes.text(layout.MARGIN, 13, panel.title, weight="bold", **words)
     if panel.caption:
-        axes.text(panel.size[0] - layout.MARGIN, 13, panel.caption, ha="right", **{**words, "color": FAINT})
+        axes.text(layout.caption_at(panel), 13, panel.caption, **{**words, "color": FAINT})
     for y, nodes in ((panel.words_y, panel.words), (panel.slots_y, panel.slots)):
         for node in nodes:
             corner = (node.x - node.width / 2, y)
@@ -89,7 +89,7 @@ def heat(trace: MemoryTrace) -> Figure:
         slots, words = (range(len(each)) for each in (memory.slots, reading.words))
         axes.set_xticks(slots, [shortened(word) for word in memory.slots], rotation=90, parse_math=False)
         axes.set_yticks(words, [shortened(word) for word in reading.words], parse_math=False)
-        axes.set_title(headline(reading, memory), loc="left", weight="bold", parse_math=False)
+        axes.set_title(reading.title(memory), loc="left", weight="bold", parse_math=False)
         axes.set_xlabel(extremes(memory), loc="left", fontsize=9, parse_math=False)
     return picture
 

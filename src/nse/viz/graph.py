@@ -7,8 +7,8 @@ shared memory are a second row of words, and arcs lead across. Arcs run in track
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -96,26 +96,27 @@ def laid_out(reading: Reading, own: Access | None, shared: Access | None) -> Pan
     """A panel of a row of words, of their arcs to each other and to the slots of a shared memory."""
     about = reading.own  # also where its arcs are in another panel, words stand in the order of the text
     places = about.own if about else tuple(range(len(reading.words)))
+    found = arcs(own, places, "below" if shared else "above") if own else []
+    found += arcs(shared, places, "across") if shared else []
+    inside, across = ([arc for arc in found if (arc.kind == "across") == kind] for kind in (False, True))
+    at_words = Counter(end for arc in inside for end in (arc.source, arc.target))
     panel = Panel(
         title=reading.name,
         caption=f"memory of {shared.name}" if shared else "",
-        words=row(about.slots if about else reading.words),
-        slots=row(shared.slots) if shared else [],
+        words=row(about.slots if about else reading.words, at_words),
+        slots=row(shared.slots, Counter(arc.target for arc in across)) if shared else [],
+        arcs=found,
     )
-    for memory in (own, shared):
-        if memory is not None:
-            across = memory is shared
-            panel.arcs += arcs(memory, places, "across" if across else "below" if shared else "above")
-    settle(panel)
+    settle(panel, inside, across)
     return panel
 
 
-def row(words: Sequence[str]) -> list[Node]:
-    """Words side by side from the left margin on."""
+def row(words: Sequence[str], arcs: Mapping[int, int]) -> list[Node]:
+    """Words side by side from the left margin on, each with room for so many arcs."""
     nodes, x = [], MARGIN
-    for word in words:
+    for place, word in enumerate(words):
         shown = shortened(word)
-        width = max(width_of(shown, FONT) + 10.0, 22.0)
+        width = max(width_of(shown, FONT) + 10.0, 22.0, arcs.get(place, 0) * PORT)
         nodes.append(Node(shown, x + width / 2, width))
         x += width + GAP
     return nodes
@@ -132,10 +133,8 @@ def arcs(memory: Access, places: Sequence[int], kind: Literal["above", "below", 
     ]
 
 
-def settle(panel: Panel) -> None:
+def settle(panel: Panel, inside: Sequence[Arc], across: Sequence[Arc]) -> None:
     """Give every arc its ends and its track, and the panel its size."""
-    inside = [arc for arc in panel.arcs if arc.kind != "across"]
-    across = [arc for arc in panel.arcs if arc.kind == "across"]
     spread(panel.words, inside)
     spread_across(panel, across)
     tracks = give_tracks(inside)
@@ -143,13 +142,18 @@ def settle(panel: Panel) -> None:
         if one and other and span(one) < span(other):  # the shorter row in the middle
             move(one, (span(other) - span(one)) / 2, panel)
     rows = max(span(panel.words), span(panel.slots)) + 2 * MARGIN
-    titles = max(width_of(text, FONT) for text in (panel.title, panel.caption)) + 2 * MARGIN
+    titles = caption_at(panel) + width_of(panel.caption, FONT) + MARGIN
     room = tracks * TRACK + 2 * ARROW if inside else 0.0
     above = room if inside and inside[0].kind == "above" else 0.0
     below = room - above
     panel.slots_y = TITLE
     panel.words_y = TITLE + (BOX + CHANNEL if panel.slots else above)
     panel.size = (max(rows, titles), panel.words_y + BOX + below + MARGIN)
+
+
+def caption_at(panel: Panel) -> float:
+    """Where the caption begins: behind the title, which is bold."""
+    return MARGIN + 1.08 * width_of(panel.title, FONT) + 12.0
 
 
 def span(nodes: Sequence[Node]) -> float:
@@ -202,9 +206,8 @@ def spread_across(panel: Panel, across: Sequence[Arc]) -> None:
 
 
 def ports(node: Node, count: int) -> list[float]:
-    """Where so many arcs touch a word: around its middle, closer together if there is no room."""
-    step = min(PORT, (node.width + GAP * 0.7) / count)
-    return [node.x + (at - (count - 1) / 2) * step for at in range(count)]
+    """Where so many arcs touch a word: around its middle."""
+    return [node.x + (at - (count - 1) / 2) * PORT for at in range(count)]
 
 
 def give_tracks(inside: Sequence[Arc]) -> int:
@@ -290,8 +293,7 @@ def draw(drawing: Drawing, panel: Panel) -> None:
     """One panel."""
     drawing.write(MARGIN, 18, panel.title, "title")
     if panel.caption:
-        x = MARGIN + width_of(panel.title, FONT) + 16
-        drawing.write(x, 18, panel.caption, "caption")
+        drawing.write(caption_at(panel), 18, panel.caption, "caption")
     for arc in sorted(panel.arcs, key=lambda arc: arc.weight):
         found = line(panel, arc)
         with drawing.group(

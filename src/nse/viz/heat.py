@@ -39,7 +39,7 @@ def size(reading: Reading, memory: Access) -> tuple[float, float]:
     left, above = margins(reading, memory)
     slanted = width_of(shortened(memory.slots[-1]), FONT) * 0.5
     width = left + CELL * len(memory.slots) + slanted + MARGIN
-    told = max(width_of(headline(reading, memory), FONT), width_of(extremes(memory), FONT)) + 2 * MARGIN
+    told = max(width_of(reading.title(memory), FONT), width_of(extremes(memory), FONT)) + 2 * MARGIN
     return max(width, told), above + CELL * len(reading.words) + BARS + TITLE + MARGIN
 
 
@@ -47,7 +47,7 @@ def draw(drawing: Drawing, reading: Reading, memory: Access) -> None:
     """The map of one memory."""
     left, above = margins(reading, memory)
     wide, high = CELL * len(memory.slots), CELL * len(reading.words)
-    drawing.write(MARGIN, 18, headline(reading, memory), "title")
+    drawing.write(MARGIN, 18, reading.title(memory), "title")
     for at, slot in enumerate(memory.slots):
         drawing.write(left + CELL * (at + 0.6), above - 6, shortened(slot), "start", turn=-60)
     for t, word in enumerate(reading.words):
@@ -66,11 +66,6 @@ def draw(drawing: Drawing, reading: Reading, memory: Access) -> None:
             drawing.tip(f"{memory.slots[at]} {share:.2f}")
             drawing.box(left + CELL * at, above + high + 6, CELL - 1, max(tall, 0.5), "cell", 0.6)
     drawing.write(MARGIN, above + high + BARS + 12, extremes(memory), "caption")
-
-
-def headline(reading: Reading, memory: Access) -> str:
-    """Whose map it is."""
-    return reading.name if memory.name == reading.name else f"{reading.name}, memory of {memory.name}"
 
 
 def extremes(memory: Access, count: int = 3) -> str:

@@ -5,25 +5,29 @@ from __future__ import annotations
 from html import escape
 
 from nse.viz import graph, heat, tables
+from nse.viz.drawing import printable
 from nse.viz.trace import MemoryTrace
+
+MOST_CELLS = 10_000
+"""Slots over all steps: more would be megabytes in a notebook, and nobody would read them."""
 
 
 def html(trace: MemoryTrace) -> str:
     """The answer, the association graph, and folded away the heat map and the memory step by step."""
+    cells = sum(memory.keys.size for reading in trace.readings for memory in reading.memories)
+    steps = tables.html(trace) if cells <= MOST_CELLS else "<p>Too long to show: use nse explore --html.</p>"
     scroll = '<div style="overflow-x:auto;background:#fff;color:#1f2430">'
     return (
         f"<div>{answer(trace)}{scroll}{graph.svg(trace)}</div>"
         f"<details><summary>What each step read</summary>{scroll}{heat.svg(trace)}</div></details>"
-        f"<details><summary>The memory step by step</summary>{scroll}{tables.html(trace)}</div></details>"
+        f"<details><summary>The memory step by step</summary>{scroll}{steps}</div></details>"
         "</div>"
     )
 
 
 def answer(trace: MemoryTrace) -> str:
     """What the model says, as a line of HTML."""
-    return (
-        f"<p><b>{escape(trace.model.get('name', 'model'))}</b>: {escape(tables.printable(said(trace)))}</p>"
-    )
+    return f"<p><b>{escape(trace.model.get('name', 'model'))}</b>: {escape(printable(said(trace)))}</p>"
 
 
 def said(trace: MemoryTrace) -> str:

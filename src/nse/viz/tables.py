@@ -12,7 +12,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from nse.viz.drawing import ACCENT, LINE
+from nse.viz.drawing import ACCENT, LINE, printable
 from nse.viz.trace import Access, MemoryTrace, Reading
 
 WRITTEN = "#f3dbe2"
@@ -62,18 +62,13 @@ def steps(reading: Reading, memory: Access) -> Iterator[Step]:
         yield Step(t + 1, reading.words[t], slots, written, memory.weights[t], itself)
 
 
-def named(reading: Reading, memory: Access) -> str:
-    """Whose tables they are."""
-    return reading.name if reading.name == memory.name else f"{reading.name}, memory of {memory.name}"
-
-
 def terminal(trace: MemoryTrace) -> RenderableType:
     """The tables of all readings, for `rich.print`."""
     found: list[RenderableType] = []
     for reading in trace.readings:
         for memory in reading.memories:
             tables = [_terminal_table(step) for step in steps(reading, memory)]
-            found += [Text(f"\n{named(reading, memory)}", style="bold"), Columns(tables, padding=(0, 1))]
+            found += [Text(f"\n{reading.title(memory)}", style="bold"), Columns(tables, padding=(0, 1))]
     return Group(*found)
 
 
@@ -93,7 +88,7 @@ def html(trace: MemoryTrace) -> str:
         for memory in reading.memories:
             tables = "".join(_html_table(step) for step in steps(reading, memory))
             flow = '<div style="display:flex;flex-wrap:wrap;gap:8px;align-items:flex-start">'
-            found.append(f"<h4>{escape(printable(named(reading, memory)))}</h4>{flow}{tables}</div>")
+            found.append(f"<h4>{escape(printable(reading.title(memory)))}</h4>{flow}{tables}</div>")
     return "".join(found)
 
 
@@ -128,7 +123,7 @@ def latex(trace: MemoryTrace) -> str:
     ]
     for reading in trace.readings:
         for memory in reading.memories:
-            found += [rf"\section*{{{of_latex(named(reading, memory))}}}", r"\raggedright\tiny"]
+            found += [rf"\section*{{{of_latex(reading.title(memory))}}}", r"\raggedright\tiny"]
             found += [_latex_table(step) for step in steps(reading, memory)]
             found += [r"\par\normalsize"]
     return "\n".join([*found, r"\end{document}", ""])
@@ -180,8 +175,3 @@ def _letter(letter: str) -> str:
     ):
         return letter
     return rf"\texttt{{U+{ord(letter):04X}}}"
-
-
-def printable(text: str) -> str:
-    """A text without what a terminal would obey."""
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

@@ -2,47 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from nse.viz.heat import extremes, headline
-from nse.viz.tables import printable
+from nse.viz.drawing import printable, shortened
+from nse.viz.heat import extremes
 from nse.viz.trace import Access, MemoryTrace, Reading
 
 SHADES = " ░▒▓█"
 
-WIDEST = 30
-"""Slots whose weights are shown side by side; of more, a terminal has no room."""
+HEADINGS = ("word", "composed with", "z", "own slot")
 
 
-def associations(trace: MemoryTrace) -> RenderableType:
-    """A table for each memory of each reading."""
-    tables = [table(reading, memory) for reading in trace.readings for memory in reading.memories]
-    return Group(*tables)
+def associations(trace: MemoryTrace, width: int) -> RenderableType:
+    """A table for each memory of each reading, for a terminal of this width."""
+    return Group(
+        *(table(reading, memory, width) for reading in trace.readings for memory in reading.memories)
+    )
 
 
-def table(reading: Reading, memory: Access) -> Table:
-    """A line for each word: the slot it was composed with, and how what it read was spread over all slots."""
+def table(reading: Reading, memory: Access, width: int) -> Table:
+    """A line for each word: the slot it was composed with, and if there is room how its read was spread."""
+    words, slots = ([shortened(word) for word in each] for each in (reading.words, memory.slots))
     shown = Table(
-        title=Text(f"\n{printable(headline(reading, memory))}"),
+        title=Text(f"\n{printable(reading.title(memory))}"),
         caption=Text(printable(extremes(memory))),
         title_justify="left",
         caption_justify="left",
     )
-    shown.add_column("word")
-    shown.add_column("composed with")
-    shown.add_column("z", justify="right")
-    shown.add_column("own slot", justify="right")
-    if few := len(memory.slots) <= WIDEST:
-        shown.add_column(Text(" ".join(printable(slot)[:2].ljust(2) for slot in memory.slots)), no_wrap=True)
-    for t, (word, slot, best) in enumerate(zip(reading.words, memory.composed, memory.read, strict=True)):
-        weights = memory.keys[t]
-        itself = "" if slot == best else f"{weights[best]:.2f}"
-        shades = [" ".join(shade(float(each) / float(weights.max())) for each in weights)] if few else []
-        cells = [printable(word), printable(memory.slots[slot]), f"{weights[slot]:.2f}", itself, *shades]
-        shown.add_row(*map(Text, cells))
+    for heading in HEADINGS:
+        shown.add_column(heading, no_wrap=True, justify="right" if heading in HEADINGS[2:] else "left")
+    cells = []
+    for t, (slot, best) in enumerate(zip(memory.composed, memory.read, strict=True)):
+        itself = "" if slot == best else f"{memory.keys[t, best]:.2f}"
+        cells.append([words[t], slots[slot], f"{memory.keys[t, slot]:.2f}", itself])
+    if spread := fits(cells, len(slots), width):
+        shown.add_column(Text(" ".join(slot[:2].ljust(2) for slot in slots)), no_wrap=True)
+    for row, weights in zip(cells, memory.keys, strict=True):
+        shades = [" ".join(shade(float(each / weights.max())) for each in weights)] if spread else []
+        shown.add_row(*map(Text, (*row, *shades)))
     return shown
+
+
+def fits(cells: Sequence[Sequence[str]], slots: int, width: int) -> bool:
+    """Whether there is room for the weights of all slots beside these cells."""
+    widest = [max(map(cell_len, column)) for column in zip(HEADINGS, *cells, strict=True)]
+    return sum(widest) + (3 * slots - 1) + 3 * (len(widest) + 1) + 1 <= width
 
 
 def shade(weight: float) -> str:

@@ -7,7 +7,7 @@ A trace is data: words, numbers and what follows from them. `nse.api.trace` make
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,9 +18,6 @@ from numpy.typing import NDArray
 
 from nse.errors import InputError
 from nse.files import write
-
-SCHEMA, VERSION = "nse-trace", 1
-"""What a trace calls itself in JSON; a newer version is refused."""
 
 NOWHERE = -1
 """The place of a word that has no slot of its own in a memory."""
@@ -141,6 +138,10 @@ class Reading:
         """The memories that began as other words."""
         return tuple(each for each in self.memories if each is not self.own)
 
+    def title(self, memory: Access) -> str:
+        """What a picture of this reading of a memory is called."""
+        return self.name if self.name == memory.name else f"{self.name}, memory of {memory.name}"
+
     def compositions(self, memory: Access) -> list[str]:
         """What each step left in the slot that it is composed with: the word, then what the slot held."""
         now, found = list(memory.held), []
@@ -199,37 +200,17 @@ class MemoryTrace:
     prediction: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Keep tuples."""
+        """Keep tuples; a trace of nothing is none."""
         object.__setattr__(self, "texts", tuple(self.texts))
         object.__setattr__(self, "readings", tuple(self.readings))
+        if not self.readings:
+            raise InputError("trace: expected at least one reading")
 
     def as_dict(self) -> dict[str, Any]:
         """The trace as plain values, as `trace.schema.json` describes them."""
-        return {
-            "schema": SCHEMA,
-            "version": VERSION,
-            "model": dict(self.model),
-            "texts": [
-                {
-                    "name": each.name,
-                    "text": each.text,
-                    "words": list(each.words),
-                    "unknown": list(each.unknown),
-                    "cut": each.cut,
-                }
-                for each in self.texts
-            ],
-            "prediction": dict(self.prediction),
-            "readings": [
-                {
-                    "name": reading.name,
-                    "words": list(reading.words),
-                    "outputs": list(reading.outputs),
-                    "memories": [_access_as_dict(reading, memory) for memory in reading.memories],
-                }
-                for reading in self.readings
-            ],
-        }
+        from nse.viz import trace_json  # which knows traces, and is known by nobody else
+
+        return trace_json.as_dict(self)
 
     def to_json(self, indent: int | None = None) -> str:
         """The trace as JSON. Keys are written so that they come back to the bit."""
@@ -243,27 +224,17 @@ class MemoryTrace:
             InputError: It is no trace, or of a newer version; or what should follow from the keys does not.
         """
         try:
-            return cls.from_dict(json.loads(text))
+            data = json.loads(text)
         except (ValueError, RecursionError) as error:
-            if isinstance(error, InputError):
-                raise
             raise InputError(f"trace: expected JSON, {error}") from None
+        return cls.from_dict(data)
 
     @classmethod
     def from_dict(cls, data: Any) -> MemoryTrace:
         """A trace from plain values; see `from_json`."""
-        top = _fields("trace", data, ("schema", "version", "model", "texts", "prediction", "readings"))
-        if top["schema"] != SCHEMA or type(top["version"]) is not int:
-            raise InputError(f"trace: expected schema {SCHEMA!r} and a version, got {top['schema']!r}")
-        if top["version"] != VERSION:
-            raise InputError(
-                f"trace: version {top['version']} is not {VERSION}, which this nse reads: update nse"
-            )
-        try:
-            texts, readings = tuple(_texts(top["texts"])), tuple(_readings(top["readings"]))
-            return cls(top["model"], texts, readings, top["prediction"])
-        except (TypeError, KeyError, AttributeError) as error:
-            raise InputError(f"trace: a value is not of the type that the schema says: {error}") from None
+        from nse.viz import trace_json
+
+        return trace_json.from_dict(data)
 
     def save(self, file: Path | str) -> None:
         """Write the trace to a JSON file, whole or not at all."""
@@ -282,60 +253,3 @@ class MemoryTrace:
         from nse.viz.notebook import html  # pictures are made of traces, not the other way round
 
         return html(self)
-
-
-def _access_as_dict(reading: Reading, memory: Access) -> dict[str, Any]:
-    return {
-        "name": memory.name,
-        "slots": list(memory.slots),
-        "held": list(memory.held),
-        "own": list(memory.own),
-        "keys": [[_short(weight) for weight in row] for row in memory.keys],
-        "read": list(memory.read),
-        "composed": list(memory.composed),
-        "compositions": reading.compositions(memory),
-    }
-
-
-def _short(weight: np.float32) -> float:
-    """The shortest decimal number that is this one among those of 32 bits."""
-    return float(np.format_float_scientific(weight, unique=True))
-
-
-def _texts(rows: Sequence[Any]) -> list[Text]:
-    found = []
-    for row in rows:
-        each = _fields("text", row, ("name", "text", "words", "unknown", "cut"))
-        found.append(
-            Text(each["name"], each["text"], tuple(each["words"]), tuple(each["unknown"]), each["cut"])
-        )
-    return found
-
-
-def _readings(rows: Sequence[Any]) -> list[Reading]:
-    parts = ("name", "slots", "held", "own", "keys", "read", "composed", "compositions")
-    found = []
-    for row in rows:
-        each = _fields("reading", row, ("name", "words", "outputs", "memories"))
-        given = [_fields("memory", memory, parts) for memory in each["memories"]]
-        memories = [
-            Access(*(memory[name] for name in ("name", "slots", "keys", "own", "held"))) for memory in given
-        ]
-        reading = Reading(each["name"], each["words"], tuple(memories), each["outputs"])
-        for memory, told in zip(memories, given, strict=True):
-            made = _access_as_dict(reading, memory)
-            if wrong := [name for name in ("read", "composed", "compositions") if made[name] != told[name]]:
-                raise InputError(
-                    f"reading {reading.name!r}: {', '.join(wrong)}: not what follows from the keys"
-                )
-        found.append(reading)
-    return found
-
-
-def _fields(what: str, data: Any, names: Sequence[str]) -> dict[str, Any]:
-    """The fields of an object, none missing and no other."""
-    if not isinstance(data, dict):
-        raise InputError(f"{what}: expected an object, got {type(data).__name__}")
-    if wrong := sorted({*names} ^ {*data}):
-        raise InputError(f"{what}: these fields are missing or unknown: {', '.join(map(str, wrong))}")
-    return data

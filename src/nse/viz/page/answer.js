@@ -1,6 +1,6 @@
 // What the model says: a label with its probabilities, a ranking, or a translation.
 
-import { element, printable } from "./trace.js";
+import { element, printable, shortened, shownWord } from "./trace.js";
 
 export function showAnswer(place, trace) {
   const said = trace.prediction;
@@ -8,7 +8,7 @@ export function showAnswer(place, trace) {
   if (said.probabilities) place.append(chances(said));
   else if (said.ranking) place.append(ranking(said.ranking));
   else if (said.translation !== undefined) {
-    place.append(element("p", { className: "translation", textContent: said.translation || "(no words)" }));
+    place.append(element("p", { className: "translation", textContent: printable(said.translation) || "(no words)" }));
   }
 }
 
@@ -16,20 +16,11 @@ function chances(said) {
   const list = element("dl", { className: "chances" });
   const order = Object.entries(said.probabilities).sort((a, b) => b[1] - a[1]);
   for (const [label, share] of order) {
-    const full = element("span");
-    full.style.width = `${(100 * share).toFixed(1)}%`;
+    const told = `${(100 * share).toFixed(1)}%`, full = element("span");
+    full.style.width = told;
     const bar = element("div", { className: "bar" }, full);
     bar.setAttribute("aria-hidden", "true");
-    list.append(
-      element("dt", { textContent: label }), bar,
-      element("dd", { textContent: `${(100 * share).toFixed(1)}%` }),
-    );
-  }
-  // A list of terms may hold only terms and descriptions: the bars go inside these.
-  for (const bar of list.querySelectorAll(".bar")) {
-    const holder = element("dd");
-    bar.replaceWith(holder);
-    holder.append(bar);
+    list.append(element("dt", { textContent: label }), element("dd", {}, bar), element("dd", { textContent: told }));
   }
   return list;
 }
@@ -38,7 +29,7 @@ function ranking(rows) {
   const list = element("ol");
   for (const row of rows) {
     const share = `${(100 * row.probability).toFixed(1)}%`;
-    list.append(element("li", { textContent: `${row.text} (${share}, score ${row.score.toFixed(2)})` }));
+    list.append(element("li", { textContent: `${printable(row.text)} (${share}, score ${row.score.toFixed(2)})` }));
   }
   return list;
 }
@@ -52,7 +43,7 @@ export function showNotes(place, trace) {
       place.append(element("li", { textContent: told }));
     }
     if (text.unknown.length) {
-      const words = text.unknown.slice(0, 12).map((at) => `“${printable(text.words[at])}”`).join(", ");
+      const words = text.unknown.slice(0, 12).map((at) => `“${shownWord(shortened(text.words[at]))}”`).join(", ");
       const more = text.unknown.length > 12 ? ", …" : "";
       place.append(element("li", { textContent: `${text.name}: the model does not know ${words}${more}.` }));
     }

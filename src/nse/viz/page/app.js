@@ -3,13 +3,16 @@
 import { showAnswer, showNotes } from "./answer.js";
 import { drawGraph, showSteps } from "./graph.js";
 import { drawHeat, extremes, markRow } from "./heat.js";
-import { element, historyOf, parse, printable, shortened, stateAfter } from "./trace.js";
+import { element, historyOf, parse, printable, shape, shortened, shownWord, stateAfter } from "./trace.js";
 
 const $ = (id) => document.getElementById(id);
 const PACE = 900; // milliseconds between two words
 
 /** All that the page knows. `step` counts the words that have been read. */
-const state = { trace: null, text: "", reading: 0, memory: 0, step: 0, playing: 0, graph: null, heat: null, model: null };
+const state = {
+  model: null, asking: null, trace: null, text: "", reading: 0, memory: 0, step: 0,
+  playing: 0, graph: null, heat: null, opener: null,
+};
 
 const reading = () => state.trace.readings[state.reading];
 const memory = () => reading().memories[state.memory];
@@ -49,26 +52,27 @@ function fill(texts) {
 }
 
 async function ask(view = {}) {
+  state.asking?.abort(); // the last question counts, whatever is answered first
+  const asking = state.asking = new AbortController();
   const texts = typed();
   const empty = state.model.fields.find((field, number) => !$(`field-${number}`).value.trim());
   if (empty) return fail(`${empty.label} is empty: type at least one word.`);
-  $("read").disabled = true;
   $("busy").textContent = "Reading…";
   try {
     const answer = await fetch("v1/trace", {
       method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ texts }),
+      signal: asking.signal,
     }).catch(() => {
       throw new Error(
         `The server does not answer. Start it again (nse serve ${state.model.name}), then press Read.`);
     });
     const text = await answer.text();
     if (!answer.ok) throw new Error(reason(text, answer.status));
-    show(text, view);
+    if (!asking.signal.aborted) show(text, view);
   } catch (error) {
-    fail(error.message);
+    if (!asking.signal.aborted) fail(error.message);
   } finally {
-    $("read").disabled = false;
-    $("busy").textContent = "";
+    if (state.asking === asking) $("busy").textContent = "";
   }
   return undefined;
 }
@@ -82,7 +86,8 @@ function reason(text, status) {
 }
 
 function fail(message) {
-  $("error").textContent = message;
+  $("busy").textContent = "";
+  $("error").textContent = state.trace ? `${message} What is shown below is of the text before.` : message;
   $("error").hidden = false;
 }
 
@@ -181,15 +186,19 @@ function keepInView(place, box) {
 
 function describeStep() {
   const words = reading().words, t = state.step - 1;
-  if (t < 0) return `Before the first of ${words.length} words: the memory is the words themselves.`;
-  const gave = reading().outputs.length ? ` It wrote “${printable(reading().outputs[t])}”.` : "";
+  if (t < 0) {
+    const fresh = memory().held.every((holds, slot) => holds === memory().slots[slot]);
+    const begins = fresh ? "the words themselves" : "what the reading before has left";
+    return `Before the first of ${words.length} words: the memory is ${begins}.`;
+  }
+  const gave = reading().outputs.length ? ` It wrote “${shownWord(reading().outputs[t])}”.` : "";
   const found = reading().memories.map((each) => {
     const slot = each.composed[t], best = each.read[t];
     const own = slot === best ? "" : `; its own slot ${each.keys[t][best].toFixed(2)}`;
     const whose = reading().memories.length > 1 ? ` in the memory of ${each.name}` : "";
-    return `“${printable(each.slots[slot])}”${whose} (z ${each.keys[t][slot].toFixed(2)}${own})`;
+    return `“${shownWord(each.slots[slot])}”${whose} (z ${each.keys[t][slot].toFixed(2)}${own})`;
   });
-  return `Step ${t + 1} of ${words.length}: “${printable(words[t])}” composed with ${found.join(" and ")}.${gave}`;
+  return `Step ${t + 1} of ${words.length}: “${shownWord(words[t])}” composed with ${found.join(" and ")}.${gave}`;
 }
 
 /** Mark the word that was read and the slots that it was composed with; returns the word. */
@@ -211,12 +220,12 @@ function markNodes() {
 }
 
 function fillTable() {
-  const t = state.step - 1, slots = stateAfter(memory(), state.step);
+  const t = state.step - 1, slots = stateAfter(reading(), memory(), state.step);
   const rows = $("slots").tBodies[0].rows;
   slots.forEach((holds, number) => {
     const row = rows[number], weight = t < 0 ? 0 : memory().keys[t][number];
     row.className = t >= 0 && memory().composed[t] === number ? "written" : "";
-    row.cells[1].textContent = printable(holds);
+    row.cells[1].textContent = holds;
     row.cells[2].firstChild.firstChild.style.width = `${(100 * weight).toFixed(1)}%`;
     row.cells[2].lastChild.textContent = t < 0 ? "" : weight.toFixed(2);
   });
@@ -244,11 +253,12 @@ function stop() {
 function showHistory(number, slot) {
   const each = reading().memories[number];
   const found = historyOf(reading(), each, slot);
-  $("history-title").textContent = `History of the slot “${printable(each.slots[slot])}”`;
+  state.opener = document.activeElement;
+  $("history-title").textContent = `History of the slot “${shownWord(each.slots[slot])}”`;
   $("history-steps").replaceChildren(
-    element("li", { textContent: `At first: ${printable(each.held[slot])}` }),
+    element("li", { textContent: `At first: ${shownWord(each.held[slot])}` }),
     ...found.map(({ t, word, weight, holds }) => element("li", {
-      textContent: `Step ${t + 1}, “${printable(word)}” (z ${weight.toFixed(2)}): ${printable(holds)}`,
+      textContent: `Step ${t + 1}, “${word}” (z ${weight.toFixed(2)}): ${holds}`,
     })),
   );
   if (!found.length) $("history-steps").append(element("li", { textContent: "No word was composed with it." }));
@@ -256,14 +266,26 @@ function showHistory(number, slot) {
   $("history").focus();
 }
 
-/** The address tells the state, so that it can be shared. */
+/** Back to where the history was opened from. */
+function closeHistory() {
+  $("history").hidden = true;
+  (state.opener?.isConnected ? state.opener : $("play")).focus();
+}
+
+/** The address tells the state, so that it can be shared; other texts are a new place to come back from. */
 function remember() {
   const told = new URLSearchParams();
   if (state.model) for (const text of state.trace.texts) told.append("text", text.text);
   if (state.reading) told.set("reading", state.reading);
   if (state.memory) told.set("memory", state.memory);
   if (state.step < reading().words.length) told.set("step", state.step);
-  history.replaceState(null, "", `#${told}`);
+  const before = recalled().texts, texts = told.getAll("text");
+  const elsewhere = before.length && before.join("\n") !== texts.join("\n");
+  try {
+    history[elsewhere ? "pushState" : "replaceState"](null, "", `#${told}`);
+  } catch {
+    // A browser may refuse when the address changes too often: the next step tells it again.
+  }
   $("link").value = location.href;
 }
 
@@ -278,15 +300,15 @@ function recalled() {
 
 function recall() {
   const { texts, view } = recalled();
-  if (!state.model) show(state.text, view);
-  else if (texts.length) {
+  const same = state.trace && texts.join("\n") === state.trace.texts.map((text) => text.text).join("\n");
+  if (texts.length && !same) {
     fill(texts);
     ask(view);
-  }
+  } else if (state.trace) show(state.text, view);
 }
 
 async function share() {
-  $("link").value = location.href;
+  remember();
   try {
     await navigator.clipboard.writeText(location.href);
     $("done").textContent = "The link is copied.";
@@ -304,8 +326,17 @@ function download(name, type, text) {
   $("done").textContent = `${name} is downloaded.`;
 }
 
-/** The graph as a file of its own: what the page's style sheet says goes into each shape. */
+/** The graph as a file of its own, the arcs as strong as they are: what the style sheet says goes into each shape. */
 function standalone() {
+  const marked = state.graph.querySelectorAll(".now, .from, .to");
+  const classes = [...marked].map((each) => each.getAttribute("class"));
+  for (const each of marked) each.classList.remove("now", "from", "to");
+  const made = styled();
+  marked.forEach((each, number) => each.setAttribute("class", classes[number]));
+  return made;
+}
+
+function styled() {
   const copy = state.graph.cloneNode(true), from = state.graph.querySelectorAll("*");
   const wanted = ["fill", "stroke", "stroke-width", "stroke-dasharray", "text-anchor", "display", "opacity"];
   copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
@@ -320,11 +351,12 @@ function standalone() {
     }
     for (const name of ["class", "tabindex", "role"]) each.removeAttribute(name);
   });
-  const paper = document.createElementNS("http://www.w3.org/2000/svg", "rect");
-  paper.setAttribute("width", "100%");
-  paper.setAttribute("height", "100%");
-  paper.setAttribute("fill", getComputedStyle(document.body).backgroundColor);
-  copy.prepend(paper);
+  const fill = getComputedStyle(document.body).backgroundColor;
+  copy.setAttribute("role", "img");
+  copy.prepend(
+    shape("title", {}, `Word associations by the memory of ${state.trace.model.name}`),
+    shape("rect", { width: "100%", height: "100%", fill }),
+  );
   return new XMLSerializer().serializeToString(copy);
 }
 
@@ -354,7 +386,11 @@ function listen() {
   $("share").addEventListener("click", share);
   $("svg").addEventListener("click", () => download(`${fileName()}.svg`, "image/svg+xml", standalone()));
   $("json").addEventListener("click", () => download(`${fileName()}.json`, "application/json", state.text));
-  $("close").addEventListener("click", () => { $("history").hidden = true; $("play").focus(); });
+  $("close").addEventListener("click", closeHistory);
+  $("skip").addEventListener("click", (event) => { // the address is for the state
+    event.preventDefault();
+    ($("answer").hidden ? document.querySelector("textarea") ?? $("theme") : $("answer")).focus();
+  });
   addEventListener("hashchange", recall);
   document.addEventListener("keydown", keys);
 }
@@ -366,10 +402,7 @@ function fileName() {
 /** Arrow keys walk wherever they mean nothing else. */
 function keys(event) {
   if (!state.trace || event.ctrlKey || event.metaKey || event.altKey) return;
-  if (event.key === "Escape" && !$("history").hidden) {
-    $("history").hidden = true;
-    $("play").focus();
-  }
+  if (event.key === "Escape" && !$("history").hidden) closeHistory();
   if (event.target.closest("input, textarea, select, .scroll:focus")) return;
   if (event.key === "ArrowRight") { stop(); goTo(state.step + 1); }
   else if (event.key === "ArrowLeft") { stop(); goTo(state.step - 1); }

@@ -14,26 +14,27 @@ export function panels(reading) {
 function laidOut(reading, own, shared) {
   const about = ownMemory(reading);
   const places = about ? about.own : reading.words.map((_, t) => t);
+  const inside = own ? arcsOf(own, places, shared ? "below" : "above") : [];
+  const across = shared ? arcsOf(shared, places, "across") : [];
   const panel = {
     title: reading.name,
     caption: shared ? `memory of ${shared.name}` : "",
-    words: rowOf(about ? about.slots : reading.words),
-    slots: shared ? rowOf(shared.slots) : [],
+    words: rowOf(about ? about.slots : reading.words, inside.flatMap((arc) => [arc.source, arc.target])),
+    slots: shared ? rowOf(shared.slots, across.map((arc) => arc.target)) : [],
     wordsOf: about ? reading.memories.indexOf(about) : -1,
     slotsOf: shared ? reading.memories.indexOf(shared) : -1,
-    arcs: [],
+    arcs: [...inside, ...across],
   };
-  if (own) panel.arcs.push(...arcsOf(own, places, shared ? "below" : "above"));
-  if (shared) panel.arcs.push(...arcsOf(shared, places, "across"));
-  settle(panel);
+  settle(panel, inside, across);
   return panel;
 }
 
-function rowOf(words) {
+/** Words side by side, each with room for the arcs that end there. */
+function rowOf(words, ends) {
   let x = MARGIN;
-  return words.map((word) => {
-    const shown = shortened(word);
-    const width = Math.max(widthOf(shown, FONT) + 10, 22);
+  return words.map((word, place) => {
+    const shown = shortened(word), arcs = ends.filter((end) => end === place).length;
+    const width = Math.max(widthOf(shown, FONT) + 10, 22, arcs * PORT);
     const node = { word: shown, x: x + width / 2, width };
     x += width + GAP;
     return node;
@@ -47,9 +48,7 @@ function arcsOf(memory, places, kind) {
   })).filter((arc) => arc.source >= 0);
 }
 
-function settle(panel) {
-  const inside = panel.arcs.filter((arc) => arc.kind !== "across");
-  const across = panel.arcs.filter((arc) => arc.kind === "across");
+function settle(panel, inside, across) {
   spread(panel.words, inside);
   spreadAcross(panel, across);
   const tracks = giveTracks(inside);
@@ -59,13 +58,18 @@ function settle(panel) {
     }
   }
   const rows = Math.max(spanOf(panel.words), spanOf(panel.slots)) + 2 * MARGIN;
-  const titles = Math.max(widthOf(panel.title, FONT), widthOf(panel.caption, FONT)) + 2 * MARGIN;
+  const titles = captionAt(panel) + widthOf(panel.caption, FONT) + MARGIN;
   const room = inside.length ? tracks * TRACK + 2 * ARROW : 0;
   const above = inside.length && inside[0].kind === "above" ? room : 0;
   panel.slotsY = TITLE;
   panel.wordsY = TITLE + (panel.slots.length ? BOX + CHANNEL : above);
   panel.width = Math.max(rows, titles);
   panel.height = panel.wordsY + BOX + (room - above) + MARGIN;
+}
+
+/** Where the caption begins: behind the title, which is bold. */
+function captionAt(panel) {
+  return MARGIN + 1.08 * widthOf(panel.title, FONT) + 12;
 }
 
 function spanOf(nodes) {
@@ -114,8 +118,7 @@ function spreadAcross(panel, across) {
 }
 
 function ports(node, count) {
-  const step = Math.min(PORT, (node.width + GAP * 0.7) / count);
-  return Array.from({ length: count }, (_, at) => node.x + (at - (count - 1) / 2) * step);
+  return Array.from({ length: count }, (_, at) => node.x + (at - (count - 1) / 2) * PORT);
 }
 
 /** Short arcs first, each the lowest track where it meets no other; returns how many there are. */
@@ -166,8 +169,7 @@ export function drawGraph(reading, pick) {
 function drawPanel(svg, group, reading, panel, pick) {
   group.append(shape("text", { x: MARGIN, y: 18, class: "title" }, panel.title));
   if (panel.caption) {
-    const x = MARGIN + widthOf(panel.title, FONT) + 16;
-    group.append(shape("text", { x, y: 18, class: "caption" }, panel.caption));
+    group.append(shape("text", { x: captionAt(panel), y: 18, class: "caption" }, panel.caption));
   }
   const rows = { words: panel.words.map(() => []), slots: panel.slots.map(() => []) };
   for (const arc of [...panel.arcs].sort((a, b) => a.weight - b.weight)) {
@@ -201,21 +203,18 @@ function drawNodes(svg, group, nodes, y, touching, memory, pick) {
     const label = `${node.word}: ${told || "not composed"}`;
     const pressable = memory >= 0;
     const made = shape("g", {
-      class: "node", tabindex: 0, role: pressable ? "button" : "img", "aria-label": label,
+      class: pressable ? "node" : "node still", tabindex: 0, role: pressable ? "button" : "img", "aria-label": label,
       "data-memory": memory, "data-slot": place,
     });
     made.append(
       shape("rect", { x: node.x - node.width / 2, y, width: node.width, height: BOX, rx: 5, class: "box" }),
       shape("text", { x: node.x, y: y + 18 }, node.word),
     );
-    const alone = (on) => {
-      svg.classList.toggle("alone", on);
-      for (const { drawn } of touching[place]) drawn.classList.toggle("its", on);
-    };
-    made.addEventListener("pointerenter", () => alone(true));
-    made.addEventListener("pointerleave", () => alone(false));
-    made.addEventListener("focus", () => alone(true));
-    made.addEventListener("blur", () => alone(false));
+    made.arcs = touching[place].map((each) => each.drawn);
+    made.addEventListener("pointerenter", () => showAlone(svg, made));
+    made.addEventListener("pointerleave", () => showAlone(svg, svg.querySelector(".node:focus")));
+    made.addEventListener("focus", () => showAlone(svg, made));
+    made.addEventListener("blur", () => showAlone(svg, svg.querySelector(".node:hover")));
     if (pressable) {
       made.addEventListener("click", () => pick(memory, place));
       made.addEventListener("keydown", (event) => {
@@ -227,6 +226,13 @@ function drawNodes(svg, group, nodes, y, touching, memory, pick) {
     }
     group.append(made);
   });
+}
+
+/** Show the arcs of one word alone, or all arcs for none. */
+function showAlone(svg, node) {
+  for (const arc of svg.querySelectorAll(".its")) arc.classList.remove("its");
+  for (const arc of node ? node.arcs : []) arc.classList.add("its");
+  svg.classList.toggle("alone", Boolean(node));
 }
 
 /** Show the arcs of the first steps alone, the last of them marked. */

@@ -26,9 +26,12 @@ export function sharedMemories(reading) {
 }
 
 /** What every slot holds after so many steps. */
-export function stateAfter(memory, steps) {
-  const slots = [...memory.held];
-  for (let t = 0; t < steps; t += 1) slots[memory.composed[t]] = memory.compositions[t];
+export function stateAfter(reading, memory, steps) {
+  const slots = memory.held.map(shownWord);
+  for (let t = 0; t < steps; t += 1) {
+    const slot = memory.composed[t];
+    slots[slot] = `(${shownWord(reading.words[t])} ${slots[slot]})`; // the composition that the trace has
+  }
   return slots;
 }
 
@@ -42,7 +45,8 @@ export function historyOf(reading, memory, slot) {
   const found = [];
   memory.composed.forEach((place, t) => {
     if (place === slot) {
-      found.push({ t, word: reading.words[t], weight: memory.keys[t][slot], holds: memory.compositions[t] });
+      const holds = stateAfter(reading, memory, t + 1)[slot];
+      found.push({ t, word: shownWord(reading.words[t]), weight: memory.keys[t][slot], holds });
     }
   });
   return found;
@@ -54,8 +58,15 @@ export function shortened(word, most = 24) {
   return letters.length <= most ? letters.join("") : `${letters.slice(0, most - 1).join("")}…`;
 }
 
+/** A text without what the page would obey; joiners are part of some words. */
 export function printable(text) {
-  return text.replace(/[\p{C}\p{Zl}\p{Zp}]|(?! )\p{Zs}/gu, "\ufffd");
+  return text.replace(/(?![\u200c\u200d])[\p{C}\p{Zl}\p{Zp}]|(?! )\p{Zs}/gu, "\ufffd");
+}
+
+/** A word to stand among others: one that is written from right to left does not turn its neighbours round. */
+export function shownWord(word) {
+  const shown = printable(word);
+  return /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/.test(shown) ? `\u2068${shown}\u2069` : shown;
 }
 
 /** About how wide a text is in a sans-serif font of this size; the same estimate as Python's. */
@@ -69,7 +80,7 @@ function widthOfLetter(letter) {
   if ("ijlItf.,:;'|!()[]{}`\"-/\\ ".includes(letter)) return 0.36;
   if ("mwMWQ@%&—…".includes(letter)) return 0.92;
   if (/[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff01-\uff60\uffe0-\uffe6\u{1f300}-\u{1faff}\u{20000}-\u{3fffd}]/u.test(letter)) return 1.05;
-  if (/\p{M}/u.test(letter)) return 0;
+  if (/[\p{M}\u200c\u200d]/u.test(letter)) return 0;
   return letter !== letter.toLowerCase() && letter === letter.toUpperCase() ? 0.7 : 0.58;
 }
 
