@@ -162,5 +162,7 @@ def test_dot_is_what_graphviz_takes():
     assert r'label="say \"hi\""' in text
     assert r'label="back\\slash"' in text
     assert "r0w0 -> r0w2 [label=" in text
+    assert "r0w0 -> r0w1 -> r0w2 [style=invis, constraint=true" in text  # in the order of the text
+    assert "r1w0 [style=invis" not in text  # a word alone is seen
     assert "r1w0 -> r1m0_1 [label=" in text
     assert "style=dashed" in graph.dot(trace(own(["a", "b"], z=np.array([[0.9, 0.1], [0.1, 0.9]]))))

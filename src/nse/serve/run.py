@@ -37,6 +37,7 @@ def serve(loaded: hub.Model, host: str, port: int, ready: Callable[[str], None])
 
 def bound(host: str, port: int) -> socket.socket:
     """A socket that listens, or an error that says what to do."""
+    found = None
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         found = socket.socket(family, socket.SOCK_STREAM)
@@ -44,6 +45,8 @@ def bound(host: str, port: int) -> socket.socket:
         found.bind((host, port))
         found.listen(128)
     except (OSError, UnicodeError) as error:
+        if found:
+            found.close()
         reason = getattr(error, "strerror", None) or str(error)
         taken = getattr(error, "errno", None) == errno.EADDRINUSE
         hint = (

@@ -328,32 +328,32 @@ def describe(trace: MemoryTrace) -> str:
 
 
 def dot(trace: MemoryTrace) -> str:
-    """The graph in the language of Graphviz."""
-    lines = ["digraph associations {", "  rankdir=TB;", '  node [shape=plaintext, fontname="sans-serif"];']
+    """The graph in the language of Graphviz, words from top to bottom: there it keeps arcs apart best."""
+    lines = ["digraph associations {", "  nodesep=0.6;", "  ranksep=0.15;"]
+    lines += ['  node [shape=plaintext, fontname="sans-serif"];', "  edge [constraint=false, fontsize=9];"]
     for r, reading in enumerate(trace.readings):
         own = reading.own
         rows = {"w": own.slots if own else reading.words}
         rows |= {f"m{n}_": memory.slots for n, memory in enumerate(reading.shared)}
-        lines.append(f"  subgraph cluster_{r} {{")
-        lines.append(f"    label={quoted(reading.name)};")
+        lines += [f"  subgraph cluster_{r} {{", f"    label={quoted(reading.name)};"]
         for name, words in rows.items():
             nodes = [f"r{r}{name}{at}" for at in range(len(words))]
             lines += [f"    {node} [label={quoted(word)}];" for node, word in zip(nodes, words, strict=True)]
-            lines.append(f"    {{ rank=same; {' -> '.join(nodes)} [style=invis]; }}")
+            if len(nodes) > 1:  # what keeps the words in their order
+                lines.append(f"    {' -> '.join(nodes)} [style=invis, constraint=true, weight=100];")
         places = own.own if own else range(len(reading.words))
         for memory in reading.memories:
             target = "w" if memory is own else f"m{reading.shared.index(memory)}_"
-            for place, slot, best, weight in zip(
-                places, memory.composed, memory.read, memory.weights, strict=True
-            ):
-                style = "" if slot == best else ", style=dashed"
-                edge = f"r{r}w{place} -> r{r}{target}{slot}"
-                lines.append(f'    {edge} [label="{weight:.2f}", penwidth={0.5 + 2 * weight:.2f}{style}];')
+            for arc in arcs(memory, tuple(places), "across"):
+                style = ", style=dashed" if arc.second else ""
+                edge = f"r{r}w{arc.source} -> r{r}{target}{arc.target}"
+                width = f"{0.5 + 2 * arc.weight:.2f}"
+                lines.append(f'    {edge} [label="{arc.weight:.2f}", penwidth={width}{style}];')
         lines.append("  }")
     return "\n".join([*lines, "}", ""])
 
 
 def quoted(text: str) -> str:
     """A text as a string of DOT."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+    escaped = shortened(text).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
