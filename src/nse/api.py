@@ -13,11 +13,12 @@ from torch import Tensor, nn
 
 from nse import hub, tracing
 from nse.errors import InputError, NSEError, RunError
+from nse.nn.search import Found
 from nse.nn.translation import TranslationConfig, Translator
 from nse.purpose import classified, columns, purpose, ranked, translator
 from nse.reading import Read, Source, as_documents, as_texts, read, source
 from nse.tasks import translation
-from nse.text.batching import Labelled, shares
+from nse.text.batching import Labelled, Texts, shares
 from nse.text.moses import detokenized
 from nse.text.vocabulary import Vocabulary
 from nse.viz.trace import MemoryTrace, Reading, Text
@@ -231,15 +232,21 @@ def written(
     found: list[list[str]] = [[] for _ in sources]
     beam = beam or config.beam
     for index in shares(rows, max(1, batch // beam)):
-        some = texts.select(index).to(device)
-        told = model.translate(some.ids, some.lengths, beam)
-        if not bool(told.likely.isfinite().all()):
-            raise RunError(f"{loaded.folder}: the model's scores are NaN or infinite")
+        told = searched(loaded, texts.select(index).to(device), beam)
         for row, ids, places in zip(index.tolist(), told.ids.tolist(), told.places.tolist(), strict=True):
             if sources[row]:
                 given = (ids, places, sources[row])
                 found[row] = translation.words(config, loaded.config.pieces, loaded.target, *given)
     return found
+
+
+def searched(loaded: hub.Model, texts: Texts, beam: int | None) -> Found:
+    """The best translations, as ids."""
+    assert isinstance(loaded.model, Translator)
+    told = loaded.model.translate(texts.ids, texts.lengths, beam)
+    if not bool(told.likely.isfinite().all()):
+        raise RunError(f"{loaded.folder}: the model's scores are NaN or infinite")
+    return told
 
 
 def trace(
@@ -315,20 +322,21 @@ def trace_of_translation(
     """What the memories did with a sentence and its translation."""
     if len(texts) != 1:
         raise InputError(f"texts: expected one, a sentence to translate, got {len(texts)}")
-    model, found = loaded.model, source(loaded, 1, texts[0], strict)
+    model, config, found = loaded.model, loaded.config.model, source(loaded, 1, texts[0], strict)
     assert isinstance(model, Translator)
+    assert isinstance(config, TranslationConfig)
     assert loaded.target is not None
     if not found.words:
         raise InputError("sentence is empty: give it at least one word")
-    [row] = translate(loaded, texts, beam, strict=strict)
-    device = next(model.parameters()).device
-    ids = torch.tensor([loaded.vocabulary.encode(found.words)], device=device)
+    given = as_texts([tuple(loaded.vocabulary.encode(found.words))]).to(next(model.parameters()).device)
     with tracing.recorded(model) as calls:
-        told = model.translate(ids, torch.tensor([len(found.words)], device=device), beam)
-    target = tuple(each for each in told.ids[0].tolist() if each != Vocabulary.PAD)
+        told = searched(loaded, given, beam)
+    ids, places = told.ids[0].tolist(), told.places[0].tolist()
+    words = translation.words(config, loaded.config.pieces, loaded.target, ids, places, found.words)
     text = tracing.text_of(loaded, "sentence", texts[0], found.words, found.cut)
-    readings = tracing.of_translation(model, calls, text, target, loaded.target, ids)
-    said = {"translation": row["translation"], "words": row["words"]}
+    target = tuple(each for each in ids if each != Vocabulary.PAD)
+    readings = tracing.of_translation(model, calls, text, target, loaded.target, given.ids)
+    said = {"translation": detokenized(words) if words else "", "words": words}
     return MemoryTrace(tracing.about(loaded), (text,), tuple(readings), said)
 
 

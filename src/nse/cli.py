@@ -16,8 +16,8 @@ from nse import ask_commands, look_commands
 from nse.ask_commands import Device, Where, print_json
 from nse.data_commands import Data, Json
 from nse.data_commands import app as data_commands
-from nse.errors import InputError, NSEError, RunError
-from nse.files import make_sure, write
+from nse.errors import InputError, NSEError
+from nse.files import write
 from nse.train.signals import Stopped
 
 app = typer.Typer(
@@ -267,10 +267,7 @@ def bench(
     from nse import bench as benchmark
 
     if out:  # minutes of measuring are not lost to a place that cannot be written
-        try:
-            make_sure(out)
-        except OSError as error:
-            raise RunError(f"{out} cannot be written: {error.strerror}") from None
+        look_commands.writable(out)
 
     def save(report: dict[str, Any], file: Path | None) -> None:
         if file:

@@ -53,7 +53,21 @@ def explore(
 
     Prints it, or writes what the options ask for.
     """
-    files = {file: made for file, made in makers(svg, heat, dot, html, latex, json).items() if file}
+    from nse.viz import graph, report, tables
+    from nse.viz import heat as maps
+
+    given: list[tuple[Path | None, Callable[[MemoryTrace], str]]] = [
+        (svg, graph.svg),
+        (heat, maps.svg),
+        (dot, graph.dot),
+        (html, report.html),
+        (latex, tables.latex),
+        (json, MemoryTrace.to_json),
+    ]
+    named = [file for file, _ in given if file]
+    if twice := {file for file in named if named.count(file) > 1}:
+        raise InputError(f"explore: {min(twice)} is named twice; give each picture its own file")
+    files = {file: made for file, made in given if file}
     for file in files:
         if file != Path("-"):
             writable(file)
@@ -69,32 +83,6 @@ def explore(
             print(f"{file}", file=sys.stderr if aside else sys.stdout)
     if not files or steps:
         show(found, steps, Console(stderr=aside))
-
-
-def makers(
-    svg: Path | None,
-    heat: Path | None,
-    dot: Path | None,
-    html: Path | None,
-    latex: Path | None,
-    json: Path | None,
-) -> dict[Path | None, Callable[[MemoryTrace], str]]:
-    """What is written to each file."""
-    from nse.viz import graph, report, tables
-    from nse.viz import heat as maps
-
-    given: list[tuple[Path | None, Callable[[MemoryTrace], str]]] = [
-        (svg, graph.svg),
-        (heat, maps.svg),
-        (dot, graph.dot),
-        (html, report.html),
-        (latex, tables.latex),
-        (json, MemoryTrace.to_json),
-    ]
-    files = [file for file, _ in given if file]
-    if twice := {file for file in files if files.count(file) > 1}:
-        raise InputError(f"explore: {min(twice)} is named twice; give each picture its own file")
-    return dict(given)
 
 
 def writable(file: Path) -> None:

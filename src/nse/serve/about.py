@@ -25,9 +25,9 @@ EXAMPLES: dict[str, list[list[str]]] = {
     ],
     "wikiqa": [
         [
-            "how are glacier caves formed ?",
-            "A glacier cave is a cave formed within the ice of a glacier .",
-            "Glacier caves are often called ice caves .",
+            "why does bread rise ?",
+            "Yeast turns sugar into gas , and its bubbles lift the dough .",
+            "Most people eat bread in the morning .",
         ],
     ],
     "logic": [["all dogs bark", "some dogs bark"], ["no dogs dance", "some dogs dance"]],

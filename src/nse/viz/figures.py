@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nse.errors import InputError
+from nse.files import write_bytes
 from nse.viz import graph as layout
 from nse.viz.drawing import ACCENT, FAINT, INK, LINE, PAPER, shortened
 from nse.viz.heat import extremes
@@ -95,5 +97,7 @@ def heat(trace: MemoryTrace) -> Figure:
 
 
 def save(picture: Figure, file: Path | str) -> None:
-    """Write a figure; its name says how: .svg, .pdf or .png."""
-    picture.savefig(Path(file), dpi=150)
+    """Write a figure, whole or not at all; its name says how: .svg, .pdf or .png."""
+    content = BytesIO()
+    picture.savefig(content, format=Path(file).suffix.removeprefix("."), dpi=150)
+    write_bytes(Path(file), content.getvalue())

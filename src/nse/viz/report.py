@@ -16,6 +16,7 @@ FILES = {
     "answer.js": "text/javascript",
     "graph.js": "text/javascript",
     "heat.js": "text/javascript",
+    "download.js": "text/javascript",
     "app.js": "text/javascript",
 }
 """The files of the page and their types; each module after those that it imports."""

@@ -1,9 +1,10 @@
 // The page: asks the server for a trace, or shows the one that is in the file, and lets it be walked through.
 
 import { showAnswer, showNotes } from "./answer.js";
+import { download, standalone } from "./download.js";
 import { drawGraph, showSteps } from "./graph.js";
 import { drawHeat, extremes, markRow } from "./heat.js";
-import { element, historyOf, parse, printable, shape, shortened, shownWord, stateAfter } from "./trace.js";
+import { element, historyOf, parse, printable, shortened, shownWord, stateAfter } from "./trace.js";
 
 const $ = (id) => document.getElementById(id);
 const PACE = 900; // milliseconds between two words
@@ -319,45 +320,9 @@ async function share() {
   }
 }
 
-function download(name, type, text) {
-  const url = URL.createObjectURL(new Blob([text], { type }));
-  element("a", { href: url, download: name }).click();
-  URL.revokeObjectURL(url);
+function keep(name, type, text) {
+  download(name, type, text);
   $("done").textContent = `${name} is downloaded.`;
-}
-
-/** The graph as a file of its own, the arcs as strong as they are: what the style sheet says goes into each shape. */
-function standalone() {
-  const marked = state.graph.querySelectorAll(".now, .from, .to");
-  const classes = [...marked].map((each) => each.getAttribute("class"));
-  for (const each of marked) each.classList.remove("now", "from", "to");
-  const made = styled();
-  marked.forEach((each, number) => each.setAttribute("class", classes[number]));
-  return made;
-}
-
-function styled() {
-  const copy = state.graph.cloneNode(true), from = state.graph.querySelectorAll("*");
-  const wanted = ["fill", "stroke", "stroke-width", "stroke-dasharray", "text-anchor", "display", "opacity"];
-  copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
-  copy.classList.remove("alone");
-  copy.querySelectorAll("*").forEach((each, number) => {
-    const look = getComputedStyle(from[number]);
-    for (const name of wanted) each.setAttribute(name, look.getPropertyValue(name));
-    if (each.tagName === "text") {
-      each.setAttribute("font-family", "sans-serif");
-      each.setAttribute("font-size", "15");
-      each.setAttribute("font-weight", look.fontWeight);
-    }
-    for (const name of ["class", "tabindex", "role"]) each.removeAttribute(name);
-  });
-  const fill = getComputedStyle(document.body).backgroundColor;
-  copy.setAttribute("role", "img");
-  copy.prepend(
-    shape("title", {}, `Word associations by the memory of ${state.trace.model.name}`),
-    shape("rect", { width: "100%", height: "100%", fill }),
-  );
-  return new XMLSerializer().serializeToString(copy);
 }
 
 // --- start ---------------------------------------------------------------------------------------------
@@ -384,8 +349,8 @@ function listen() {
   $("play").addEventListener("click", play);
   $("step").addEventListener("input", () => { stop(); goTo(Number($("step").value)); });
   $("share").addEventListener("click", share);
-  $("svg").addEventListener("click", () => download(`${fileName()}.svg`, "image/svg+xml", standalone()));
-  $("json").addEventListener("click", () => download(`${fileName()}.json`, "application/json", state.text));
+  $("svg").addEventListener("click", () => keep(`${fileName()}.svg`, "image/svg+xml", standalone(state.graph, state.trace)));
+  $("json").addEventListener("click", () => keep(`${fileName()}.json`, "application/json", state.text));
   $("close").addEventListener("click", closeHistory);
   $("skip").addEventListener("click", (event) => { // the address is for the state
     event.preventDefault();
