@@ -232,6 +232,13 @@ def test_phone_width(opened, address, width):
         small = """[...document.querySelectorAll('#ask button, #player button')]
             .filter((each) => each.getBoundingClientRect().height < 40).length"""
         assert page.evaluate(small) == 0  # a finger meets them
+        for label in (".link", ".slider"):  # their words stay on one line
+            lines = """(each) => {
+                const words = document.createRange();
+                words.selectNodeContents(each.firstChild);
+                return words.getClientRects().length;
+            }"""
+            assert page.locator(label).evaluate(lines) == 1
 
 
 def test_a_script_in_a_text_is_a_text(opened, address):
