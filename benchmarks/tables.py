@@ -12,6 +12,7 @@ from statistics import fmean
 from typing import Any
 
 from nse import bench, config
+from nse.bench.report import figures
 from nse.tasks import TASKS, tables
 from nse.train.demo import MODELS
 from nse.viz.sweeps import sweeps
@@ -133,6 +134,162 @@ def access() -> str:
     return "\n".join([*lines, "", f"SNLI {found['split']}: {counts}."])
 
 
+SUMMARY = [
+    (
+        "Natural language inference",
+        "snli",
+        "test",
+        "{:.1f}%",
+        ("snli/lstm", "snli/mma-attention", "snli/best"),
+    ),
+    (
+        "Answer selection, MAP",
+        "wikiqa",
+        "MAP",
+        "{:.3f}",
+        ("wikiqa/lstm-attention", "wikiqa/mma-attention", "wikiqa/best"),
+    ),
+    ("Sentences, two labels", "sst", "test", "{:.1f}%", ("sst/binary-lstm", "sst/binary", "sst/best")),
+    ("Sentences, five labels", "sst", "test", "{:.1f}%", ("sst/fine-lstm", "sst/fine", "sst/best-fine")),
+    (
+        "Documents, eight labels",
+        "documents",
+        "test",
+        "{:.1f}%",
+        ("aclimdb/lstm-lstm", "aclimdb/nse-lstm", ""),
+    ),
+    (
+        "Translation, BLEU",
+        "translation",
+        "test BLEU",
+        "{:.1f}",
+        ("multi30k/lstm-lstm", "multi30k/nse-nse", "multi30k/best"),
+    ),
+]
+"""Lines of the README's table of results: task, figure, and recipes: with an LSTM, an NSE, the best."""
+
+ITS_DATA = {"documents": "reviews of films, not the paper's", "translation": "Multi30k, not the paper's"}
+
+
+def summary() -> str:
+    """One line for each task, out of all results."""
+    lines = [
+        "| task | LSTM | NSE | best NSE here | paper's NSE | data |",
+        "| --- | ---: | ---: | ---: | ---: | --- |",
+    ]
+    for title, task, figure, form, recipes in SUMMARY:
+        rows = {row["recipe"]: row for row in tables.table(task, ROOT / "docs" / "results" / task)}
+        cells = [f"{form.format(rows[name][figure]['mean'])} `{name}`" if name else "" for name in recipes]
+        nse = rows[recipes[1]]
+        paper = form.format(nse["paper"][figure]) if nse["paper"] else ""
+        count, of = (f"{nse[key]:,}" for key in ("examples", "published"))
+        data = ITS_DATA.get(task, "") or f"{count} rows" + (f" of {of}" if of != count else "")
+        lines.append(f"| {title} | {' | '.join(cells)} | {paper} | {data} |")
+    return "\n".join(lines)
+
+
+def answers() -> str:
+    """What `benchmarks/answers.py` and `http_speed.py` measured, of the shipped SNLI model."""
+    found, http = report("answers"), report("http")
+    file, loop, start, over = found["file"], found["loop"], found["start"], http["http"]
+    per_second = loop["pairs_per_second"]
+    rows = [
+        (
+            f"`nse predict snli --file` on SNLI test, {file['pairs']:,} pairs, the whole process",
+            f"{file['pairs_per_second']:,.0f} pairs/s",
+        ),
+        ("the same without the start of the process", f"{per_second['nse']:,.0f} pairs/s"),
+        (
+            f"the plain reference loop at batch 32 ({per_second['reference']:,.0f} pairs/s): times faster",
+            f"{loop['times_faster']:.1f}",
+        ),
+        (
+            f"HTTP on loopback, {http['clients']} clients, a pair a request",
+            f"{over['pairs_per_second']:,.0f} pairs/s, {100 * http['share']:.0f}% of "
+            f"{http['alone']['pairs_per_second']:,.0f} without HTTP in the same run",
+        ),
+        ("of these, p50 and p99", f"{over['p50_ms']:.0f} and {over['p99_ms']:.0f} ms"),
+        ("`nse predict` from its start to its answer", f"{start['seconds']['first answer']:.2f} s"),
+        ("`import nse` over `import torch`", f"+{start['import nse over torch']:.2f} s"),
+    ]
+    if peer := found.get("peer"):
+        speeds = peer["sentences_per_second"]
+        best = max(speed for name, speed in speeds.items() if name != "nse")
+        rows.append(
+            (
+                f"vectors of {peer['sentences']:,} sentences; {peer['peer']}: {best:,.0f} a second",
+                f"{speeds['nse']:,.0f} a second, {peer['times_faster']:.1f} times as many",
+            )
+        )
+    lines = [f"| {what} | {told} |" for what, told in rows]
+    versions = f"torch {found['environment']['torch']}, {found['environment']['threads']} cores, float32"
+    return "\n".join(["| | |", "| --- | ---: |", *lines, "", f"Shipped model `snli`, {versions}."])
+
+
+def answers_on_a_gpu() -> str:
+    """What `benchmarks/answers.py --device cuda` measured."""
+    found = report("answers-h200")
+    lines = ["| batch | from texts to answers | the model alone |", "| ---: | ---: | ---: |"]
+    for row in found["gpu"]:
+        told = (f"{row[name]:,.0f} pairs/s" for name in ("texts per second", "model per second"))
+        lines.append(f"| {row['batch']:,} | {' | '.join(told)} |")
+    environment = found["environment"]
+    versions = f"{environment['device']}, torch {environment['torch']}, float32"
+    return "\n".join([*lines, "", f"SNLI test, {found['gpu'][0]['pairs']:,} pairs, {versions}."])
+
+
+def soak() -> str:
+    """What `benchmarks/soak.py` measured."""
+    found = report("soak")
+    rows = [
+        ("capacity", f"{found['capacity_per_second']:,.0f} requests/s"),
+        ("offered", f"{found['times']:g} times as many for {found['seconds'] / 60:.1f} minutes"),
+        ("sent", f"{found['sent']:,}"),
+        ("served + refused with 429", f"{found['served']:,} + {found['refused']:,}"),
+        ("any other outcome", f"{found['other']:,}"),
+        ("p50 and p99 of what was served", f"{found['p50_ms']:.0f} and {found['p99_ms']:.0f} ms"),
+        (
+            "memory of the server, a minute after warming up and in the last minute",
+            f"{found['memory_mb_after_warming_up']:.0f} and {found['memory_mb_at_the_end']:.0f} MB",
+        ),
+    ]
+    return "\n".join(["| | |", "| --- | ---: |", *(f"| {what} | {told} |" for what, told in rows)])
+
+
+def fuzz() -> str:
+    """What `benchmarks/fuzz.py` tried."""
+    found = report("fuzz")
+    lines = ["| what was broken | inputs | what came of them | crashes |", "| --- | ---: | --- | ---: |"]
+    for kind, row in found.items():
+        if kind != "environment":
+            told = ", ".join(f"{name}: {count:,}" for name, count in row["outcomes"].items())
+            lines.append(f"| {kind} | {row['inputs']:,} | {told} | 0 |")
+    return "\n".join(lines)
+
+
+def speed() -> str:
+    """The README's: a few figures of all measurements."""
+    found, http, fastest = report("answers"), report("http"), report("answers-h200")["gpu"]
+    training = figures(report("h200"))
+    per_second = max(row["model per second"] for row in fastest)
+    rows = [
+        *((name, f"{ratio:.3g}", "H200, in a CUDA graph") for name, ratio in training.items()),
+        ("pairs a second, model alone", f"{per_second:,.0f}", "H200, shipped `snli`"),
+        ("pairs a second, `nse predict` from a file", f"{found['file']['pairs_per_second']:,.0f}", "2 cores"),
+        ("... times the plain reference loop", f"{found['loop']['times_faster']:.1f}", "2 cores"),
+        (
+            f"pairs a second over HTTP, {http['clients']} clients (p99 {http['http']['p99_ms']:.0f} ms)",
+            f"{http['http']['pairs_per_second']:,.0f}",
+            "2 cores, clients among them",
+        ),
+        ("first answer of a cold start", f"{found['start']['seconds']['first answer']:.1f} s", "2 cores"),
+    ]
+    if peer := found.get("peer"):
+        rows.append((f"vectors of sentences, times {peer['peer']}", f"{peer['times_faster']:.1f}", "2 cores"))
+    lines = [f"| {what} | {value} | {where} |" for what, value, where in rows]
+    return "\n".join(["| | | on |", "| --- | ---: | --- |", *lines])
+
+
 def page() -> str:
     """What `make page` measured."""
     found = report("page")
@@ -156,8 +313,11 @@ def report(name: str) -> dict[str, Any]:
 
 
 TABLES = {
-    "README.md": {"demo": demo, "snli": partial(results, "snli")},
-    "docs/benchmarks.md": {"cpu": cpu},
+    "README.md": {"results": summary, "speed": speed},
+    "docs/benchmarks.md": {"cpu": cpu, "answers": answers, "answers on a GPU": answers_on_a_gpu},
+    "docs/logic.md": {"demo": demo},
+    "docs/reliability.md": {"fuzz": fuzz, "soak": soak},
+    "docs/serving.md": {"http": answers, "soak": soak},
     "docs/pictures.md": {"paper": paper_and_here, "access": access, "page": page},
     "docs/recipes.md": {f"keys of {task}": partial(keys, task) for task in TASKS},
 }
@@ -180,7 +340,6 @@ PICTURES = {}
 if (RESULTS / "h200.json").exists():  # measured by those who have one
     sheets = {"h200": "main", "figures": "figures", "steps": "steps", "fits": "fits"}
     TABLES["docs/benchmarks.md"] |= {name: partial(h200, sheet) for name, sheet in sheets.items()}
-    TABLES["README.md"] |= {"figures": partial(h200, "figures")}
     PICTURES["docs/images/sweeps.svg"] = "h200"
 if (RESULTS / "h200-tasks.json").exists():
     TABLES["docs/benchmarks.md"] |= {"tasks": tasks}

@@ -10,11 +10,12 @@ import torch
 from torch import nn
 
 from faults.made_models import saved
-from nse import ask_commands, hub
+from nse import hub
 from nse.api import predict, rank
 from nse.errors import InputError, ModelError, RunError
 from nse.nn.documents import DocumentClassifier, DocumentConfig
 from nse.nn.models import PairClassifier, PairConfig, SentenceClassifier, SentenceConfig
+from nse.stream import people
 from nse.text.vocabulary import Vocabulary
 
 WORDS = ["a", "dog", "runs", "the", "cat", "sleeps", ".", "?", "who", "good", "bad", "film"]
@@ -356,16 +357,16 @@ def test_lines_for_people():
             "unknown": 2,
         },
     ]
-    assert ask_commands.describe_predictions(rows) == [
+    assert people.describe_predictions(rows) == [
         "yes 75.0% (no 25.0%)  good",
         f"no 100.0%             a [2J  | {'b' * 200}...  [2 of 9 words unknown; 3 words cut]",
     ]
     candidate = {"rank": 1, "score": -1.25, "number": 12, "text": "a dog", "words": 4, "cut": 0, "unknown": 1}
-    assert ask_commands.describe_ranking([candidate]) == [
+    assert people.describe_ranking([candidate]) == [
         "rank     score  line  sentence",
         "   1   -1.2500    12  a dog  [1 of 4 words unknown]",
     ]
-    assert ask_commands.describe_predictions([]) == []
+    assert people.describe_predictions([]) == []
 
 
 def test_import_is_light():

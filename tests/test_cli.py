@@ -21,6 +21,13 @@ def call(*words, **settings):
     return CliRunner().invoke(cli.app, words, **settings)
 
 
+def answers(*words, **settings):
+    """The answers of a command that prints an object a line."""
+    answer = call(*words, **settings)
+    assert answer.exit_code == 0, answer.output
+    return [json.loads(line) for line in answer.stdout.splitlines()]
+
+
 def refused(monkeypatch, capsys, *words):
     """What the command said, if it refused as it should: exit 2, a line, nothing printed."""
     monkeypatch.setattr(sys, "argv", ["nse", *words])
@@ -43,7 +50,7 @@ def test_help_names_every_command():
     answer = call("--help")
     assert answer.exit_code == 0
     names = ("demo", "recipes", "data", "train", "evaluate", "predict", "rank", "translate", "table", "bench")
-    names += ("explore", "serve")
+    names += ("explore", "serve", "encode", "export")
     assert all(name in answer.stdout for name in names)
     for name in names:
         assert call(name, "--help").exit_code == 0
@@ -109,7 +116,8 @@ def test_bench_writes_what_it_prints(tmp_path, monkeypatch):
         (["train", "broken.toml"], "broken.toml: not valid TOML"),
         (
             ["train", "other.toml"],
-            "task: expected one of logic, snli, wikiqa, sst, documents, translation, got 'chess'",
+            "task: expected one of logic, snli, wikiqa, sst, documents, translation, own-pair, own-sentence, "
+            "own-ranking, own-translation, got 'chess'",
         ),
         (
             ["train", "logic/nse", "--set", "model.sise=3"],
@@ -216,7 +224,7 @@ def test_predict_the_labels_of_sentences(models):
     answer = call("predict", models["sentence"], "a good film", "bad zyx", "--device", "cpu")
     assert answer.exit_code == 0, answer.output
     first, second = answer.stdout.splitlines()
-    rows = json.loads(call("predict", models["sentence"], "a good film", "bad zyx", "--json").stdout)
+    rows = answers("predict", models["sentence"], "a good film", "bad zyx", "--json")
     assert [(row["number"], row["text"]) for row in rows] == [(1, "a good film"), (2, "bad zyx")]
     assert first.startswith(f"{rows[0]['label']} {100 * rows[0]['probabilities'][rows[0]['label']]:.1f}% (")
     assert first.endswith("  a good film")
@@ -225,7 +233,7 @@ def test_predict_the_labels_of_sentences(models):
 
 def test_predict_reads_the_lines_of_standard_input(models):
     text = "\ufeffa good film\r\n\n  bad\n".encode()
-    rows = json.loads(call("predict", models["sentence"], "--json", input=text).stdout)
+    rows = answers("predict", models["sentence"], "--json", input=text)
     assert [(row["number"], row["text"]) for row in rows] == [(1, "a good film"), (3, "bad")]
 
 
@@ -234,14 +242,14 @@ def test_predict_the_label_of_a_pair(models):
     assert answer.exit_code == 0, answer.output
     assert answer.stdout.endswith("  all dogs | some dogs\n")
     assert "neutral" in answer.stdout
-    (row,) = json.loads(call("predict", models["pair"], "all dogs", "some dogs", "--json").stdout)
+    (row,) = answers("predict", models["pair"], "all dogs", "some dogs", "--json")
     assert row["texts"] == ["all dogs", "some dogs"]
 
 
 def test_predict_the_labels_of_documents(tmp_path):
     model = str(document_model(tmp_path / "mine"))
     text = b"A good film. The dog runs.\n\nbad\n"
-    rows = json.loads(call("predict", model, "--json", input=text).stdout)
+    rows = answers("predict", model, "--json", input=text)
     assert [(row["number"], row["sentences"], row["words"]) for row in rows] == [(1, 2, 8), (3, 1, 1)]
     assert call("predict", model, "A good film. Bad").stdout.endswith("%)  A good film. Bad\n")
     answer = call("predict", model, input=b"\n")
@@ -271,11 +279,9 @@ def test_the_figures_of_a_run_in_a_line(result, line, tmp_path):
 
 
 def test_predict_with_a_shipped_model():
-    (row,) = json.loads(
-        call("predict", "snli", "Two dogs play.", "The animals sleep.", "--device", "cpu", "--json").stdout
-    )
+    (row,) = answers("predict", "snli", "Two dogs play.", "The animals sleep.", "--device", "cpu", "--json")
     assert row["label"] == "contradiction"
-    rows = json.loads(call("predict", "sentiment", "I was never bored.", "A bad film.", "--json").stdout)
+    rows = answers("predict", "sentiment", "I was never bored.", "A bad film.", "--json")
     assert [row["label"] for row in rows] == ["positive", "negative"]
 
 
@@ -283,7 +289,7 @@ def test_predict_says_what_is_wrong(models, monkeypatch, capsys):
     def told(*words):
         return refused(monkeypatch, capsys, "predict", *words)
 
-    for texts in ([], ["dogs"], ["dogs", "dogs", "dogs"]):
+    for texts in (["dogs"], ["dogs", "dogs", "dogs"]):
         error = told(models["pair"], *texts)
         assert f"takes 2 texts, premise and hypothesis, each in quotes; got {len(texts)}" in error
     assert "sentence 2 is empty" in told(models["sentence"], "good", " ")
@@ -306,7 +312,7 @@ def test_rank_the_lines_of_a_file(models, tmp_path):
     assert answer.exit_code == 0, answer.output
     heading, *lines = answer.stdout.splitlines()
     assert heading.split() == ["rank", "score", "line", "sentence"]
-    rows = json.loads(call(*words, str(file), "--json").stdout)
+    rows = answers(*words, str(file), "--json")
     assert {row["number"]: row["text"] for row in rows} == {
         1: "the cat sleeps",
         4: "a dog runs",
@@ -317,9 +323,9 @@ def test_rank_the_lines_of_a_file(models, tmp_path):
         [row["score"] for row in rows], abs=1e-4
     )
     content = file.read_bytes()
-    for source in ([], ["-"]):
-        assert json.loads(call(*words, *source, "--json", input=content).stdout) == rows
-    assert json.loads(call(*words, str(file), "--json", "--top", "2").stdout) == rows[:2]
+    for source in ([], ["-"], ["--file", "-"], ["--file", str(file)]):
+        assert answers(*words, *source, "--json", input=content) == rows
+    assert answers(*words, str(file), "--json", "--top", "2") == rows[:2]
 
 
 def test_rank_says_what_is_wrong(models, tmp_path, monkeypatch, capsys):
@@ -342,8 +348,9 @@ def test_rank_says_what_is_wrong(models, tmp_path, monkeypatch, capsys):
     assert "use `nse predict`" in told("snli", *asked, str(file))
 
 
-def test_rank_needs_a_question_and_a_top_above_0(models):
-    assert call("rank", models["ranks"]).exit_code == 2
+def test_rank_needs_a_question_for_candidates_and_a_top_above_0(models, monkeypatch, capsys):
+    told = refused(monkeypatch, capsys, "rank", models["ranks"], "a dog runs", "the cat sleeps")
+    assert "candidates were given and no --question" in told
     assert call("rank", models["ranks"], "--question", "who", "--top", "0").exit_code == 2
 
 

@@ -1,9 +1,9 @@
 """The house keeps its own rules: equations, recipes, figures, documents and commands that are true."""
 
 import ast
+import os
 import re
 import runpy
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +16,7 @@ from nse.tasks import TASKS, load_recipe
 from nse.tasks.recipe import headline, recipes
 from nse.viz.sweeps import fingerprint
 from nse.viz.trace import MemoryTrace
-from serve.running import asked, running
+from stand_in import PROGRAMS
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "nse"
@@ -155,39 +155,36 @@ def test_import_is_light():
     assert answer.stdout.strip() == "[]"
 
 
-def fenced(language, document):
-    return re.findall(rf"```{language}\n(.*?)```", (ROOT / document).read_text("utf-8"), re.DOTALL)
+def blocks(document):
+    """Every block of commands or Python in a document, with its language, in their order."""
+    text = (ROOT / document).read_text("utf-8")
+    return re.findall(r"```(bash|python)\n(.*?)```", text, re.DOTALL)
 
 
-@pytest.mark.parametrize("document", [document for document in DOCUMENTS if fenced("python", document)])
-def test_python_in_the_documents_runs(document):
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory):
+    """A folder of the programs that stand for those of this name."""
+    folder = tmp_path_factory.mktemp("programs")
+    for name in PROGRAMS:
+        script = f'#!/bin/sh\nexec "{sys.executable}" "{ROOT}/tests/stand_in.py" {name} "$@"\n'
+        (folder / name).write_text(script)
+        (folder / name).chmod(0o755)
+    return folder
+
+
+@pytest.mark.parametrize("document", [document for document in DOCUMENTS if blocks(document)])
+def test_what_the_documents_show_runs(document, programs, tmp_path, monkeypatch):
+    """Run as written, one block after the other, in a folder of their own."""
+    monkeypatch.chdir(tmp_path)
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
     scope: dict[str, object] = {}
-    for block in fenced("python", document):
-        exec(compile(block, document, "exec"), scope)
-
-
-def commands(document):
-    """Every `nse` command that a document shows, in order."""
-    lines = [line for block in fenced("bash", document) for line in block.split("\n")]
-    return [shlex.split(line, comments=True) for line in lines if line.startswith("nse ")]
-
-
-@pytest.mark.parametrize("document", [document for document in DOCUMENTS if commands(document)])
-def test_commands_in_the_documents_run(document, tmp_path):
-    """Run as written, one after the other, but with tiny sizes where they would take minutes."""
-    for words in commands(document):
-        if words[1] in ("demo", "bench"):
-            words.append("--quick")
-        if words[1] == "train":
-            words += ["--set", "data.train=60", "--set", "data.test=30", "--set", "data.unseen=30"]
-            words += ["--set", "data.dev=30", "--set", "train.epochs=1", "--set", "model.size=8"]
-        if words[1] == "serve":  # until it is stopped
-            with running(words[2], *words[3:]) as (address, _):
-                assert asked(address, "/")[0] == 200
+    for language, block in blocks(document):
+        if language == "python":
+            exec(compile(block, document, "exec"), scope)
             continue
-        run = [sys.executable, "-m", "nse", *words[1:]]
-        answer = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert answer.returncode == 0, (words, answer.stderr)
+        run = ["bash", "-euo", "pipefail", "-c", block]
+        answer = subprocess.run(run, env=environment, capture_output=True, text=True, check=False)
+        assert answer.returncode == 0, (block, answer.stdout, answer.stderr)
         assert "Traceback" not in answer.stderr
 
 

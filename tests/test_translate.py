@@ -11,10 +11,11 @@ from huggingface_hub import ModelCard
 from typer.testing import CliRunner
 
 from faults.made_models import saved
-from nse import api, ask_commands, card, cli, hub
+from nse import api, card, cli, hub
 from nse.errors import InputError, ModelError, RunError
 from nse.nn.search import Found
 from nse.nn.translation import TranslationConfig, Translator
+from nse.stream import lines
 from nse.tasks.translation import words as words_of
 from nse.text.vocabulary import TargetVocabulary, Vocabulary
 from test_api import document_model, ranking_model, sentence_model
@@ -260,7 +261,7 @@ def test_mistakes_name_the_line_and_those_before_it_are_out(batch, tmp_path, cap
     out, error = told("--strict", given=b"a dog\n\na dog runs the\na\n")
     assert out == before
     assert "sentence 3 has 4 words and the model reads 3" in error
-    monkeypatch.setattr(ask_commands, "LONGEST_LINE", 8)
+    monkeypatch.setattr(lines, "LONGEST", 8)
     out, error = told(given=b"a dog\n\na dog runs\na\n")
     assert (out, error) == (before, "nse: standard input: line 3: is longer than 8 bytes; break it up\n")
     out, error = told("--file", tmp_path / "nowhere", given=b"")

@@ -1,8 +1,13 @@
 """Neural Semantic Encoders: a memory-augmented recurrent encoder for text."""
 
+from typing import TYPE_CHECKING, Any
+
 from nse.errors import BackendError, ConfigError, DataError, InputError, ModelError, NSEError, RunError
 from nse.nn.encoder import NSE, Encoding, State
 from nse.ops.parts import Memory
+
+if TYPE_CHECKING:
+    from nse.loaded import Model, load
 
 __version__ = "0.1.0"
 
@@ -14,9 +19,20 @@ __all__ = [
     "Encoding",
     "InputError",
     "Memory",
+    "Model",
     "ModelError",
     "NSEError",
     "RunError",
     "State",
     "__version__",
+    "load",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What trained models need is imported when it is asked for: the encoder alone is there at once."""
+    if name in ("Model", "load"):
+        from nse import loaded
+
+        return getattr(loaded, name)
+    raise AttributeError(f"module 'nse' has no attribute {name!r}")

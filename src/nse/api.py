@@ -1,4 +1,4 @@
-"""A trained model at work: labels of texts, the best answers to a question, translations, traces."""
+"""A trained model at work: labels of texts, the best answers to a question, translations, vectors, traces."""
 
 from __future__ import annotations
 
@@ -8,29 +8,32 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+from numpy.typing import NDArray
 
-from nse import hub, tracing
-from nse.errors import InputError, NSEError, RunError
-from nse.nn.search import Found
+from nse import asking, hub, tracing
+from nse.asking import Pair
+from nse.computing import answered, searched, translated
+from nse.errors import InputError, NSEError
 from nse.nn.translation import TranslationConfig, Translator
-from nse.purpose import classified, columns, purpose, ranked, translator
-from nse.reading import Read, Source, as_documents, as_texts, read, source
+from nse.purpose import columns, purpose, translator
+from nse.reading import Read, Source, as_texts, read, source
 from nse.tasks import translation
-from nse.text.batching import Labelled, Texts, shares
 from nse.text.moses import detokenized
 from nse.text.vocabulary import Vocabulary
 from nse.viz.trace import MemoryTrace, Reading, Text
 
-Pair = tuple[str, str]
 Item = TypeVar("Item")
+
+BATCH = 128
+"""Texts computed at a time: on two cores fewer are slower, and more are not faster."""
 
 
 def predict(
     model: hub.Model | str | Path,
     texts: Sequence[str | Pair],
-    batch: int = 64,
+    batch: int = BATCH,
     strict: bool = False,
     numbers: Sequence[int] | None = None,
 ) -> list[dict[str, Any]]:
@@ -53,28 +56,7 @@ def predict(
         RunError: The model's scores are not finite.
     """
     loaded = ready(model)
-    columns, labels = classified(loaded), loaded.config.labels
-    numbers = counted(texts, "texts", numbers)
-    rows = []
-    for number, item in zip(numbers, texts, strict=True):
-        names = [f"{column} {number}" for column in columns]
-        rows.append([read(loaded, *each, strict) for each in zip(names, parts(item, names), strict=True)])
-    scores = scores_of(loaded, rows, batch, " and ".join(columns), numbers)
-    found = []
-    for number, item, row, chances in zip(numbers, texts, rows, scores.softmax(-1).tolist(), strict=True):
-        best = max(range(len(labels)), key=chances.__getitem__)
-        found.append(
-            {
-                "number": number,
-                **({"text": item} if isinstance(item, str) else {"texts": list(item)}),
-                "label": labels[best],
-                "probabilities": dict(zip(labels, chances, strict=True)),
-                "words": sum(len(each.ids) for each in row),
-                "cut": sum(each.cut for each in row),
-                "unknown": sum(each.unknown for each in row),
-                **({"sentences": len(row[0].lengths)} if loaded.config.kind == "document" else {}),
-            }
-        )
+    found: list[dict[str, Any]] = answered(loaded, asking.labels(loaded, texts, strict, numbers), batch)
     return found
 
 
@@ -82,7 +64,7 @@ def rank(
     model: hub.Model | str | Path,
     question: str,
     candidates: Sequence[str],
-    batch: int = 64,
+    batch: int = BATCH,
     strict: bool = False,
     numbers: Sequence[int] | None = None,
 ) -> list[dict[str, Any]]:
@@ -107,48 +89,58 @@ def rank(
         RunError: The model's scores are not finite.
     """
     loaded = ready(model)
-    columns = ranked(loaded)
-    numbers = counted(candidates, "candidates", numbers)
-    asked = read(loaded, "question", question, strict)
-    rows = []
-    for number, candidate in zip(numbers, candidates, strict=True):
-        answer = read(loaded, f"candidate {number}", candidate, strict)
-        rows.append([asked if column == "question" else answer for column in columns])
-    scores = scores_of(loaded, rows, batch, "candidate", numbers)[:, 0]
-    chances = scores.sigmoid().tolist()
-    order = scores.argsort(descending=True, stable=True).tolist()
-    return [
-        {
-            "rank": place,
-            "score": float(scores[row]),
-            "probability": chances[row],
-            "number": numbers[row],
-            "text": candidates[row],
-            "words": sum(len(each.ids) for each in rows[row]),
-            "cut": sum(each.cut for each in rows[row]),
-            "unknown": sum(each.unknown for each in rows[row]),
-        }
-        for place, row in enumerate(order, start=1)
-    ]
+    asked = asking.ranking(loaded, question, candidates, strict, numbers)
+    found: list[dict[str, Any]] = answered(loaded, asked, batch)
+    return found
+
+
+def encode(
+    model: hub.Model | str | Path,
+    texts: Sequence[str],
+    batch: int = BATCH,
+    strict: bool = False,
+    numbers: Sequence[int] | None = None,
+) -> NDArray[np.float32]:
+    """A vector for each text: what the model's encoder makes of it, pooled as the model does it.
+
+    Args:
+        model: What `hub.load` gave or takes, of any model. One of pairs reads each text by itself, with the
+            encoder of its first text; of a translator the vector is its encoder's last state.
+        texts: Sentences, or documents for a model of such.
+        batch: How many at a time; the answer is the same whatever it is, but for rounding.
+        strict: Refuse a text that is longer than the model reads, instead of cutting it.
+        numbers: What to call the texts; 1, 2, 3 and so on by default.
+
+    Returns:
+        [N, d], in the order of the texts.
+
+    Raises:
+        InputError: A text is empty.
+        RunError: A vector is not finite.
+    """
+    loaded = ready(model)
+    found: NDArray[np.float32]
+    found, _ = answered(loaded, asking.vectors(loaded, texts, strict, numbers), batch)
+    return found
 
 
 def translate(
     model: hub.Model | str | Path,
     texts: Sequence[str],
     beam: int | None = None,
-    batch: int = 64,
+    batch: int = BATCH,
     strict: bool = False,
     numbers: Sequence[int] | None = None,
 ) -> list[dict[str, Any]]:
     """Translations of sentences; see `translations`, which gives them one by one."""
-    return list(translations(model, texts, beam, batch, strict, counted(texts, "texts", numbers)))
+    return list(translations(model, texts, beam, batch, strict, asking.counted(texts, "texts", numbers)))
 
 
 def translations(
     model: hub.Model | str | Path,
     texts: Iterable[str],
     beam: int | None = None,
-    batch: int = 64,
+    batch: int = BATCH,
     strict: bool = False,
     numbers: Iterable[int] | None = None,
 ) -> Iterator[dict[str, Any]]:
@@ -179,7 +171,9 @@ def translations(
     if isinstance(texts, str):  # it would be taken letter by letter
         raise InputError(f"texts: expected a list of texts, got the text {texts[:40]!r}")
     found = (source(loaded, *each, strict) for each in zip(numbers or count(1), texts, strict=False))
-    return (row for some in in_batches(found, batch) for row in translated(loaded, some, batch, beam))
+    return (
+        row for some in in_batches(found, batch) for row in told_of_translations(loaded, some, batch, beam)
+    )
 
 
 def in_batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
@@ -199,54 +193,13 @@ def in_batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
         yield some
 
 
-def translated(
+def told_of_translations(
     loaded: hub.Model, some: Sequence[Source], batch: int, beam: int | None
 ) -> Iterator[dict[str, Any]]:
     """What is told of the translations of some sentences."""
-    found = written(loaded, [each.words for each in some], batch, beam)
-    for each, words in zip(some, found, strict=True):
-        yield {
-            "number": each.number,
-            "text": each.text,
-            "translation": detokenized(words) if words else "",
-            "words": words,
-            "unknown": loaded.vocabulary.encode(each.words).count(Vocabulary.UNKNOWN),
-            "cut": each.cut,
-        }
-
-
-def written(
-    loaded: hub.Model, sources: Sequence[Sequence[str]], batch: int, beam: int | None = None
-) -> list[list[str]]:
-    """The words of the translations of sentences, each given as the words or pieces that the model reads.
-
-    At most `batch` translations are followed at a time, those of a beam counted.
-    """
-    model, config = loaded.model, loaded.config.model
-    assert isinstance(model, Translator)
-    assert isinstance(config, TranslationConfig)
-    assert loaded.target is not None
-    device = next(model.parameters()).device
-    texts = as_texts([tuple(loaded.vocabulary.encode(words)) for words in sources])
-    rows = Labelled((texts,), torch.zeros(len(sources), dtype=torch.long))
-    found: list[list[str]] = [[] for _ in sources]
-    beam = beam or config.beam
-    for index in shares(rows, max(1, batch // beam)):
-        told = searched(loaded, texts.select(index).to(device), beam)
-        for row, ids, places in zip(index.tolist(), told.ids.tolist(), told.places.tolist(), strict=True):
-            if sources[row]:
-                given = (ids, places, sources[row])
-                found[row] = translation.words(config, loaded.config.pieces, loaded.target, *given)
-    return found
-
-
-def searched(loaded: hub.Model, texts: Texts, beam: int | None) -> Found:
-    """The best translations, as ids."""
-    assert isinstance(loaded.model, Translator)
-    told = loaded.model.translate(texts.ids, texts.lengths, beam)
-    if not bool(told.likely.isfinite().all()):
-        raise RunError(f"{loaded.folder}: the model's scores are NaN or infinite")
-    return told
+    with torch.inference_mode():
+        found = translated(loaded, some, batch, beam)
+    yield from (asking.translated(loaded, *each) for each in zip(some, found, strict=True))
 
 
 def trace(
@@ -351,68 +304,3 @@ def told_of(
 def ready(model: hub.Model | str | Path) -> hub.Model:
     """A model that is loaded."""
     return model if isinstance(model, hub.Model) else hub.load(model)
-
-
-def counted(texts: Sequence[Any], name: str, numbers: Sequence[int] | None) -> Sequence[int]:
-    """The numbers of texts."""
-    if isinstance(texts, str):  # it would be taken letter by letter
-        raise InputError(f"{name}: expected a list of texts, got the text {texts[:40]!r}")
-    if numbers is None:
-        return range(1, len(texts) + 1)
-    if len(numbers) != len(texts):
-        raise InputError(f"numbers: expected one for each of {len(texts)} {name}, got {len(numbers)}")
-    return numbers
-
-
-def parts(item: str | Pair, names: Sequence[str]) -> Sequence[str]:
-    """The texts of an item, one for each name."""
-    found = (item,) if isinstance(item, str) else item
-    if not isinstance(found, (tuple, list)) or len(found) != len(names):
-        got = f"{len(found)}" if isinstance(found, (tuple, list)) else type(item).__name__
-        raise InputError(f"texts: expected {len(names)}, {' and '.join(names)}, got {got}")
-    return found
-
-
-def scores_of(
-    loaded: hub.Model, rows: Sequence[Sequence[Read]], batch: int, name: str, numbers: Sequence[int]
-) -> Tensor:
-    """The scores [N, labels] of rows as float64.
-
-    Rows of the same words are read once: in two batches they could differ in the last bit, and one of two
-    equal candidates would be ranked above the other.
-    """
-    if batch < 1:
-        raise InputError(f"batch: expected at least 1, got {batch}")
-    keys = [tuple((each.ids, each.lengths) for each in row) for row in rows]
-    different = list(dict.fromkeys(keys))
-    if not different:
-        return torch.zeros(0, len(loaded.config.labels))
-    columns = [tuple(zip(*column, strict=True)) for column in zip(*different, strict=True)]
-    is_document = loaded.config.kind == "document"
-    texts = tuple(as_documents(*column) if is_document else as_texts(column[0]) for column in columns)
-    found = scored(loaded.model, Labelled(texts, torch.zeros(len(different), dtype=torch.long)), batch)
-    place = {key: at for at, key in enumerate(different)}
-    scores = found[[place[key] for key in keys]].double()
-    refuse_not_finite(scores, name, numbers)
-    return scores
-
-
-@torch.no_grad()
-def scored(model: nn.Module, rows: Labelled, batch: int) -> Tensor:
-    """The scores of each row [N, labels], on the host, in the order of the rows."""
-    device = next(model.parameters()).device
-    scores = torch.zeros(len(rows.labels), 1)
-    for index in shares(rows, batch):
-        some = model(*rows.select(index).to(device).inputs).float().cpu()
-        if some.shape[1] != scores.shape[1]:
-            scores = torch.zeros(len(rows.labels), some.shape[1])
-        scores[index] = some
-    return scores
-
-
-def refuse_not_finite(scores: Tensor, name: str, numbers: Sequence[int]) -> None:
-    """Refuse scores [N, labels] that are no answer: no label and no rank comes out of NaN."""
-    wrong = (~scores.isfinite().all(dim=-1)).nonzero().flatten().tolist()
-    if wrong:
-        first = ", ".join(str(numbers[row]) for row in wrong[:5]) + (", ..." if len(wrong) > 5 else "")
-        raise RunError(f"the model's scores are NaN or infinite, for {name} {first}")

@@ -1,36 +1,30 @@
-"""The commands that ask a model: predict, rank and translate."""
+"""The commands that ask a model: predict, rank, translate and encode. Rows in, answers out, as they come."""
 
 from __future__ import annotations
 
 import json
-import os
-import sys
-from codecs import BOM_UTF8
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nse.data_commands import Json
-from nse.errors import DataError, InputError, RunError
+from nse.errors import InputError
+from nse.stream.people import describe_predictions, describe_ranking
+from nse.stream.printing import put as put
+from nse.stream.rows import CHUNK, Format, in_chunks
+from nse.stream.run import Bad, Given, begun
+from nse.stream.writing import json_line
 
-SHOWN = 200
-"""Characters of a text that are shown to a person."""
+if TYPE_CHECKING:
+    from nse import hub
 
-LONGEST_LINE = 1 << 20
-"""Bytes: no sentence comes near, and a file without line breaks does not fill the memory."""
-
-BROKEN_PIPE = 141
-"""The exit code of a program that a broken pipe ended, as shells tell it."""
+SENTENCES = 512
+"""Sentences of a file that are translated before they are written; `CHUNK` would take a minute."""
 
 Strict = Annotated[
     bool, typer.Option("--strict", help="Refuse a text that is longer than the model reads; else it is cut.")
 ]
-
-
 Beam = Annotated[
     int | None,
     typer.Option(
@@ -51,220 +45,256 @@ class Device(StrEnum):
 
 
 Where = Annotated[Device, typer.Option(help="auto is a CUDA device where there is one.")]
+Model = Annotated[str, typer.Argument(help="A shipped model's name, a run or a model folder.")]
+File = Annotated[
+    Path | None,
+    typer.Option(
+        help="Read rows from this file, - is standard input: JSON Lines, TSV or CSV by its ending, or else a "
+        "text a line. .gz, .xz and .bz2 are opened.",
+        show_default=False,
+    ),
+]
+Form = Annotated[
+    Format | None,
+    typer.Option("--format", help="How rows are written, whatever the file's name.", show_default=False),
+]
+Named = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        metavar="NAME=COLUMN,...",
+        help="What the model's texts are called in the file, such as premise=sentence1,hypothesis=sentence2.",
+        show_default=False,
+    ),
+]
+Id = Annotated[
+    str | None,
+    typer.Option(
+        "--id",
+        metavar="COLUMN",
+        help="The column of what rows are called, which answers repeat; id by default, if there is one.",
+        show_default=False,
+    ),
+]
+OnBad = Annotated[
+    Bad,
+    typer.Option(
+        "--bad", help="A line that cannot be read or answered stops the run, or is told and left out."
+    ),
+]
+Batch = Annotated[
+    int | None,
+    typer.Option(help="Texts computed at a time; 128 by default.", min=1, show_default=False),
+]
+Lines = Annotated[bool, typer.Option("--json", help="Print a JSON object on each line.")]
 
 
-def print_json(value: Any) -> None:
-    """Print a value for programs."""
-    print(json.dumps(value, indent=2, allow_nan=False))
+def out_option(endings: str) -> Any:
+    """The option that says where answers are written."""
+    return typer.Option(
+        "--out",
+        metavar="FILE",
+        help=f"Write the answers to this file instead, ending in {endings}, whole or not at all.",
+        show_default=False,
+    )
+
+
+def texts_argument(what: str) -> Any:
+    """The argument that texts are given by."""
+    return typer.Argument(
+        metavar="TEXT",
+        help=f"{what}, each in quotes; without any, --file or the lines of standard input are read.",
+        show_default=False,
+    )
 
 
 def predict(
-    model: Annotated[str, typer.Argument(help="A shipped model's name, a run or a model folder.")],
+    model: Model,
     texts: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="TEXT",
-            help="Sentences or documents, each in quotes; the lines of standard input by default. A model of "
-            "pairs takes two, such as a premise and a hypothesis.",
-            show_default=False,
-        ),
+        texts_argument("Sentences or documents, or the two texts of a pair, as a premise and a hypothesis"),
     ] = None,
+    file: File = None,
+    form: Form = None,
+    columns: Named = None,
+    name: Id = None,
+    out: Annotated[Path | None, out_option(".jsonl or .tsv")] = None,
+    bad: OnBad = Bad.stop,
     strict: Strict = False,
+    batch: Batch = None,
     device: Where = Device.auto,
-    as_json: Json = False,
+    as_json: Lines = False,
 ) -> None:
-    """Say which label a trained model gives to sentences, a pair of them or documents, and how sure it is."""
-    from nse import api, hub, purpose
+    """Say which labels a trained model gives to sentences, pairs of them or documents, and how sure it is."""
+    given = Given("predict", texts or [], file, form, columns, name, out, bad, as_json)
+    with begun(given, (".jsonl", ".tsv"), describe_predictions) as run:
+        from nse import api, purpose
+        from nse.bulk import answers
 
-    loaded = hub.load(model, device.value)
-    columns = purpose.classified(loaded)
-    numbers, items = None, list(texts or [])
-    if len(columns) > 1:
-        if len(items) != len(columns):
-            raise InputError(
-                f"{model} takes {len(columns)} texts, {' and '.join(columns)}, each in quotes; "
-                f"got {len(items)}"
-            )
-        rows = api.predict(loaded, [(items[0], items[1])], strict=strict)
-    else:
-        if not items:
-            numbers, items = lines_of(None, f"{columns[0]}s")
-        rows = api.predict(loaded, items, strict=strict, numbers=numbers)
-    if as_json:
-        print_json(rows)
-    else:
-        print(*describe_predictions(rows), sep="\n")
+        loaded = ready(model, device)
+        names = purpose.classified(loaded)
+        if run.source is None and len(names) > 1:
+            run.together(model, names)
+        at_once = batch or api.BATCH
+        rows = run.rows(names, f"{names[0]}s")
+        run.pour(answers.labels(loaded, some, strict, at_once) for some in run.chunks(rows, at_once))
 
 
 def rank(
     model: Annotated[str, typer.Argument(help="A run or a model folder, of a model that ranks.")],
-    question: Annotated[str, typer.Option(help="The question, in quotes.")],
-    file: Annotated[
-        Path | None,
-        typer.Argument(
-            help="Candidate answers in UTF-8, a line each; standard input by default and for -.",
-            show_default=False,
-        ),
-    ] = None,
-    top: Annotated[
-        int | None, typer.Option(help="Show only so many of the best.", min=1, show_default=False)
-    ] = None,
-    strict: Strict = False,
-    device: Where = Device.auto,
-    as_json: Json = False,
-) -> None:
-    """Order candidate answers to a question by a trained model, the best first."""
-    from nse import api, hub, purpose
-
-    loaded = hub.load(model, device.value)
-    purpose.ranked(loaded)  # before anything is read
-    numbers, candidates = lines_of(file, "candidates")
-    rows = api.rank(loaded, question, candidates, strict=strict, numbers=numbers)[:top]
-    if as_json:
-        print_json(rows)
-    else:
-        print(*describe_ranking(rows), sep="\n")
-
-
-def translate(
-    model: Annotated[str, typer.Argument(help="A shipped translator's name, a run or a model folder.")],
     texts: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="TEXT",
-            help="Sentences, each in quotes; the lines of standard input by default.",
+            help="Candidate answers, each in quotes; one alone is a file of them, as of --file. Without any, "
+            "--file or the lines of standard input are read.",
             show_default=False,
         ),
     ] = None,
-    file: Annotated[
-        Path | None,
-        typer.Option(help="Sentences in UTF-8, a line each; - is standard input.", show_default=False),
+    question: Annotated[
+        str | None,
+        typer.Option(
+            help="The question, in quotes. Without it, the file has questions: a column beside the answers, "
+            "or of JSON Lines a list of candidates.",
+            show_default=False,
+        ),
     ] = None,
+    file: File = None,
+    top: Annotated[
+        int | None,
+        typer.Option(help="Tell only so many of the best of each.", min=1, show_default=False),
+    ] = None,
+    form: Form = None,
+    columns: Named = None,
+    name: Id = None,
+    out: Annotated[Path | None, out_option(".jsonl or .tsv")] = None,
+    bad: OnBad = Bad.stop,
+    strict: Strict = False,
+    batch: Batch = None,
+    device: Where = Device.auto,
+    as_json: Lines = False,
+) -> None:
+    """Order candidate answers to a question, or to many, by a trained model, the best first."""
+    if texts and len(texts) == 1 and file is None:
+        file, texts = Path(texts[0]), None
+    if texts and question is None:
+        raise InputError("rank: candidates were given and no --question")
+    given = Given("rank", texts or [], file, form, columns, name, out, bad, as_json)
+    with begun(given, (".jsonl", ".tsv"), describe_ranking) as run:
+        from nse import api, purpose
+        from nse.bulk import answers
+
+        loaded = ready(model, device)
+        purpose.ranked(loaded)
+        if question is None:
+            groups = answers.grouped(run.rows(("question", "answer"), "candidates", listed="candidates"))
+        else:
+            groups = iter([answers.Group(question, list(run.rows(("answer",), "candidates")))])
+        chunks = in_chunks(groups, CHUNK, lambda group: group.rows)
+        run.pour(answers.rankings(loaded, some, strict, batch or api.BATCH, top) for some in chunks)
+
+
+def translate(
+    model: Annotated[str, typer.Argument(help="A shipped translator's name, a run or a model folder.")],
+    texts: Annotated[list[str] | None, texts_argument("Sentences")] = None,
+    file: File = None,
+    form: Form = None,
+    columns: Named = None,
+    name: Id = None,
     beam: Beam = None,
     people: Annotated[
         bool,
         typer.Option(
             "--detokenize/--tokens",
-            help="Print a text as people write it, or its words with spaces between, as BLEU takes them.",
+            help="Tell a text as people write it, or its words with spaces between, as BLEU takes them.",
         ),
     ] = True,
     batch: Annotated[
         int,
         typer.Option(
-            help="Read so many lines, then print their translations. 1 answers each at once.", min=1
+            help="Translations followed at a time. Of a pipe so many lines are read, then their translations "
+            "printed: 1 answers each at once.",
+            min=1,
         ),
     ] = 64,
+    out: Annotated[Path | None, out_option(".txt, .jsonl or .tsv")] = None,
+    bad: OnBad = Bad.stop,
     strict: Strict = False,
     device: Where = Device.auto,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object on each line.")] = False,
+    as_json: Lines = False,
 ) -> None:
     """Translate sentences by a trained model: for each line one line, in the same order, as they come."""
-    from nse import api, hub, purpose
+    given = Given("translate", texts or [], file, form, columns, name, out, bad, as_json, "sentences")
+    with begun(given, (".txt", ".jsonl", ".tsv"), lambda rows: [row["translation"] for row in rows]) as run:
+        from nse import purpose
+        from nse.bulk import answers
 
-    if texts and file:
-        raise InputError("translate: give either sentences, or --file, not both")
-    loaded = hub.load(model, device.value)
-    purpose.translator(loaded)  # before anything is read
-    for row in api.translations(loaded, texts or read_lines(file), beam, batch, strict):
-        if row["cut"]:
-            print(f"nse: sentence {row['number']}: {row['cut']:,} words cut", file=sys.stderr)
-        line = row["translation"] if people else " ".join(row["words"])
-        put(json.dumps({**row, "translation": line}, allow_nan=False) if as_json else line)
-
-
-def put(line: str) -> None:
-    """Print a line in UTF-8, whatever the terminal says it takes, at once; end quietly if nobody reads on."""
-    try:
-        sys.stdout.buffer.write(f"{line}\n".encode())
-        sys.stdout.buffer.flush()
-    except OSError as error:
-        # What is left in the buffer would fail once more at the end of the program.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError):
-            raise typer.Exit(BROKEN_PIPE) from None
-        raise RunError(f"standard output cannot be written: {error.strerror}") from None
+        loaded = ready(model, device)
+        names = purpose.translator(loaded)[:1]
+        rows = run.rows(names, "", every=True)
+        chunks = run.chunks(rows, batch, SENTENCES)
+        run.tells_cuts = out is None
+        run.pour(answers.translations(loaded, some, strict, batch, beam, people) for some in chunks)
 
 
-def read_lines(file: Path | None) -> Iterator[str]:
-    """The lines of a file or of standard input, each as soon as it is there."""
-    name, number = name_of(file), 0
-    try:
-        with stream(file) as handle:
-            while line := handle.readline(LONGEST_LINE + 1):
-                number += 1
-                if len(line) > LONGEST_LINE:
-                    most = f"{LONGEST_LINE:,} bytes"
-                    raise DataError(f"{name}: line {number}: is longer than {most}; break it up")
-                yield decoded(line if number > 1 else line.removeprefix(BOM_UTF8), name, number)
-    except OSError as error:
-        raise DataError(f"{name}: cannot be read: {error.strerror}") from None
-
-
-def decoded(line: bytes, name: str, number: int) -> str:
-    """The text of a line, without what ends it."""
-    try:
-        return line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
-    except UnicodeDecodeError:
-        raise DataError(f"{name}: line {number}: is not UTF-8") from None
-
-
-def name_of(file: Path | None) -> str:
-    """What to call a file, or standard input."""
-    return "standard input" if file in (None, Path("-")) else str(file)
-
-
-def stream(file: Path | None) -> AbstractContextManager[IO[bytes]]:
-    """A file, or standard input, which stays open."""
-    return nullcontext(sys.stdin.buffer) if file in (None, Path("-")) else file.open("rb")
-
-
-def lines_of(file: Path | None, what: str) -> tuple[list[int], list[str]]:
-    """The lines of a file or of standard input that are not blank, and their numbers from 1."""
-    try:
-        with stream(file) as handle:
-            content = handle.read().removeprefix(BOM_UTF8)
-    except OSError as error:
-        raise DataError(f"{name_of(file)}: cannot be read: {error.strerror}") from None
-    lines = enumerate(content.split(b"\n"), start=1)
-    texts = {number: decoded(line, name_of(file), number).strip() for number, line in lines}
-    found = {number: text for number, text in texts.items() if text}
-    if not found:
-        raise DataError(f"{name_of(file)}: there are no {what} in it; write one on each line")
-    return list(found), list(found.values())
-
-
-def describe_predictions(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """A line for each prediction: its label, how sure the model is, the other labels, the text."""
-    told = []
-    for row in rows:
-        sure = sorted(row["probabilities"].items(), key=lambda each: -each[1])
-        label, *others = (f"{name} {100 * share:.1f}%" for name, share in sure)
-        rest = f" ({', '.join(others)})" if others else ""
-        text = " | ".join(shown(text) for text in row.get("texts", [row.get("text")]))
-        told.append((f"{label}{rest}", f"{text}{missed(row)}"))
-    width = max((len(label) for label, _ in told), default=0)
-    return [f"{label:<{width}}  {text}" for label, text in told]
-
-
-def describe_ranking(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """A line for each candidate under a heading: rank, score, number, text."""
-    return [
-        f"{'rank':>4}  {'score':>8}  {'line':>4}  sentence",
-        *(
-            f"{row['rank']:>4}  {row['score']:>8.4f}  {row['number']:>4}  {shown(row['text'])}{missed(row)}"
-            for row in rows
+def encode(
+    model: Model,
+    texts: Annotated[list[str] | None, texts_argument("Sentences or documents")] = None,
+    file: File = None,
+    form: Form = None,
+    columns: Named = None,
+    name: Id = None,
+    out: Annotated[Path | None, out_option(".npy, .parquet or .jsonl")] = None,
+    bad: OnBad = Bad.stop,
+    strict: Strict = False,
+    batch: Batch = None,
+    device: Where = Device.auto,
+    as_json: Annotated[bool, typer.Option("--json", help="What is printed is JSON Lines anyway.")] = False,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Let the workers of a Ray cluster compute: auto, HOST:PORT, or local for this machine.",
+            show_default=False,
         ),
-    ]
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            help="With --ray: how many, each with a model; by default as many as there are GPUs, else CPUs.",
+            min=1,
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Make a vector of each text: what a trained model's encoder makes of it, pooled as the model does it."""
+    if workers and not ray:
+        raise InputError("encode: --workers belongs to --ray")
+    given = Given("encode", texts or [], file, form, columns, name, out, bad, as_json)
+    with begun(given, (".npy", ".parquet", ".jsonl"), lambda rows: map(json_line, rows)) as run:
+        from nse import api, purpose
+        from nse.bulk import answers, cluster
+
+        loaded = ready(model, Device.cpu if ray else device)
+        names = purpose.columns(loaded)
+        wanted = names[:1] if len(names) == 1 or loaded.target else ("text",)
+        at_once = batch or api.BATCH
+        if ray:
+            reading = cluster.Reading(*run.reading(wanted, f"{wanted[0]}s"))
+            asking = cluster.Asking(model, device.value, strict, at_once)
+            run.pour(cluster.vectors(ray, workers, reading, asking))
+        else:
+            chunks = run.chunks(run.rows(wanted, f"{wanted[0]}s"), at_once)
+            run.pour(answers.vectors(loaded, some, strict, at_once) for some in chunks)
 
 
-def missed(row: dict[str, Any]) -> str:
-    """Which words had no say, if any."""
-    unknown = f"{row['unknown']:,} of {row['words']:,} words unknown" if row["unknown"] else ""
-    cut = f"{row['cut']:,} words cut" if row["cut"] else ""
-    return f"  [{'; '.join(filter(None, (unknown, cut)))}]" if unknown or cut else ""
+def ready(model: str, device: Device) -> hub.Model:
+    """A model, loaded, as it computes fastest."""
+    from nse.loaded import load
+
+    return load(model, device.value).quick
 
 
-def shown(text: str) -> str:
-    """A text on a line: not endless, and nothing in it that a terminal would obey."""
-    line = "".join(letter if letter.isprintable() else " " for letter in text[:SHOWN])
-    return f"{line}..." if len(text) > SHOWN else line
+def print_json(value: Any) -> None:
+    """Print a value for programs."""
+    print(json.dumps(value, indent=2, allow_nan=False))

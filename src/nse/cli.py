@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 import nse
-from nse import ask_commands, look_commands
+from nse import ask_commands, export_commands, look_commands, serve_commands
 from nse.ask_commands import Device, Where, print_json
 from nse.data_commands import Data, Json
 from nse.data_commands import app as data_commands
@@ -37,6 +37,22 @@ Set = Annotated[
         metavar="KEY=VALUE",
         help="Change a value of the recipe, such as train.rate=1e-3. Repeatable.",
     ),
+]
+
+TrainFile = Annotated[
+    str | None,
+    typer.Option("--train", metavar="FILE", help="Of your own data: what to train on; .jsonl, .tsv or .csv."),
+]
+DevFile = Annotated[
+    str | None,
+    typer.Option("--dev", metavar="FILE", help="Likewise to choose by; else a part of --train is held out."),
+]
+TestFile = Annotated[
+    str | None, typer.Option("--test", metavar="FILE", help="Likewise to report on, at the end.")
+]
+Columns = Annotated[
+    str | None,
+    typer.Option(metavar="ROLE=COLUMN,...", help="Its columns, such as text=review,label=stars."),
 ]
 
 
@@ -104,15 +120,21 @@ def train(
     assignments: Set = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in that folder.")] = False,
     data: Data = None,
+    train_file: TrainFile = None,
+    dev_file: DevFile = None,
+    test_file: TestFile = None,
+    columns: Columns = None,
     as_json: Json = False,
 ) -> None:
     """Train one model by its recipe into a new folder. Ctrl-C and SIGTERM save first; --resume goes on."""
     from nse.tasks import load_recipe
+    from nse.tasks.own import assignments as own
     from nse.train.distributed import leads
     from nse.train.progress import Progress
     from nse.train.run import train as run
 
-    loaded = load_recipe(recipe, assignments or ())
+    files = {"train": train_file, "dev": dev_file, "test": test_file}
+    loaded = load_recipe(recipe, [*(assignments or ()), *own(files, columns)])
     folder = out or Path("runs") / recipe.removesuffix(".toml").replace("/", "-")
     with Progress() as progress:
         result = run(recipe, loaded, folder, progress, resume=resume, data=data)
@@ -155,11 +177,18 @@ def evaluate(
         str | None,
         typer.Argument(help="A run, a model folder, or the name of a shipped model.", show_default=False),
     ] = None,
-    split: Annotated[str, typer.Option(help="Which split of its data set.")] = "test",
+    split: Annotated[
+        str | None,
+        typer.Option(help="Of its data set; test by default, of your own dev where there is no test."),
+    ] = None,
     on: Annotated[
         str | None,
-        typer.Option(metavar="DATA", help="Of a translator: another data set of translations."),
+        typer.Option(
+            metavar="DATA",
+            help="Of a translator: another data set of translations. Of your own data: another file.",
+        ),
     ] = None,
+    columns: Columns = None,
     data: Data = None,
     batch: Annotated[int, typer.Option(help="Rows at a time.", min=1)] = 512,
     beam: ask_commands.Beam = None,
@@ -187,7 +216,7 @@ def evaluate(
     if (model is None) == (scores is None):
         raise InputError("evaluate: give either a model, or --scores with a run's folder or a .run file")
     if scores is not None:
-        of_models = ["split", "on", "data", "batch", "beam", "device", "trec"]
+        of_models = ["split", "on", "columns", "data", "batch", "beam", "device", "trec"]
         refuse_given(context, of_models, "--scores, where no model is run")
         evaluate_scores(scores, qrels, as_json)
         return
@@ -195,7 +224,7 @@ def evaluate(
     from nse.train.evaluate import describe
     from nse.train.evaluate import evaluate as score
 
-    result = score(str(model), split, data, batch, device.value, trec, on, beam)
+    result = score(str(model), split, data, batch, device.value, trec, on, beam, columns)
     if as_json:
         print_json(result)
     else:
@@ -223,10 +252,12 @@ def refuse_given(context: typer.Context, names: list[str], beside: str) -> None:
 
 for command in (
     ask_commands.predict,
+    ask_commands.encode,
     ask_commands.rank,
     ask_commands.translate,
+    export_commands.export,
     look_commands.explore,
-    look_commands.serve,
+    serve_commands.serve,
 ):
     app.command()(command)
 

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from nse import config as strict
+from nse import remote
 from nse import weights as tensors
 from nse.card import card_text
 from nse.errors import ConfigError, InputError, ModelError
@@ -36,7 +37,7 @@ from nse.text.subwords import Pieces
 from nse.text.tokenize import TOKENIZERS
 from nse.text.vectors import Vectors as WordVectors
 from nse.text.vocabulary import TargetVocabulary, Vocabulary
-from nse.weights import AGAIN, Precision, content
+from nse.weights import AGAIN, Precision, Undrawn, content
 
 FORMAT = 1
 """Of the folder; one that a newer version made is refused by its number."""
@@ -116,6 +117,7 @@ class Model(NamedTuple):
         tokenize: From a text to words, as the model was trained.
         folder: Where it came from.
         target: The words that it translates into; None for other models.
+        name: What to call it.
     """
 
     model: nn.Module
@@ -124,6 +126,7 @@ class Model(NamedTuple):
     tokenize: Callable[[str], list[str]]
     folder: Path
     target: TargetVocabulary | None = None
+    name: str = ""
 
 
 def save(
@@ -150,30 +153,39 @@ def save(
     _write(folder, model, config, vocabulary, _card(config, card), target)
 
 
-def load(name: str | Path, device: str | torch.device = "cpu") -> Model:
+def load(name: str | Path, device: str | torch.device = "cpu", revision: str | None = None) -> Model:
     """A model by its folder, by the folder of the run that trained it, or by the name of a shipped one.
 
     Args:
         name: A shipped model's name goes first; write `./name` for a folder of the same name.
+            `hf:owner/name` is a model on the Hugging Face Hub, `hf:owner/name@commit` pins it.
         device: "cpu", "cuda", or "auto", which is a CUDA device where there is one.
+        revision: Of a model on the Hub, the commit to take; the newest by default.
 
     Raises:
         ModelError: There is no such model, or a file of it is missing, broken, or does not fit the others.
     """
-    place, folder = device_named(device), find(name)
+    place, folder = device_named(device), find(name, revision)
     config = _read_config(folder / CONFIG)
     vocabulary, words = _read_vocabulary(folder / WORDS, Vocabulary)
     target, into = None, b""
     if config.kind == "translation":
         target, into = _read_vocabulary(folder / TARGET, TargetVocabulary)
     sizes = _sizes(config, vocabulary, target)
-    state = tensors.read(folder / WEIGHTS, _layout(config, sizes, folder), _checksum(words + into))
-    model = _built(config, sizes, "cpu").float()
-    model.load_state_dict(state)
+    model = _outline(config, sizes, folder)
+    expected = tensors.layout(model.state_dict(), Precision(config.weights, config.vectors))
+    state = tensors.read(folder / WEIGHTS, expected, _checksum(words + into))
+    model.load_state_dict({name: tensors.exact(each) for name, each in state.items()}, assign=True)
     tokenize = TOKENIZERS[config.tokenizer]
     if config.pieces:
         tokenize = _cut(tokenize, vocabulary)
-    return Model(model.to(place).eval(), config, vocabulary, tokenize, folder, target)
+    called = str(name) if remote.is_remote(name) else _called(folder)
+    return Model(model.to(place).eval(), config, vocabulary, tokenize, folder, target, called)
+
+
+def _called(folder: Path) -> str:
+    """What to call the model of a folder: a run's by the run."""
+    return folder.parent.name if folder.name == "model" else folder.name
 
 
 def _cut(tokenize: Callable[[str], list[str]], vocabulary: Vocabulary) -> Callable[[str], list[str]]:
@@ -228,11 +240,11 @@ def _with_words(loaded: Model, words: WordVectors) -> tuple[nn.Module, Vocabular
         raise ModelError(f"{loaded.folder}: it was not trained with the vectors {words.name}")
     new = sorted(set(words.words) - {*known, *Vocabulary.SPECIAL})
     vocabulary = Vocabulary([*known, *new])
-    made = _built(loaded.config, _sizes(loaded.config, vocabulary, loaded.target), "cpu").float()
+    made = _outline(loaded.config, _sizes(loaded.config, vocabulary, loaded.target), loaded.folder)
     state |= {tensors.VECTORS: torch.cat([own, _rows(words, new)])}
     if RARITY in state:  # a word that training never met is as rare as can be
         state[RARITY] = torch.cat([state[RARITY], state[RARITY].max().expand(len(new))])
-    made.load_state_dict(state)
+    made.load_state_dict(state, assign=True)
     return made, vocabulary
 
 
@@ -246,8 +258,12 @@ def shipped() -> dict[str, Path]:
     return {each.name: each for each in sorted(room.iterdir()) if (each / CONFIG).is_file()}
 
 
-def find(name: str | Path) -> Path:
+def find(name: str | Path, revision: str | None = None) -> Path:
     """The folder of a model; see `load`."""
+    if remote.is_remote(name):
+        return remote.fetched(str(name), (CONFIG, WEIGHTS, WORDS, TARGET, CARD), revision)
+    if revision is not None:
+        raise ModelError(f"{name}: only a model on the Hub, such as hf:owner/name, has a revision")
     models = shipped()
     if "\0" in str(name):
         raise ModelError(f"{str(name)!r}: no such model; no path holds a NUL")
@@ -296,8 +312,8 @@ def _write(
         raise ModelError(f"{folder}: a translator, and nothing else, needs the words that it translates into")
     words, into = vocabulary.to_bytes(), target.to_bytes() if target else b""
     state, precision = model.state_dict(), Precision(config.weights, config.vectors)
-    expected = _layout(config, _sizes(config, vocabulary, target), folder)
-    if mistakes := tensors.differences(expected, tensors.layout(state, precision)):
+    outline = _outline(config, _sizes(config, vocabulary, target), folder).state_dict()
+    if mistakes := tensors.differences(tensors.layout(outline, precision), tensors.layout(state, precision)):
         raise ModelError(f"{folder}: the model is not what its configuration says: {mistakes}")
     files = {
         CONFIG: (json.dumps(asdict(config), indent=2, allow_nan=False) + "\n").encode(),
@@ -354,19 +370,14 @@ def _beside(folder: Path, state: str) -> Path:
     return place.parent / f".{place.name}.{state}"
 
 
-def _layout(config: ModelConfig, sizes: tuple[int, int], folder: Path) -> dict[str, tensors.Stored]:
-    """Every tensor that the file of such a model holds. Nothing is allocated, whatever sizes are claimed."""
+def _outline(config: ModelConfig, sizes: tuple[int, int], folder: Path) -> nn.Module:
+    """Such a model without its weights: nothing is allocated, whatever sizes are claimed, nor drawn."""
     try:
-        state = _built(config, sizes, "meta").state_dict()
+        with torch.random.fork_rng(devices=[]), torch.device("meta"), Undrawn():
+            return KINDS[config.kind][1](config.model, *sizes).eval()
     except (RuntimeError, TypeError, ValueError, OverflowError) as error:
         reason = str(error).split("\n")[0]
         raise ModelError(f"{folder / CONFIG}: no model can be built as it says: {reason}") from None
-    return tensors.layout(state, Precision(config.weights, config.vectors))
-
-
-def _built(config: ModelConfig, sizes: tuple[int, int], device: str) -> nn.Module:
-    with torch.random.fork_rng(devices=[]), torch.device(device):  # nobody else's random numbers change
-        return KINDS[config.kind][1](config.model, *sizes)
 
 
 def _read_vocabulary(file: Path, kind: type[Words]) -> tuple[Words, bytes]:

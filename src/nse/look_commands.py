@@ -1,10 +1,9 @@
-"""The commands that look inside a model: explore and serve."""
+"""The command that looks inside a model: explore."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -103,28 +102,3 @@ def show(trace: MemoryTrace, steps: bool, console: Console) -> None:
     console.print(terminal.associations(trace, console.width))
     if steps:
         console.print(tables.terminal(trace))
-
-
-def serve(
-    model: Annotated[str, MODEL],
-    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 is every one.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(help="Port to listen at; 0 takes a free one.", min=0, max=65535)
-    ] = 8000,
-    device: Where = Device.auto,
-) -> None:
-    """Serve a model, and a page to explore what its memory does."""
-    if find_spec("fastapi") is None or find_spec("uvicorn") is None:
-        raise InputError("serve: needs fastapi and uvicorn: pip install 'neural-semantic-encoders[serve]'")
-    from nse import hub
-    from nse.serve.run import serve as run
-    from nse.tracing import refuse_memoryless
-
-    loaded = hub.load(model, device.value)
-    refuse_memoryless(loaded)
-    run(
-        loaded,
-        host,
-        port,
-        lambda address: print(f"nse: {model} is served at {address} (Ctrl-C stops)", flush=True),
-    )

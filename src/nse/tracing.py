@@ -74,9 +74,8 @@ def refuse_memoryless(loaded: hub.Model) -> None:
 
 def about(loaded: hub.Model) -> dict[str, Any]:
     """What a trace tells of a model."""
-    config, folder = loaded.config, loaded.folder
-    name = folder.parent.name if folder.name == "model" else folder.name
-    return {"name": name, "task": config.task, "kind": config.kind, "labels": list(config.labels)}
+    config = loaded.config
+    return {"name": loaded.name, "task": config.task, "kind": config.kind, "labels": list(config.labels)}
 
 
 def text_of(loaded: hub.Model, name: str, text: str, words: Sequence[str], cut: int) -> Text:

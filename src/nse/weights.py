@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import Tensor
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from nse.errors import ModelError
 
@@ -34,6 +36,10 @@ DTYPES: dict[torch.dtype, str] = {
     torch.bool: "BOOL",
 }
 """How safetensors names what a model may be stored as."""
+
+
+DRAWING = {nn.init.normal_, nn.init.uniform_, Tensor.normal_, Tensor.uniform_}
+"""How a tensor is filled with random numbers."""
 
 
 class Stored(NamedTuple):
@@ -154,9 +160,14 @@ def refuse_pickle(file: Path) -> None:
 
 def refuse_non_finite(what: str, tensors: Mapping[str, Tensor]) -> None:
     """Name every tensor that holds NaN or infinity."""
-    bad = [name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())]
+    bad = [name for name, tensor in tensors.items() if tensor.is_floating_point() and not finite(tensor)]
     if bad:
         raise ModelError(f"{what}: NaN or infinity in {listed(bad)}")
+
+
+def finite(tensor: Tensor) -> bool:
+    """Whether there is neither NaN nor infinity in it: either would be its least or its largest number."""
+    return not tensor.numel() or all(math.isfinite(float(end)) for end in tensor.aminmax())
 
 
 def content(file: Path, size: int = -1) -> bytes:
@@ -168,3 +179,20 @@ def content(file: Path, size: int = -1) -> bytes:
         raise ModelError(f"{file} is missing; {AGAIN}") from None
     except OSError as error:
         raise ModelError(f"{file} cannot be read: {error.strerror or error}") from None
+
+
+def exact(tensor: Tensor) -> Tensor:
+    """A tensor of a file as float32, in memory of its own: of the file's, products round otherwise."""
+    return tensor.to(torch.float32 if tensor.is_floating_point() else tensor.dtype, copy=True)
+
+
+class Undrawn(TorchFunctionMode):
+    """While it lasts, no weight is drawn: those of a file take its place, and drawing costs a second."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Leave a tensor as it is where random numbers were to fill it."""
+        if func in DRAWING:
+            return args[0] if args else (kwargs or {})["tensor"]
+        return func(*args, **(kwargs or {}))

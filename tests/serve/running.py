@@ -3,29 +3,60 @@
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
+import tempfile
+import time
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
 
+SCRIPT = "import sys\nfrom nse import cli\nsys.argv[0] = 'nse'\n{}\ncli.main()"
+
 
 @contextmanager
-def running(model, *words):
-    """Serve a model at a free port; gives the address and the process."""
-    command = [sys.executable, "-m", "nse", "serve", str(model), "--port", "0", *words]
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    server = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    )
-    try:
-        line = server.stdout.readline()
-        found = re.search(r"http://\S+", line)
-        assert found, server.stderr.read()
-        yield found[0], server
-    finally:
-        server.terminate()
-        server.communicate(timeout=30)
+def running(model, *words, first=None, workers=1, **environment):
+    """Serve a model at a free port; gives the address and the process.
+
+    Args:
+        first: Python to run in the process before the command.
+    """
+    program = ["-m", "nse"] if first is None else ["-c", SCRIPT.format(first)]
+    command = [sys.executable, *program, "serve", str(model), "--port", "0", "--workers", str(workers)]
+    with tempfile.TemporaryFile() as log:
+        server = subprocess.Popen(
+            [*command, *map(str, words)],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", **environment},
+        )
+        server.told = lambda: written(log)
+        try:
+            line = server.stdout.readline()
+            found = re.search(r"http://\S+", line)
+            assert found, written(log)
+            yield found[0], server
+        finally:
+            server.terminate()
+            server.communicate(timeout=30)
+
+
+def written(log):
+    """What is in a file that another process writes to."""
+    return os.pread(log.fileno(), 1 << 24, 0).decode()
+
+
+def events(server, name, count=1, seconds=10):
+    """The lines of the server's log of one kind, once there are so many; they come a little later."""
+    end = time.monotonic() + seconds
+    while True:
+        lines = [json.loads(line) for line in server.told().splitlines() if line.startswith("{")]
+        found = [line for line in lines if line["event"] == name]
+        if len(found) >= count or time.monotonic() > end:
+            return found
+        time.sleep(0.02)
 
 
 def asked(address, path, body=None, headers=None, method=None):
@@ -39,3 +70,31 @@ def asked(address, path, body=None, headers=None, method=None):
     except urllib.error.HTTPError as error:
         with error:
             return error.code, error.headers, error.read()
+
+
+def told(answer, status=200):
+    """What an answer says, as JSON, if it has this status."""
+    assert answer[0] == status, answer[2]
+    assert answer[1]["Content-Type"] == "application/json"
+    return json.loads(answer[2])
+
+
+def error(answer, status):
+    """What an error says, if it has the one shape that all have."""
+    found = told(answer, status)
+    assert found.keys() == {"error"}
+    assert found["error"].keys() == {"type", "message"}
+    return found["error"]["message"]
+
+
+def line_to(address):
+    """A connection to the server."""
+    host, port = address.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=30)
+
+
+def figure(address, name, headers=None):
+    """A figure of /metrics, by its name and labels as Prometheus writes them."""
+    lines = asked(address, "/metrics", headers=headers)[2].decode().splitlines()
+    found = [float(line.rpartition(" ")[2]) for line in lines if line.rpartition(" ")[0] == name]
+    return found[0] if found else 0.0

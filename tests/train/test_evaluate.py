@@ -9,7 +9,8 @@ from torch import nn
 
 from faults.made_models import LABELS, saved
 from nse import api, hub
-from nse.api import refuse_not_finite, scored
+from nse.asking import refuse_not_finite
+from nse.computing import scored
 from nse.errors import DataError, InputError, ModelError, RunError
 from nse.metrics.bleu import bleu, signature
 from nse.nn.models import PairClassifier, PairConfig

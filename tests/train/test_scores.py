@@ -304,7 +304,6 @@ def test_mistakes_exit_2(words, message, runs, run, monkeypatch, capsys):
 def test_a_trained_model_ranks(runs, tmp_path):
     file = tmp_path / "candidates.txt"
     file.write_text("the cat .\n\na dog runs .\n")
-    rows = json.loads(
-        call("rank", runs[0] / "with", "--question", "who runs ?", file, "--device", "cpu", "--json").stdout
-    )
+    told = call("rank", runs[0] / "with", "--question", "who runs ?", file, "--device", "cpu", "--json")
+    rows = [json.loads(line) for line in told.stdout.splitlines()]
     assert sorted(row["number"] for row in rows) == [1, 3]

@@ -135,13 +135,34 @@ def prepare(name: str, vectors: str | None, data: Path, progress: Progress | Non
         data: The data folder.
         progress: Told how far a text file of vectors is read.
     """
-    entry = data_set(name)
+    return prepare_set(name, data_set(name), vectors, data, progress)
+
+
+def prepare_set(
+    name: str,
+    entry: DataSet,
+    vectors: str | None,
+    data: Path,
+    progress: Progress | None = None,
+    least: int = 0,
+) -> Prepared:
+    """From the files of any data set to ids; see `prepare`.
+
+    Args:
+        name: What it is called.
+        entry: How it is read.
+        vectors: Their name.
+        data: The data folder.
+        progress: Told how far a text file of vectors is read.
+        least: Without vectors, known words are those that occur so often in train; 0 means every word.
+    """
     files = sources(entry, vectors, data)  # before anything is read: what is missing is told at once
     rows = entry.read(data)
     columns = [name for name in next(iter(rows.values())).texts if name != TARGET]
     splits, counts = _numbered(rows, columns, TOKENIZERS[entry.tokenizer], entry.documents)
     found = load_vectors(data, vectors, counts.keys(), progress) if vectors else None
-    known = Counter({word: counts[word] for word in (found.words if found else counts)})
+    learned = _frequent(splits["train"], counts, columns, least) if least else counts
+    known = Counter({word: counts[word] for word in (found.words if found else learned)})
     vocabulary, target = Vocabulary.counted(known), None
     vectors_of = vocabulary
     if entry.translation:
@@ -177,6 +198,12 @@ def prepare(name: str, vectors: str | None, data: Path, progress: Progress | Non
         information=json.loads(json.dumps(information)),  # as it will be read back
         target=target,
     )
+
+
+def _frequent(train: Columns, counts: Counter[str], columns: Sequence[str], least: int) -> list[str]:
+    """The words that occur so often in train, from words numbered as in `counts`."""
+    seen = sum(np.bincount(train.texts[name].ids, minlength=len(counts)) for name in columns)
+    return [word for word, n in zip(counts, np.asarray(seen).tolist(), strict=True) if n >= least]
 
 
 def _listed(vocabulary: Vocabulary) -> tuple[str, ...]:

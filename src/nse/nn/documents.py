@@ -65,8 +65,12 @@ class DocumentClassifier(TextModel):
             rows: [B, D], which sentences are a document's, in their order.
             counts: [B], how many it has. A document without any has the vector zero.
         """
+        scores: Tensor = self.head(self.represent(ids, lengths, rows, counts))
+        return scores
+
+    def represent(self, ids: Tensor, lengths: Tensor, rows: Tensor, counts: Tensor) -> Tensor:
+        """A vector for each document [B, k]: what the head sees of it."""
         ids, lengths = self.cut(ids, lengths)
         encoded: Encoded = self.encoder(self.vectors(ids), lengths)
         read: Encoded = self.reader(encoded.last[rows], counts)
-        scores: Tensor = self.head(read.last)
-        return scores
+        return read.last

@@ -204,10 +204,14 @@ class SentenceClassifier(TextModel):
 
     def forward(self, sentence: Tensor, lengths: Tensor) -> Tensor:
         """Scores of the labels [B, labels], from ids [B, T] and their true lengths [B]."""
+        scores: Tensor = self.head(self.represent(sentence, lengths))
+        return scores
+
+    def represent(self, sentence: Tensor, lengths: Tensor) -> Tensor:
+        """A vector for each sentence [B, d]: what the head sees of it."""
         sentence, lengths = self.cut(sentence, lengths)
         encoded: Encoded = self.encoder(self.vectors(sentence), lengths)
-        scores: Tensor = self.head(encoded.pooled(self.config.pool))
-        return scores
+        return encoded.pooled(self.config.pool)
 
 
 class PairClassifier(TextModel):
@@ -265,6 +269,12 @@ class PairClassifier(TextModel):
             features.append(shared_words(*texts, self.rarity).to(p.dtype))
         scores: Tensor = self.head(torch.cat(features, dim=-1))
         return scores
+
+    def represent(self, sentence: Tensor, lengths: Tensor) -> Tensor:
+        """A vector for each sentence [B, d], read by itself by the encoder of the first of a pair."""
+        sentence, lengths = self.cut(sentence, lengths)
+        encoded: Encoded = self.encoder(self.vectors(sentence), lengths)
+        return encoded.pooled(self.config.pool)
 
     def encoded(self, x: Tensor, x_lengths: Tensor, y: Tensor, y_lengths: Tensor) -> tuple[Encoded, Encoded]:
         """Both sentences, encoded, from their words [B, T, k]."""

@@ -165,6 +165,11 @@ class Translator(TextModel):
             encoded = both_ways(encoded, back, self.join)
         return encoded, self.decoder.prepared(encoded.outputs, lengths, encoded.memories)
 
+    def represent(self, source: Tensor, lengths: Tensor) -> Tensor:
+        """A vector for each sentence [B, k]: the upper state of the encoder after its last word."""
+        encoded, _ = self.encoded(source, lengths)
+        return encoded.upper[0]
+
     @torch.no_grad()
     def translate(
         self, source: Tensor, lengths: Tensor, beam: int | None = None, most: int | None = None

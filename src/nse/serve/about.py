@@ -6,6 +6,7 @@ from typing import Any
 
 from nse import hub, tracing
 from nse.purpose import columns, purpose
+from nse.serve.limits import Limits
 
 EXAMPLES: dict[str, list[list[str]]] = {
     "snli": [
@@ -41,15 +42,17 @@ LABELS = {"source": "English sentence", "candidate": "Candidates, one a line"}
 """What a field is called where the name of its text would not do."""
 
 
-def about(loaded: hub.Model) -> dict[str, Any]:
+def about(loaded: hub.Model, limits: Limits | None = None) -> dict[str, Any]:
     """What `/v1/model` answers."""
     does, command = purpose(loaded)
+    bounds = ("max_texts", "max_chars", "max_body", "timeout")
     return {
         **tracing.about(loaded),
         "command": command,
         "does": does,
         "fields": fields(loaded, command),
         "examples": EXAMPLES.get(loaded.config.task, []),
+        **({"limits": {name: getattr(limits, name) for name in bounds}} if limits else {}),
     }
 
 

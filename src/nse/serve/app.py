@@ -1,243 +1,168 @@
-"""The HTTP application: the page at /, and under /v1 what it asks for."""
+"""The HTTP application: the page at /, and under /v1 what a model is asked."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
-from fastapi import Body, FastAPI, Request
-from fastapi.exceptions import RequestValidationError
+from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, ConfigDict, Field
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import nse
-from nse import api, hub
-from nse.errors import InputError, NSEError
-from nse.purpose import purpose
-from nse.reading import limit
+from nse.serve import schemas
 from nse.serve.about import about
-from nse.text.sentences import sentences
+from nse.serve.guard import Guarded
+from nse.serve.keys import Keys
+from nse.serve.metrics import CONTENT_TYPE
+from nse.serve.problems import Problem, bug, documented
+from nse.serve.questions import Route, routes
+from nse.serve.service import Service
 from nse.viz import report
 
-LARGEST_BODY = 1 << 16
-"""Bytes of a request."""
+Endpoint = Callable[..., Awaitable[Response]]
 
-MOST_TEXTS, LONGEST_TEXT = 21, 10_000
-"""Texts of a request, and characters of each."""
+PATHS = ("/", "/openapi.json", "/metrics", "/v1/model", "/health/live", "/health/ready")
+"""What the figures tell apart, beside the questions."""
 
-MOST_WORDS, MOST_SENTENCES = 200, 50
-"""Of a text that is traced, and of a document: a picture of more could not be looked at."""
-
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-HEADERS = {
-    "Content-Security-Policy": POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-cache",
-}
-"""On every answer: nothing from elsewhere runs in the page, nothing of it goes elsewhere."""
+ANSWERS_TO_POSTS = (400, 408, 413, 415, 422, 429, 503, 504)
 
 
-SEND = 'send {"texts": ["..."]}'
-"""What an error says to do."""
+def application(
+    service: Service,
+    hosts: frozenset[str] = frozenset(),
+    keys: Keys | None = None,
+    access_log: bool = True,
+) -> Guarded:
+    """The application that serves a model; see `Guarded` for the arguments."""
+    locked = (401,) if keys else ()
+    app = FastAPI(
+        title=f"nse {service.model.loaded.name}",
+        version=nse.__version__,
+        description=f"This model {service.model.does}.",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    add_page(app)
+    add_health(app, service)
+    add_figures(app, service, locked)
+    asked = routes(service.model, service.limits)
+    for route in asked:
+        add_question(app, route, locked)
+    app.add_exception_handler(Problem, problem)
+    app.add_exception_handler(HTTPException, refused)
+    app.add_exception_handler(Exception, surprised)
+    describe(app, keys)
+    return Guarded(app, service, asked, PATHS, hosts, keys, access_log)
 
 
-class Texts(BaseModel):
-    """What a request brings."""
+def add_page(app: FastAPI) -> None:
+    """The page and its files."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    texts: Annotated[list[str], Field(min_length=1)]
-    """What the model takes, as `fields` of `/v1/model` says."""
-
-
-class Problem(BaseModel):
-    """What was wrong, and what to do."""
-
-    type: str
-    message: str
-
-
-class Failure(BaseModel):
-    """The shape of every error."""
-
-    error: Problem
-
-
-ERRORS: dict[int | str, dict[str, Any]] = {
-    400: {"model": Failure, "description": "The model cannot take these texts."},
-    413: {"model": Failure, "description": "The request or a text is too long, or there are too many texts."},
-    415: {"model": Failure, "description": "The request does not say that it is JSON."},
-    422: {"model": Failure, "description": "The request has another form than described."},
-    503: {"model": Failure, "description": "The model failed on this request."},
-}
-
-
-def application(loaded: hub.Model, hosts: frozenset[str] = frozenset()) -> FastAPI:
-    """The application that serves a model, under these names alone if some are given."""
-    app = FastAPI(title=f"nse {loaded.folder.name}", version=nse.__version__, docs_url=None, redoc_url=None)
-    app.add_middleware(Guarded, hosts=hosts)
-    one_at_a_time = threading.Lock()  # while a model is traced, its encoders are hooked
-
-    @app.get("/", include_in_schema=False)
     async def page() -> Response:
         return Response(report.page("index.html"), media_type=report.FILES["index.html"])
 
-    @app.get("/page/{name}", include_in_schema=False)
     async def part(name: str) -> Response:
         if name not in report.FILES:  # a closed list: no path of the disk can be asked for
             raise HTTPException(404)
         return Response(report.page(name), media_type=report.FILES[name])
 
-    @app.get("/health/live")
-    async def live() -> dict[str, str]:
-        """Whether the process answers."""
-        return {"status": "live"}
+    app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)(page)
+    app.api_route("/page/{name}", methods=["GET", "HEAD"], include_in_schema=False)(part)
 
-    @app.get("/v1/model")
-    async def model() -> dict[str, Any]:
+
+def add_health(app: FastAPI, service: Service) -> None:
+    """Whether the process answers, and whether it takes requests."""
+
+    async def live() -> Response:
+        """Whether the process answers; if not, start it again."""
+        return JSONResponse({"status": "live"})
+
+    async def ready() -> Response:
+        """Whether requests are let in; if not, send them elsewhere."""
+        if reason := service.unready():
+            raise Problem(503, "not_ready", reason)
+        return JSONResponse({"status": "ready"})
+
+    told: dict[int | str, dict[str, Any]] = {200: {"model": schemas.Health}}
+    add_get(app, "/health/live", live, {**told, **documented(400, 408, 413)})
+    add_get(app, "/health/ready", ready, {**told, **documented(400, 408, 413, 503)})
+
+
+def add_figures(app: FastAPI, service: Service, locked: tuple[int, ...]) -> None:
+    """What the model is, and what the server has counted."""
+
+    async def model() -> Response:
         """What the model is, what it takes, and examples."""
-        return about(loaded)
+        return JSONResponse(about(service.model.loaded, service.limits))
 
-    @app.post("/v1/trace", responses=ERRORS)
-    def trace(given: Annotated[Texts, Body()]) -> Response:
-        """What the memory did with texts, and what the model says, as trace.schema.json describes it."""
-        refuse_too_much(loaded, given.texts)
-        with one_at_a_time:
-            found = api.trace(loaded, *given.texts)
-        return Response(found.to_json(), media_type="application/json")
+    async def metrics() -> Response:
+        """What the server has counted, for Prometheus."""
+        return Response(service.metrics.text(), media_type=CONTENT_TYPE)
 
-    got: dict[str, Callable[..., Any]] = {"/": page, "/page/{name}": part, "/health/live": live}
-    for path, answer in {**got, "/v1/model": model}.items():
-        app.head(path, include_in_schema=False)(answer)
-    app.add_exception_handler(RequestValidationError, malformed)
-    app.add_exception_handler(HTTPException, refused)
-    app.add_exception_handler(NSEError, failed)
-    app.add_exception_handler(Exception, failed)
-    return app
+    errors = documented(400, *locked, 408, 413)
+    add_get(app, "/v1/model", model, {200: {"model": dict[str, Any]}, **errors})
+    content = {CONTENT_TYPE: {"schema": {"type": "string"}}}
+    text = {"description": "Prometheus's text format.", "content": content}
+    add_get(app, "/metrics", metrics, {200: text, **errors})
 
 
-class TooLongError(InputError):
-    """More than a picture shows."""
+def add_get(app: FastAPI, path: str, endpoint: Endpoint, responses: dict[int | str, dict[str, Any]]) -> None:
+    """A route that is only read."""
+    app.get(path, responses=responses, response_class=Response)(endpoint)
+    app.head(path, include_in_schema=False)(endpoint)
 
 
-def refuse_too_much(loaded: hub.Model, texts: list[str]) -> None:
-    """Refuse more than a picture shows, before anything is computed."""
-    if len(texts) > MOST_TEXTS:
-        raise TooLongError(f"there are {len(texts)} texts and at most {MOST_TEXTS} are read: leave some out")
-    for number, text in enumerate(texts, start=1):
-        if len(text) > LONGEST_TEXT:
-            most = f"{LONGEST_TEXT:,} are read"
-            raise TooLongError(f"text {number} has {len(text):,} characters and {most}: shorten it")
-        if loaded.config.kind == "document":
-            words, what = len(sentences(text)), "sentences"
-        else:
-            words, what = min(len(loaded.tokenize(text)), limit(loaded)), "words"
-        if words > (most_shown := MOST_SENTENCES if what == "sentences" else MOST_WORDS):
-            raise TooLongError(
-                f"text {number} has {words:,} {what} and a picture shows {most_shown}: shorten it, or ask "
-                f"for the answer alone with nse {purpose(loaded)[1]}"
-            )
+def add_question(app: FastAPI, route: Route, locked: tuple[int, ...]) -> None:
+    """A route that asks the model: here it is described, and other methods are refused; `Guarded` answers."""
+
+    async def answered() -> Response:
+        raise AssertionError("Guarded has answered this")
+
+    if route.gives:
+        told: dict[str, Any] = {"model": route.gives}
+    else:
+        schema = {"$ref": "#/components/schemas/Trace"}
+        told = {"description": "The trace.", "content": {"application/json": {"schema": schema}}}
+    app.post(
+        route.path,
+        summary=route.about,
+        operation_id=route.path.rpartition("/")[2],
+        responses={200: told, **documented(*sorted({*ANSWERS_TO_POSTS, *locked}))},
+        response_class=Response,
+        include_in_schema=not route.unfit,
+        openapi_extra=schemas.body(route.parts, route.examples),
+    )(answered)
 
 
-def told(status: int, kind: str, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """An error in the one shape that all have."""
-    return JSONResponse({"error": {"type": kind, "message": message}}, status, headers)
+def describe(app: FastAPI, keys: Keys | None) -> None:
+    """Put into the description what FastAPI does not know: the schema of traces, and that a key is needed."""
+    told = app.openapi()
+    told["components"]["schemas"]["Trace"] = schemas.trace_schema()
+    if keys:
+        told["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        for path, operations in told["paths"].items():
+            if not path.startswith("/health/"):
+                for operation in operations.values():
+                    operation["security"] = [{"key": []}]
 
 
-async def malformed(request: Request, error: Exception) -> Response:
-    """A request of another form."""
-    assert isinstance(error, RequestValidationError)
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        return told(415, "not_json", f"the request must say Content-Type: application/json; {SEND}")
-    wrong = error.errors()[0]
-    if wrong["type"] == "json_invalid":
-        return told(422, "invalid_request", f"the body is no JSON; {SEND}")
-    place = ".".join(str(part) for part in wrong["loc"] if part != "body")
-    return told(422, "invalid_request", f"{place or 'body'}: {wrong['msg']}; {SEND}")
+async def problem(request: Request, error: Exception) -> Response:
+    """A question that was not answered."""
+    assert isinstance(error, Problem)
+    request.scope["nse"].error = error.kind
+    return error.response()
+
+
+async def surprised(request: Request, error: Exception) -> Response:
+    """What nobody expected; `Guarded` logs it."""
+    return await problem(request, bug())
 
 
 async def refused(request: Request, error: Exception) -> Response:
-    """A page that does not exist, a method that it does not take, or a body that is no JSON at all."""
+    """A page that does not exist, or a method that it does not take."""
     assert isinstance(error, HTTPException)
-    if error.status_code == 400:
-        return told(400, "invalid_request", f"the body cannot be read as JSON; {SEND}")
-    kind = "not_found" if error.status_code == 404 else "refused"
-    return told(error.status_code, kind, str(error.detail), error.headers)
-
-
-async def failed(request: Request, error: Exception) -> Response:
-    """The texts are none for this model, or the model failed on them; the next request is served."""
-    if isinstance(error, TooLongError):
-        return told(413, "too_long", str(error))
-    if isinstance(error, InputError):
-        return told(400, "invalid_text", str(error))
-    message = (
-        str(error)
-        if isinstance(error, NSEError)
-        else "the model failed on this request; see the server's log"
-    )
-    return told(503, "model_failed", message)
-
-
-def host_of(header: str) -> str:
-    """The name in a Host header, without its port."""
-    return header.rpartition("]")[0].strip("[") if header.startswith("[") else header.partition(":")[0]
-
-
-class Guarded:
-    """Refuses bodies that are too large, whatever their headers say, and puts `HEADERS` on every answer.
-
-    Args:
-        app: What serves the others.
-        hosts: The only names under which it is served, if there are some: else a page from elsewhere, whose
-            name is made to lead here, could read what is served to this machine alone.
-    """
-
-    def __init__(self, app: ASGIApp, hosts: frozenset[str] = frozenset()):
-        self.app, self.hosts = app, hosts
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Read the body up to the limit, then hand it on."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-
-        async def with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
-            await send(message)
-
-        if self.hosts and host_of(Headers(scope=scope).get("host", "")) not in self.hosts:
-            names = ", ".join(sorted(self.hosts))
-            await told(400, "unknown_host", f"this server answers to {names} alone; start it with --host")(
-                scope, receive, with_headers
-            )
-            return
-        body, more = b"", True
-        while more:
-            message = await receive()
-            if message["type"] != "http.request":
-                return  # the client is gone
-            body += message.get("body", b"")
-            more = message.get("more_body", False)
-            if len(body) > LARGEST_BODY:
-                too_long = told(
-                    413, "too_long", f"the request is longer than {LARGEST_BODY:,} bytes: shorten it"
-                )
-                await too_long(scope, receive, with_headers)
-                return
-        parts = [{"type": "http.request", "body": body, "more_body": False}]
-
-        async def again() -> Message:
-            return parts.pop() if parts else await receive()
-
-        await self.app(scope, again, with_headers)
+    kind = {404: "not_found", 405: "wrong_method"}.get(error.status_code, "refused")
+    headers: Mapping[str, str] | None = error.headers
+    return await problem(request, Problem(error.status_code, kind, str(error.detail), headers))

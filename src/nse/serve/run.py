@@ -2,37 +2,230 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import logging
+import os
+import signal
 import socket
-from collections.abc import Callable
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from ipaddress import ip_address
+from types import FrameType
+from typing import Any
 
+import torch
 import uvicorn
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from nse import hub
 from nse.errors import InputError
+from nse.loaded import Model
 from nse.serve.app import application
+from nse.serve.guard import Guarded
+from nse.serve.keys import Keys
+from nse.serve.limits import Limits
+from nse.serve.log import IntoLog, Log
+from nse.serve.problems import Problem
+from nse.serve.service import Service
+
+KEEP_ALIVE = 75
+"""Seconds for which a connection without requests stays open: longer than a proxy keeps it, which closes it
+then, instead of sending a request into a connection that is being closed."""
+
+LAST_WORDS = 5
+"""Seconds for which answers are still sent to slow readers when everything is computed."""
+
+SWITCH = 0.001
+"""Seconds after which a thread that computes lets another one run Python."""
 
 
-def serve(loaded: hub.Model, host: str, port: int, ready: Callable[[str], None]) -> None:
-    """Serve a model.
+def serve(
+    model: Model,
+    host: str,
+    port: int,
+    ready: Callable[[str, bool], None],
+    limits: Limits | None = None,
+    keys: Keys | None = None,
+    workers: int | None = None,
+    access_log: bool = True,
+    log_texts: bool = False,
+) -> int:
+    """Serve a model until a signal says stop.
 
     Args:
-        loaded: The model.
+        model: The model.
         host: Address to listen at.
         port: Port to listen at; 0 takes one that is free.
-        ready: Called with the server's address once connections are accepted.
+        ready: Called once connections are accepted, with the address and whether other machines may reach it.
+        limits: What is let in.
+        keys: The keys of which one is needed, if any.
+        workers: Threads that compute; as many as suit this machine by default.
+        access_log: Whether every request is logged.
+        log_texts: Whether the log has the texts.
+
+    Returns:
+        The exit code: 128 and the number of the signal.
     """
     listening = bound(host, port)
     name = f"[{host}]" if ":" in host else host
     address = f"http://{name}:{listening.getsockname()[1]}"
     hosts = frozenset({"127.0.0.1", "::1", "localhost", host}) if is_loopback(listening) else frozenset()
-    config = uvicorn.Config(
-        application(loaded, hosts), log_level="warning", lifespan="off", server_header=False
-    )
-    with listening:
-        ready(address)
-        uvicorn.Server(config).run(sockets=[listening])
+    limits = limits or Limits()
+    with listening, logged() as log:
+        service = Service(model, limits, log, shared_out(model, workers), log_texts)
+        server = Server(application(service, hosts, keys, access_log))
+        service.batcher.start()
+        log.put("started", address=address, model=model.loaded.name, **asdict(limits))
+        ready(address, not hosts)
+        server.run(sockets=[listening])
+        finished = service.batcher.stop(LAST_WORDS)
+        log.put("stopped", code=server.code, finished=finished)
+    if not finished:  # a thread that still computes would be waited for
+        sys.stdout.flush()
+        os._exit(server.code)
+    return server.code
+
+
+def shared_out(model: Model, workers: int | None) -> int:
+    """How many threads compute; on a CPU one for each core by default, and each of them works on one core.
+
+    Several cores at one batch wait for each other after each of its many small steps, actively: where another
+    process wants a core too, that takes many times as long.
+    """
+    sys.setswitchinterval(SWITCH)
+    if next(model.loaded.model.parameters()).device.type != "cpu":
+        return workers or 1
+    torch.set_num_threads(1)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return workers or cores or 1
+
+
+@contextmanager
+def logged() -> Iterator[Log]:
+    """The log of a server, where uvicorn and asyncio write too."""
+    log = Log()
+    log.start()
+    handler = IntoLog(log)
+    loggers = [logging.getLogger(name) for name in ("uvicorn.error", "asyncio")]
+    for each in loggers:
+        each.addHandler(handler)
+        each.propagate = False
+    try:
+        yield log
+    finally:
+        for each in loggers:
+            each.removeHandler(handler)
+            each.propagate = True
+        log.close()
+
+
+class Server(uvicorn.Server):
+    """uvicorn, which on a signal first lets requests finish and says that it is not ready, then stops.
+
+    Args:
+        app: The application.
+
+    Attributes:
+        code: 128 and the number of the signal, once there was one.
+    """
+
+    def __init__(self, app: Guarded):
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=Connection,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_keep_alive=KEEP_ALIVE,
+                timeout_graceful_shutdown=LAST_WORDS,
+            )
+        )
+        self.app, self.service = app, app.service
+        self.code = 0
+        self.since = 0.0
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle signals for as long as it serves; uvicorn would send them to itself again afterwards."""
+        before = {each: signal.signal(each, self.handle_exit) for each in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal begins to stop, the second stops at once."""
+        if self.code:
+            self.should_exit = self.force_exit = True
+            return
+        self.code, self.since = 128 + sig, time.monotonic()
+        self.service.draining = True
+        self.service.log.put("stopping", signal=signal.Signals(sig).name, active=self.app.active)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second: whether it is time to stop listening."""
+        if self.service.draining and not self.should_exit:
+            late = time.monotonic() > self.since + self.service.limits.timeout
+            self.should_exit = late or not self.app.active
+        return await super().on_tick(counter)
+
+
+class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+    """A connection that has to send the head of a request within the time limit, and hears what is wrong."""
+
+    waiting: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin to wait for a request."""
+        super().connection_made(transport)
+        self.expect()
+
+    def data_received(self, data: bytes) -> None:
+        """Wait on, unless the head of a request is there."""
+        super().data_received(data)
+        self.expect()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no longer."""
+        super().connection_lost(exc)
+        self.forget()
+
+    def expect(self) -> None:
+        """See to it that half a request is not waited for without end."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.forget()
+        elif self.waiting is None:
+            seconds = self.config.app.service.limits.timeout
+            self.waiting = self.loop.call_later(seconds, self.transport.close)
+
+    def forget(self) -> None:
+        """Wait no longer."""
+        if self.waiting:
+            self.waiting.cancel()
+            self.waiting = None
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection that is not used, also where its answer was never read."""
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        super().timeout_keep_alive_handler()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP, in the shape of all errors."""
+        body = bytes(
+            Problem(400, "no_http", "this is no HTTP request that can be understood").response().body
+        )
+        head = "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nConnection: close\r\n"
+        self.transport.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        self.transport.close()
 
 
 def bound(host: str, port: int) -> socket.socket:
@@ -43,7 +236,7 @@ def bound(host: str, port: int) -> socket.socket:
         found = socket.socket(family, socket.SOCK_STREAM)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind((host, port))
-        found.listen(128)
+        found.listen(1024)
     except (OSError, UnicodeError) as error:
         if found:
             found.close()

@@ -10,9 +10,27 @@ from typing import Any
 
 from nse import config
 from nse.errors import ConfigError
-from nse.tasks import answers, documents, logic, nli, sentences, translation
+from nse.tasks import (
+    answers,
+    documents,
+    logic,
+    nli,
+    own_labels,
+    own_ranking,
+    own_translation,
+    sentences,
+    translation,
+)
 from nse.tasks.recipe import recipe_file
 from nse.tasks.task import Task
+
+OWN: dict[str, Task] = {
+    "own-pair": own_labels.PAIRS,
+    "own-sentence": own_labels.SENTENCES,
+    "own-ranking": own_ranking.TASK,
+    "own-translation": own_translation.TASK,
+}
+"""On a user's own files, which the recipe of a run names."""
 
 TASKS: dict[str, Task] = {
     "logic": logic.TASK,
@@ -21,6 +39,7 @@ TASKS: dict[str, Task] = {
     "sst": sentences.TASK,
     "documents": documents.TASK,
     "translation": translation.TASK,
+    **OWN,
 }
 
 

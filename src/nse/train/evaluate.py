@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from nse import hub
-from nse.api import refuse_not_finite, scored, written
+from nse.asking import refuse_not_finite
+from nse.computing import scored, written
 from nse.data.catalogue import DATA, data_set
 from nse.data.prepare import obtain
 from nse.data.prepared import Column, Prepared
@@ -26,6 +27,7 @@ from nse.tasks.translation import spelled
 from nse.text.batching import Documents, Labelled, Texts
 from nse.text.subwords import Pieces
 from nse.text.vocabulary import Vocabulary
+from nse.train import own
 
 
 class Asked(NamedTuple):
@@ -46,27 +48,30 @@ class Asked(NamedTuple):
 
 def evaluate(
     name: str,
-    split: str = "test",
+    split: str | None = None,
     data: Path | None = None,
     batch: int = 512,
     device: str = "auto",
     trec: Path | None = None,
     on: str | None = None,
     beam: int | None = None,
+    columns: str | None = None,
 ) -> dict[str, Any]:
-    """Score a model on a split of the data set that it was trained on, or a translator on another one.
+    """Score a model on a split of the data set that it was trained on, or on another one.
 
     Args:
         name: A shipped model's name, a run or a model folder.
-        split: Such as "dev" or "test".
+        split: Such as "dev" or "test", the default; dev where a user's own data has no test.
         data: The data folder; `None` means NSE_DATA, else ./data.
         batch: Rows at a time.
         device: "auto", "cpu" or "cuda".
         trec: For a model that ranks, write its scores to TREC.run and the right answers to TREC.qrels, for
             trec_eval; then it need not be installed here.
-        on: For a translator, another data set of translations.
+        on: For a translator, another data set of translations; for a model of a user's own data, a file.
         beam: For a translator, how many translations of a sentence are followed at a time; as it is
             configured by default.
+        columns: Of the file `on`, which column is what, as in `text=review,label=stars`; as in the model's
+            run by default.
 
     Returns:
         Figures that JSON can hold: model, task, data, split, n, published, seconds (of scoring), longest (how
@@ -82,12 +87,19 @@ def evaluate(
     does, command = purpose(loaded)
     if trec and command != "rank":
         raise InputError(f"trec: {name} {does} and ranks nothing")
+    mine = None
+    if own.is_own(loaded):
+        mine, split = own.obtained(loaded, split, on, columns)
+    elif columns is not None:
+        raise InputError(f"columns: {name} was trained on published data, whose columns are known")
+    split = split or "test"
     if command == "translate":
-        return {"model": name, **evaluate_translator(loaded, split, data, batch, on, beam)}
-    for option, value in (("on", on), ("beam", beam)):
+        prepared = mine or pairs_of(loaded, split, data, on)
+        return {"model": name, **evaluate_translator(loaded, split, prepared, batch, beam)}
+    for option, value in (("on", None if mine else on), ("beam", beam)):
         if value is not None:
             raise InputError(f"{option}: {name} {does}; only a translator takes it")
-    asked = questions(loaded, split, data)
+    asked = questions(loaded, split, data, mine)
     ranks = asked.rows.groups is not None
     if ranks and not trec:
         ranking.needed()  # before minutes of scoring
@@ -98,7 +110,7 @@ def evaluate(
     return {
         "model": name,
         "task": loaded.config.task,
-        "data": loaded.config.data,
+        "data": mine.name if mine else loaded.config.data,
         "split": split,
         **(ranked(scores, asked.rows, trec) if ranks else told_apart(scores, asked.rows, loaded.config)),
         "n": len(asked.rows.labels),
@@ -110,7 +122,7 @@ def evaluate(
 
 
 def evaluate_translator(
-    loaded: hub.Model, split: str, data: Path | None, batch: int, on: str | None, beam: int | None
+    loaded: hub.Model, split: str, prepared: Prepared, batch: int, beam: int | None
 ) -> dict[str, Any]:
     """What is told of a translator: its translations are compared with the data's own words."""
     config = loaded.config.model
@@ -118,7 +130,6 @@ def evaluate_translator(
     beam = config.beam if beam is None else beam
     if beam < 1:
         raise InputError(f"beam: expected at least 1, got {beam}")
-    prepared = pairs_of(loaded, split, data, on)
     pairs, longest = spelled(prepared, split), limit(loaded)
     sources = read_by(loaded, [source.split(" ") for source, _ in pairs])
     started = time.perf_counter()
@@ -246,12 +257,12 @@ def share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
-def questions(loaded: hub.Model, split: str, data: Path | None) -> Asked:
-    """A split of the model's data set, as ids of the model's own vocabulary."""
+def questions(loaded: hub.Model, split: str, data: Path | None, mine: Prepared | None = None) -> Asked:
+    """A split of the model's data set, or of a user's own, as ids of the model's own vocabulary."""
     if loaded.config.data == "logic":
         return generated(loaded, split)
     names = columns(loaded)
-    prepared = obtain(named_data(loaded), None, data)
+    prepared = mine or obtain(named_data(loaded), None, data)
     known(split, prepared.splits)
     refuse_other_words(loaded, prepared.information["tokenizer"], prepared.name)
     ids = torch.tensor(loaded.vocabulary.encode(prepared.vocabulary.words))

@@ -17,7 +17,7 @@ import time
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from nse import config, hub
 from nse.errors import ConfigError, ModelError, RunError
 from nse.files import write
 from nse.metrics import ranking
-from nse.tasks import TASKS
+from nse.tasks import OWN, TASKS
 from nse.tasks.task import Examples
 from nse.text.batching import Labelled
 from nse.train import state
@@ -41,6 +41,9 @@ from nse.train.signals import Stopped, heard
 
 RECIPE, DATA, ENVIRONMENT = "recipe.toml", "data.json", "environment.json"
 CHECKPOINT, MODEL, RESULT, SCORES = "checkpoint.pt", "model", "result.json", "scores"
+
+OF_OWN_DATA = {"license": "unknown", "notes": "Whoever owns the data decides."}
+"""What the card of a model says that nobody else can license."""
 
 
 def train(
@@ -77,6 +80,8 @@ def train(
             progress.tell(f"{folder} holds the finished run")
             return finished
         examples = keeper.examples = team.in_turn(lambda: task.examples(recipe, data))
+        for note in examples.about.get("notes", ()):
+            progress.tell(note)
         with heard(patient=team.size > 1) as keeper.stop:
             try:
                 outcome = fit(task, recipe, examples, progress, keeper, team)
@@ -201,8 +206,11 @@ class RunFolder(Keeper):
     def save_model(self, model: nn.Module, figures: dict[str, Any]) -> None:
         """Write the model folder, with these figures in its card."""
         about = {"recipe": self.name, "seed": self.recipe.seed, "training examples": self.counts()["train"]}
+        about |= OF_OWN_DATA if self.recipe.task in OWN else {}
         with self.writing():
             kind = self.task.folder(self.recipe)
+            if labels := self.examples.about.get("labels"):  # of data that nobody knew before
+                kind = replace(kind, labels=labels)
             vocabulary, target = self.examples.vocabulary, self.examples.target
             hub.save(self.folder / MODEL, model, kind, vocabulary, about | figures, target)
 

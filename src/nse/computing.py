@@ -1,0 +1,119 @@
+"""From texts as a model reads them to what it computes: scores, vectors, translations, in batches.
+
+Rows of any length and in any number go in; they are sorted by length, computed so many at a time, and come
+out in their order. Of the same texts it is computed once: in two batches they could differ in the last bit,
+and one of two equal candidates would be ranked above the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nse import hub
+from nse.asking import Asked
+from nse.errors import InputError, RunError
+from nse.nn.search import Found
+from nse.nn.translation import TranslationConfig, Translator
+from nse.reading import Read, Source, as_documents, as_texts
+from nse.tasks import translation
+from nse.text.batching import Labelled, Texts, shares
+
+Computed = Tensor | list[list[str]]
+"""Of each row, in their order: scores or a vector [N, n], or the words of a translation."""
+
+Row = Sequence[Read]
+"""The texts of a row, in the order in which the model takes them."""
+
+
+def answered(loaded: hub.Model, asked: Asked, batch: int) -> Any:
+    """The answer to one question."""
+    return asked.tell(computed(loaded, asked, batch))
+
+
+def computed(loaded: hub.Model, asked: Asked, batch: int) -> Computed:
+    """What a question asks for of each of its rows; `tell` makes an answer of it."""
+    if batch < 1:
+        raise InputError(f"batch: expected at least 1, got {batch}")
+    with torch.inference_mode():
+        if asked.what == "translations":
+            return translated(loaded, asked.rows, batch, asked.beam)
+        if asked.what == "vectors":
+            return per_row(loaded, asked.rows, batch, getattr(loaded.model, "represent"))  # noqa: B009
+        return per_row(loaded, asked.rows, batch)
+
+
+def per_row(
+    loaded: hub.Model, rows: Sequence[Row], batch: int, function: Callable[..., Tensor] | None = None
+) -> Tensor:
+    """What a function of a batch of texts gives for each row [N, n], by default the model's scores."""
+    keys = [tuple((each.ids, each.lengths) for each in row) for row in rows]
+    different = list(dict.fromkeys(keys))
+    if not different:
+        return torch.zeros(0, len(loaded.config.labels))
+    columns = [tuple(zip(*column, strict=True)) for column in zip(*different, strict=True)]
+    is_document = loaded.config.kind == "document"
+    texts = tuple(as_documents(*column) if is_document else as_texts(column[0]) for column in columns)
+    labelled = Labelled(texts, torch.zeros(len(different), dtype=torch.long))
+    found = scored(loaded.model, labelled, batch, function)
+    place = {key: at for at, key in enumerate(different)}
+    return found[[place[key] for key in keys]]
+
+
+@torch.inference_mode()
+def scored(
+    model: nn.Module, rows: Labelled, batch: int, function: Callable[..., Tensor] | None = None
+) -> Tensor:
+    """What a function of a batch gives for each row [N, n], on the host, in the order of the rows."""
+    device = next(model.parameters()).device
+    found = torch.zeros(len(rows.labels), 1)
+    for index in shares(rows, batch):
+        some = (function or model)(*rows.select(index).to(device).inputs).float().cpu()
+        if some.shape[1] != found.shape[1]:
+            found = torch.zeros(len(rows.labels), some.shape[1])
+        found[index] = some
+    return found
+
+
+def translated(
+    loaded: hub.Model, sources: Sequence[Source], batch: int, beam: int | None = None
+) -> list[list[str]]:
+    """The words of the translations of sentences.
+
+    At most `batch` translations are followed at a time, those of a beam counted.
+    """
+    return written(loaded, [each.words for each in sources], batch, beam)
+
+
+def written(
+    loaded: hub.Model, sources: Sequence[Sequence[str]], batch: int, beam: int | None = None
+) -> list[list[str]]:
+    """The words of translations, of sentences given as the words or pieces that the model reads."""
+    model, config = loaded.model, loaded.config.model
+    assert isinstance(model, Translator)
+    assert isinstance(config, TranslationConfig)
+    assert loaded.target is not None
+    device = next(model.parameters()).device
+    texts = as_texts([tuple(loaded.vocabulary.encode(words)) for words in sources])
+    rows = Labelled((texts,), torch.zeros(len(sources), dtype=torch.long))
+    found: list[list[str]] = [[] for _ in sources]
+    beam = beam or config.beam
+    for index in shares(rows, max(1, batch // beam)):
+        told = searched(loaded, texts.select(index).to(device), beam)
+        for row, ids, places in zip(index.tolist(), told.ids.tolist(), told.places.tolist(), strict=True):
+            if sources[row]:
+                given = (ids, places, sources[row])
+                found[row] = translation.words(config, loaded.config.pieces, loaded.target, *given)
+    return found
+
+
+def searched(loaded: hub.Model, texts: Texts, beam: int | None) -> Found:
+    """The best translations, as ids."""
+    assert isinstance(loaded.model, Translator)
+    told = loaded.model.translate(texts.ids, texts.lengths, beam)
+    if not bool(told.likely.isfinite().all()):
+        raise RunError(f"{loaded.folder}: the model's scores are NaN or infinite")
+    return told

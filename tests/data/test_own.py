@@ -1,0 +1,281 @@
+"""A user's own files: every format gives the same rows, and every broken line is told by file and number."""
+
+import bz2
+import gzip
+import json
+import lzma
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nse.data import own
+from nse.data.own import Mistakes, Table, read
+from nse.data.own_rows import MOST_WORDS, held_out, labelled, labels_of, ranked, translated
+from nse.errors import DataError
+from nse.stream.lines import LONGEST
+
+TEXTS, MARKS = {"text": "review"}, {"label": "stars"}
+
+TABLES = {
+    "plain.tsv": b'stars\tid\treview\n5\t1\tA "lovely" room, really\n1\t2\tNo\xc2\xa0hot water\n',
+    "windows.tsv": b"\xef\xbb\xbfreview\tstars\r\n"
+    b'A "lovely" room, really\t5\r\n\r\nNo\xc2\xa0hot water\t 1 \r\n',
+    "plain.csv": b'review,stars\n"A ""lovely"" room, really",5\nNo\xc2\xa0hot water,1\n',
+    "windows.CSV": b'\xef\xbb\xbfstars,review\r\n5,"A ""lovely"" room, really"\r\n1,No\xc2\xa0hot water\r\n',
+    "lines.jsonl": b'{"review": "A \\"lovely\\" room, really", "stars": 5}\n\n'
+    b'{"stars": "1", "review": "No\\u00a0hot water"}',
+    "lines.json": b'{"review": "A \\"lovely\\" room, really", "stars": "5", "more": [1]}\n'
+    b'{"stars": 1, "review": "No\xc2\xa0hot water"}\n',
+}
+
+
+PACKED = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
+
+
+def put(folder, content, name="mine.jsonl"):
+    file = folder / name
+    file.write_bytes(content)
+    return file
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("packed", ["", ".gz", ".xz", ".bz2"])
+def test_every_format_gives_the_same_rows(tmp_path, name, packed):
+    pack = PACKED[packed]
+    table = read(put(tmp_path, pack(TABLES[name]), name + packed), TEXTS, MARKS)
+    assert table.columns == {
+        "text": ['A "lovely" room, really', "No\u00a0hot water"],
+        "label": ["5", "1"],
+    }
+    blank = name in ("windows.tsv", "lines.jsonl")
+    first = 1 if name.startswith("lines") else 2
+    assert table.lines == [first, first + 1 + blank]
+
+
+def test_quotes_may_hold_line_breaks_and_rows_are_told_by_where_they_begin(tmp_path):
+    file = put(tmp_path, b'review,stars\n"one\n\ntwo, three",1\nfour,2\n', "mine.csv")
+    table = read(file, TEXTS, MARKS)
+    assert table.columns["text"] == ["one\n\ntwo, three", "four"]
+    assert table.lines == [2, 5]
+
+
+def test_truth_values_and_numbers_of_json_are_labels(tmp_path):
+    rows = [{"review": "a", "stars": value} for value in (True, False, 0, -2, 1.5, " x ")]
+    file = put(tmp_path, "\n".join(map(json.dumps, rows)).encode())
+    assert read(file, TEXTS, MARKS).columns["label"] == ["true", "false", "0", "-2", "1.5", "x"]
+
+
+GOOD = b'{"review": "a", "stars": "1"}\n'
+HEAD = b"review\tstars\n"
+BAD = {
+    "not JSON": ("mine.jsonl", GOOD + b"{]\n", "line 2: is not JSON: "),
+    "not an object": ("mine.jsonl", GOOD + b"[1]\n", "line 2: expected a JSON object"),
+    "nested too deep": ("mine.jsonl", GOOD + b"[" * 100_000 + b"\n", "line 2: is not JSON"),
+    "NaN": (
+        "mine.jsonl",
+        GOOD + b'{"review": "a", "stars": NaN}\n',
+        "line 2: stars: expected a text or a number, got NaN",
+    ),
+    "a huge number": ("mine.jsonl", b'{"stars": ' + b"9" * 5000 + b"}\n", "line 1: is not JSON"),
+    "no text": (
+        "mine.jsonl",
+        GOOD + b'{"review": 5, "stars": 1}\n',
+        "line 2: review: expected a text, got 5",
+    ),
+    "null": ("mine.jsonl", GOOD + b'{"review": null, "stars": 1}\n', "review: expected a text, got null"),
+    "no key": ("mine.jsonl", GOOD + b'{"stars": 1}\n', "line 2: review: expected a text, got nothing"),
+    "no label": (
+        "mine.jsonl",
+        GOOD + b'{"review": "a", "stars": null}',
+        "line 2: stars: expected a text or a number, got null",
+    ),
+    "a list": ("mine.jsonl", GOOD + b'{"review": "a", "stars": []}', "stars: expected a text or a number"),
+    "half a pair": (
+        "mine.jsonl",
+        GOOD + b'{"review": "\\ud800", "stars": 1}',
+        "review: holds half of a surr",
+    ),
+    "NUL by escape": (
+        "mine.jsonl",
+        GOOD + b'{"review": "\\u0000", "stars": 1}',
+        "line 2: review: holds a NUL",
+    ),
+    "NUL": ("mine.tsv", HEAD + b"a\x00b\t1\n", "line 2: holds a NUL"),
+    "NUL in a CSV": ("mine.csv", b"review,stars\na\x00b,1\n", "line 2: holds a NUL"),
+    "not UTF-8": ("mine.tsv", HEAD + b"a\t1\ncaf\xe9\t1\n", "line 3: is not UTF-8"),
+    "not UTF-8 in a CSV": ("mine.csv", b'review,stars\n"a\nb",1\ncaf\xe9,1\n', "line 4: is not UTF-8"),
+    "not UTF-8 in JSON": ("mine.jsonl", b'{"review": "\xff"}', "line 1: is not UTF-8"),
+    "not UTF-8 in the header": ("mine.csv", b"review,stars,\xff\na,1,2\n", "line 1: is not UTF-8"),
+    "UTF-16": ("mine.tsv", "review\tstars\na\t1\n".encode("utf-16"), "line 1: "),
+    "a field less": ("mine.tsv", HEAD + b"a\n", "line 2: expected 2 fields, as the header has, got 1"),
+    "a field more": (
+        "mine.csv",
+        b"review,stars\na,b,1\n",
+        "line 2: expected 2 fields, as the header has, got 3",
+    ),
+    "an open quote": ("mine.csv", b'review,stars\na,1\n"b,1\nc,1\n', "line 3: is not CSV: unexpected end"),
+    "a wild quote": ("mine.csv", b'review,stars\n"a"b,1\n', "line 2: is not CSV: "),
+    "a long field": (
+        "mine.csv",
+        b"review,stars\n" + b"a" * 200_000 + b",1\n",
+        "line 2: is not CSV: field larger",
+    ),
+    "a long line": ("mine.tsv", HEAD + b"a" * (LONGEST + 1), r"line 2: is longer than 1,048,576 bytes"),
+    "blank": ("mine.tsv", HEAD + b" \xc2\xa0\t1\n", "line 2: review is empty"),
+    "a blank label": ("mine.tsv", HEAD + b"a\t \n", "line 2: stars is empty"),
+    "a label of two lines": ("mine.csv", b'review,stars\na,"1\n2"\n', r"line 2: stars: '1\\n2' holds what"),
+    "empty": ("mine.csv", b"", "holds no rows"),
+    "a header alone": ("mine.tsv", HEAD, "holds no rows"),
+    "blank lines": ("mine.jsonl", b"\n \n", "holds no rows"),
+    "another kind": ("mine.xlsx", b"PK", "expected a name that ends in .jsonl, .json, .tsv or .csv"),
+    "no ending": ("mine", b"", "expected a name that ends in"),
+    "packed garbage": ("mine.csv.gz", b"garbage", "mine.csv.gz: cannot be read: "),
+    "cut off": ("mine.csv.xz", lzma.compress(b"review,stars\na,1\n")[:-9], "cannot be read: "),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_is_broken_is_told_by_file_and_line(tmp_path, case):
+    name, content, told = BAD[case]
+    file = put(tmp_path, content, name)
+    with pytest.raises(DataError, match=told) as error:
+        read(file, TEXTS, MARKS)
+    assert str(error.value).startswith(f"{file}: ")
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    for file in (tmp_path / "none.csv", tmp_path):
+        with pytest.raises(DataError, match=r"cannot be read: |expected a name"):
+            read(file, TEXTS, MARKS)
+
+
+def test_the_first_mistake_is_told_and_how_many_there_are(tmp_path):
+    file = put(tmp_path, HEAD + b"a\t1\n\xff\t1\nb\nc\t1\n \t1\n", "mine.tsv")
+    with pytest.raises(DataError, match=r"mine.tsv: line 3: is not UTF-8 \(2 more wrong in this file\)$"):
+        read(file, TEXTS, MARKS)
+    with pytest.raises(
+        DataError, match=r"line 3: .* \(3 more wrong in this file\)"
+    ):  # the last one ends it all
+        read(put(tmp_path, file.read_bytes() + b"x" * (LONGEST + 1), "mine.tsv"), TEXTS, MARKS)
+
+
+def test_a_column_that_is_not_there_is_told_with_the_nearest(tmp_path):
+    file = put(tmp_path, b"reviews,stars\na,1\n", "mine.csv")
+    told = (
+        f"{file}: there is no column review (did you mean reviews?) and no kind; there are: reviews, stars; "
+        "name them with --columns text=reviews,label=COLUMN"
+    )
+    with pytest.raises(DataError, match=re.escape(told)):
+        read(file, TEXTS, {"label": "kind"})
+    with pytest.raises(DataError, match="there is no column review; there are: stars; name them with"):
+        read(put(tmp_path, b'{"stars": 1}\n'), TEXTS, MARKS)
+    with pytest.raises(
+        DataError, match=r"there are: review;stars \(.csv has commas between columns, .tsv tabs\)"
+    ):
+        read(put(tmp_path, b"review;stars\na;1\n", "mine.csv"), TEXTS, MARKS)
+    with pytest.raises(DataError, match="there is more than one column review; give each a name of its own"):
+        read(put(tmp_path, b"review,stars,review\na,1,b\n", "mine.csv"), TEXTS, MARKS)
+    many = put(tmp_path, (",".join(f"c{n}" for n in range(99)) + "\n").encode(), "mine.csv")
+    with pytest.raises(DataError, match=r"c18, c19, \.\.\.; name them"):
+        read(many, TEXTS, MARKS)
+
+
+STARTS = {".jsonl": GOOD, ".tsv": HEAD, ".csv": b"review,stars\n"}
+BYTES = st.lists(st.sampled_from([b"a", b'"', b",", b"\t", b"\n", b"\r", b"\0", b"\xe9", b"{}", GOOD]))
+
+
+@given(content=BYTES.map(b"".join) | st.binary(max_size=100), ending=st.sampled_from(list(STARTS)))
+def test_whatever_is_in_a_file_it_is_read_or_refused(tmp_path_factory, content, ending):
+    file = put(tmp_path_factory.getbasetemp(), STARTS[ending] + content, f"fuzz{ending}")
+    told = ""
+    try:
+        table = read(file, TEXTS, MARKS)
+    except DataError as error:
+        told = str(error)
+    if told:
+        assert told.startswith(f"{file}: ")
+    else:
+        assert table.lines == sorted(set(table.lines))
+        assert all(text.strip() for column in table.columns.values() for text in column)
+
+
+def made(**columns):
+    """A table of columns, whose rows begin on line 2."""
+    n = len(next(iter(columns.values())))
+    return Table(own.Path("mine.csv"), list(range(2, n + 2)), columns)
+
+
+def test_labels_are_those_of_the_training_file_by_the_alphabet():
+    table = made(text=["a", "b", "c", "d"], label=["so", "good", "bad", "so"])
+    labels = labels_of(table)
+    assert labels == ("bad", "good", "so")
+    rows = labelled(table, labels)
+    assert (rows.texts, rows.labels, rows.read) == ({"text": ["a", "b", "c", "d"]}, [2, 1, 0, 2], 4)
+    with pytest.raises(DataError, match="every row has the label so; there is nothing to tell apart"):
+        labels_of(made(text=["a", "b"], label=["so", "so"]))
+    numbers = [str(n) for n in range(11)]
+    with pytest.raises(DataError, match=r"every row has a label of its own, as '0'; is it that column\?"):
+        labels_of(made(text=numbers, label=numbers))
+    assert len(labels_of(made(text=numbers[:10], label=numbers[:10]))) == 10
+    other = made(text=["a", "b", "c"], label=["so", "goood", "best"])
+    with pytest.raises(
+        DataError,
+        match=r"mine.csv: line 3: the label 'goood' is not one that was trained on: bad, good, so \(1 more w",
+    ):
+        labelled(other, labels)
+
+
+def test_candidates_belong_to_their_question_wherever_they_stand():
+    questions, labels = ["q", "p", "q", "p", "r"], ["1", "No", "FALSE", "yes", "0"]
+    rows = ranked(made(question=questions, answer=list("abcde"), label=labels))
+    assert rows.groups == [0, 1, 0, 1, 2]
+    assert rows.labels == [1, 0, 0, 1, 0]
+    assert rows.texts == {"question": questions, "answer": list("abcde")}
+    by_group = made(question=["q"] * 5, answer=list("abcde"), label=labels, group=["7", "7", "2", "2", "7"])
+    assert ranked(by_group).groups == [0, 0, 1, 1, 0]
+    with pytest.raises(DataError, match=r"mine.csv: line 3: the label is 'perhaps'; expected 1 for a right"):
+        ranked(made(question=["q", "q"], answer=["a", "b"], label=["1", "perhaps"]))
+
+
+def test_translations_are_words_and_each_side_has_some():
+    table = made(source=["A b", "c"], target=["D  e", "f"])
+    rows = translated(table, str.split, lambda text: text.lower().split())
+    assert rows.texts == {"source": ["A b", "c"], "target": ["d e", "f"]}
+    assert (rows.tokenized, rows.labels, rows.groups) == (True, [0, 0], None)
+    with pytest.raises(DataError, match=r"line 2: the target has no words$"):
+        translated(made(source=["a"], target=["\u200b"]), str.split, lambda _: [])
+    with pytest.raises(DataError, match="line 2: the source has 1,001 words, more than 1,000: break it up"):
+        translated(made(source=["a " * (MOST_WORDS + 1)], target=["b"]), str.split, str.split)
+
+
+def test_what_is_held_out_is_the_same_whatever_the_order():
+    texts = [f"text {n % 40}" for n in range(100)]
+    table = made(text=texts, label=[str(n % 2) for n in range(100)])
+    train, dev = held_out(table, labelled(table, ("0", "1")), 0.1)
+    assert len(set(dev.texts["text"])) == 4  # of 40 different ones
+    assert not set(dev.texts["text"]) & set(train.texts["text"])
+    assert len(train.labels) + len(dev.labels) == 100
+    turned = made(text=texts[::-1], label=table.columns["label"][::-1])
+    assert held_out(turned, labelled(turned, ("0", "1")), 0.1)[1].texts["text"] == dev.texts["text"][::-1]
+    some, most = held_out(table, labelled(table, ("0", "1")), 0.999)
+    assert len(set(some.texts["text"])) == 1
+    assert len(set(most.texts["text"])) == 39
+
+
+def test_a_question_is_never_on_both_sides():
+    questions = [f"question {n // 3}" for n in range(60)]
+    table = made(question=questions, answer=[str(n) for n in range(60)], label=["1", "0", "0"] * 20)
+    train, dev = held_out(table, ranked(table), 0.1)
+    assert (len(dev.labels), dev.groups) == (6, [0, 0, 0, 1, 1, 1])
+    assert sorted(set(train.groups)) == list(range(18))
+    assert not set(train.texts["question"]) & set(dev.texts["question"])
+    one = made(question=["q", "q"], answer=["a", "b"], label=["0", "1"])
+    with pytest.raises(DataError, match="all rows are alike, so that none can be held out: give --dev FILE"):
+        held_out(one, ranked(one), 0.1)
+
+
+def test_mistakes_without_any_are_silent(tmp_path):
+    Mistakes(tmp_path).tell()

@@ -1,0 +1,14 @@
+"""The real server, for the faults that arrive by HTTP; one for all tests that leave it as they found it."""
+
+import pytest
+
+from serve.running import running
+from test_api import sentence_model
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory):
+    """The address of a small model of sentences, which reads a hundred words."""
+    folder = sentence_model(tmp_path_factory.mktemp("served") / "mine", longest=100)
+    with running(folder) as (address, _):
+        yield address

@@ -1,0 +1,115 @@
+"""Broken input without end: what hypothesis makes of good files, and what may come of it."""
+
+import json
+import math
+
+from hypothesis import strategies as st
+
+from nse import api, hub
+from nse.errors import ConfigError, ModelError, RunError
+from nse.tasks import load_recipe
+from nse.tasks.recipe import recipe_file
+
+FILES = ("config.json", "model.safetensors", "vocabulary.txt")
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@st.composite
+def damaged(draw, content):
+    """Bytes with something flipped, cut off, put in, doubled, or all of it replaced."""
+    at = draw(st.integers(0, len(content)))
+    end = min(len(content), at + draw(st.integers(0, 40)))
+    some = draw(st.binary(max_size=40))
+    return draw(
+        st.sampled_from(
+            [
+                content[:at] + some + content[end:],
+                content[:at],
+                content[at:],
+                content[:end] + content[at:],
+                some,
+            ]
+        )
+    )
+
+
+@st.composite
+def edited(draw, data):
+    """A mapping with one value replaced, removed or added, at any depth."""
+    data = json.loads(json.dumps(data))
+    place = data
+    while True:
+        key = draw(st.sampled_from([*sorted(place), "new"]))
+        inner = place.get(key)
+        if isinstance(inner, dict) and draw(st.booleans()):
+            place = inner
+            continue
+        if draw(st.booleans()):
+            place[key] = draw(JSON | st.integers(-(1 << 40), 1 << 40))
+        else:
+            place.pop(key, None)
+        return json.dumps(data).encode()
+
+
+@st.composite
+def folders(draw, files):
+    """The files of a model folder, one or two of which are not what they were."""
+    found = dict(files)
+    for name in draw(st.lists(st.sampled_from(FILES), min_size=1, max_size=2, unique=True)):
+        choices = [damaged(found[name])]
+        if name == "config.json":
+            choices.append(edited(json.loads(files[name])))
+        content = draw(st.one_of(choices) | st.none())
+        found[name] = content
+    return found
+
+
+def try_folder(files, folder):
+    """Load a folder of these files (None: missing): a model that answers, or a message. True if it loaded."""
+    folder.mkdir(exist_ok=True)
+    for name, content in files.items():
+        if content is None:
+            (folder / name).unlink(missing_ok=True)
+        else:
+            (folder / name).write_bytes(content)
+    try:
+        loaded = hub.load(folder)
+        if loaded.config.kind == "pair" and len(loaded.config.labels) > 1:
+            (row,) = api.predict(loaded, [("all dogs bark", "some dogs bark")])
+            assert all(math.isfinite(chance) for chance in row["probabilities"].values())
+    except (ModelError, RunError) as error:
+        if not str(error):
+            raise
+        return False
+    return True
+
+
+RECIPES = ("logic/nse", "snli/best", "wikiqa/mma-attention", "multi30k/best", "aclimdb/nse-nse")
+
+
+@st.composite
+def recipes(draw):
+    """A recipe's text that is not what it was, and an assignment."""
+    good = recipe_file(draw(st.sampled_from(RECIPES))).read_bytes()
+    values = st.text(max_size=12) | JSON.map(lambda value: json.dumps(value))
+    keys = st.sampled_from(
+        ["seed", "model.size", "train", "train.rate", "model.encoder", "task", "a.b"]
+    ) | st.text(max_size=8)
+    return draw(damaged(good)), f"{draw(keys)}={draw(values)}"
+
+
+def try_recipe(content, assignment, file):
+    """Load a recipe: a recipe, or a message. True if it loaded."""
+    file.write_bytes(content)
+    try:
+        load_recipe(str(file), [assignment])
+    except ConfigError as error:
+        if not str(error):
+            raise
+        return False
+    return True

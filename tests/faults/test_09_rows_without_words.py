@@ -1,0 +1,50 @@
+"""Fault 9, in the library and on the command line: rows without words, blank and unknown texts, one token."""
+
+import pytest
+import torch
+
+import nse
+from faults.made_models import refused, saved, shell
+from nse.nn.folded import folded
+from test_api import sentence_model
+
+
+@pytest.mark.parametrize("shared", [0, 1])
+@pytest.mark.parametrize("lengths", [[0, 3, 1], [0, 0, 0]])
+def test_a_row_of_padding_is_defined_and_the_same_in_every_backend(lengths, shared):
+    torch.manual_seed(1)
+    reference = nse.NSE(5, shared=shared, backend="reference")
+    lean = nse.NSE(5, shared=shared, backend="lean")
+    lean.load_state_dict(reference.state_dict())
+    x = torch.randn(3, 3, 5)
+    others = [nse.Memory(torch.randn(3, 2, 5), torch.tensor([2, 0, 1]))] * shared
+    wanted, found = (encoder(x, lengths, shared=others) for encoder in (reference, lean))
+    assert wanted.last.isfinite().all()
+    assert torch.equal(wanted.last[0], torch.zeros(5))  # the h it started with
+    assert torch.equal(wanted.outputs[0], torch.zeros(3, 5))
+    torch.testing.assert_close(found.outputs, wanted.outputs)
+    torch.testing.assert_close(found.last, wanted.last)
+    torch.testing.assert_close(found.memory.slots, wanted.memory.slots)
+
+
+def test_with_folded_weights_too(tmp_path):
+    model = nse.load(sentence_model(tmp_path / "mine")).loaded.model
+    ids, lengths = torch.tensor([[2, 3], [0, 0], [1, 1]]), torch.tensor([2, 0, 1])
+    with torch.inference_mode():
+        found, wanted = folded(model)(ids, lengths), model(ids, lengths)
+    assert wanted.isfinite().all()
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_a_blank_text_that_a_person_typed_is_named(tmp_path):
+    saved(tmp_path / "mine")
+    for first, second, name in (("", "dogs", "premise"), ("dogs", " \t", "hypothesis")):
+        told = refused(shell("predict", "mine", first, second, cwd=tmp_path))
+        assert f"{name} 1 is empty: give it at least one word" in told
+
+
+def test_unknown_words_and_one_token_are_answered(tmp_path):
+    saved(tmp_path / "mine")
+    answer = shell("predict", "mine", "zyx qwv", "dogs", cwd=tmp_path)
+    assert answer.returncode == 0, answer.stderr
+    assert "2 of 3 words unknown" in answer.stdout

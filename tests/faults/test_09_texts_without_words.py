@@ -1,0 +1,47 @@
+"""Fault 9: empty, spaces only, every word unknown, one token: a defined answer, or 400 that says why."""
+
+import pytest
+
+from serve.inside import inside
+from serve.running import asked, error, told
+from test_api import document_model, ranking_model
+from test_translate import translator
+
+BLANK = ["", " ", "\t\n\r ", "\u00a0\u2003\u3000", "\u2028\u2029\x85"]
+
+
+@pytest.mark.parametrize("path", ["/v1/predict", "/v1/encode", "/v1/trace"])
+def test_a_blank_text_is_named(served, path):
+    for blank in BLANK:
+        texts = [blank] if path == "/v1/trace" else ["good", blank, "bad"]
+        number = "" if path == "/v1/trace" else " 2"
+        message = error(asked(served, path, {"texts": texts}), 400)
+        assert message == f"sentence{number} is empty: give it at least one word"
+
+
+def test_unknown_words_and_single_ones_are_answered_alike_alone_and_in_company(served):
+    texts = ["zyx", "zyx qwv vwx", "good", "\u200b", "\x00", "\ufffd", "\U0001f600", "."]
+    together = told(asked(served, "/v1/predict", {"texts": texts}))["predictions"]
+    assert [row["unknown"] for row in together] == [1, 3, 0, 1, 1, 1, 1, 0]
+    for text, row in zip(texts, together, strict=True):
+        [alone] = told(asked(served, "/v1/predict", {"texts": [text]}))["predictions"]
+        assert alone["label"] == row["label"]
+        assert alone["probabilities"] == pytest.approx(row["probabilities"], abs=1e-6)
+        assert sum(alone["probabilities"].values()) == pytest.approx(1)
+    one, three = together[0], together[1]
+    assert one["probabilities"] != three["probabilities"]  # that there were words counts, unknown ones too
+
+
+@pytest.mark.parametrize("make", [ranking_model, translator, document_model])
+def test_models_of_every_kind_say_which_text_is_empty(tmp_path, make):
+    with inside(make(tmp_path / "mine")) as server:
+        for blank in BLANK:
+            asks = {
+                ranking_model: ("/v1/rank", {"question": "who ?", "candidates": ["a dog", blank]}),
+                translator: ("/v1/translate", {"texts": ["a dog", blank]}),
+                document_model: ("/v1/predict", {"texts": ["A dog runs.", blank]}),
+            }
+            assert " 2 is empty: give it at least one word" in error(server.ask(*asks[make]), 400)
+        if make is ranking_model:
+            ask = {"question": " ", "candidates": ["a dog"]}
+            assert error(server.ask("/v1/rank", ask), 400).startswith("question is empty")

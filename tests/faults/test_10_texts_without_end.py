@@ -1,0 +1,58 @@
+"""Fault 10: an over-long text is cut and said to be cut, or refused if strict; a word of 10 MB is refused."""
+
+from serve.running import asked, error, line_to, told
+
+LONGEST = 100  # words, of the model that is served
+
+
+def test_a_long_text_is_cut_and_the_answer_says_so(served):
+    whole, long = " ".join(["good"] * LONGEST), " ".join(["good"] * LONGEST + ["bad"] * 900)
+    for path, name in (("/v1/predict", "predictions"), ("/v1/encode", "vectors")):
+        one, two = told(asked(served, path, {"texts": [whole, long]}))[name]
+        assert (one["words"], one["cut"]) == (LONGEST, 0)
+        assert (two["words"], two["cut"]) == (LONGEST, 900)
+        key = "label" if name == "predictions" else "vector"
+        assert one[key] == two[key]  # what was cut had no say
+
+
+def test_if_strict_it_is_refused(served):
+    ask = {"texts": ["good", "good " * (LONGEST + 1)], "strict": True}
+    for path in ("/v1/predict", "/v1/encode"):
+        assert f"sentence 2 has 101 words and the model reads {LONGEST}" in error(
+            asked(served, path, ask), 400
+        )
+    ask["texts"][1] = "good " * LONGEST
+    assert told(asked(served, "/v1/predict", ask))["predictions"][1]["cut"] == 0
+
+
+def test_more_characters_than_are_let_in(served):
+    ask = {"texts": ["good", "a" * 10_001]}
+    message = "text 2 has 10,001 characters and 10,000 are read: shorten it"
+    assert error(asked(served, "/v1/predict", ask), 413) == message
+    ask["texts"][1] = "\U0001f600" * 10_000  # a word, of which JSON makes twelve bytes a character
+    assert told(asked(served, "/v1/predict", ask))["predictions"][1]["unknown"] == 1
+
+
+def test_more_texts_than_are_let_in(served):
+    many = {"texts": ["good"] * 257}
+    message = "there are 257 texts and at most 256 are read at a time: send the others separately"
+    assert error(asked(served, "/v1/predict", many), 413) == message
+    assert len(told(asked(served, "/v1/predict", {"texts": ["good"] * 256}))["predictions"]) == 256
+
+
+def test_a_word_of_ten_megabytes(served):
+    body = b'{"texts": ["' + b"a" * 10_000_000 + b'"]}'
+    assert "longer than 262,144 bytes" in error(asked(served, "/v1/predict", body), 413)
+
+
+def test_a_body_without_end_is_not_read_to_its_end(served):
+    with line_to(served) as line:
+        line.sendall(b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10000000000\r\n\r\n")
+        sent = 0
+        try:
+            while sent < 100_000_000:
+                sent += line.send(b"a" * 1_000_000)
+        except OSError:  # it has stopped reading
+            pass
+        assert sent < 100_000_000
+    assert told(asked(served, "/health/ready")) == {"status": "ready"}

@@ -1,0 +1,97 @@
+"""Fault 11: huge bodies, deep JSON, bad UTF-8, NaN, NUL, lone surrogates, <script>: 413, 422 or 400."""
+
+import json
+
+import pytest
+
+from serve.running import asked, error, figure, told
+
+BROKEN = {
+    "nothing": b"",
+    "half": b'{"texts": ["a"',
+    "more than one": b'{"texts": ["a"]} {"texts": ["a"]}',
+    "deep": b"[" * 100_000,
+    "deep inside": b'{"texts": ' + b"[" * 100_000,
+    "deep objects": b'{"a":' * 40_000,
+    "not UTF-8": b'{"texts": ["\xff\xfe"]}',
+    "overlong UTF-8": b'{"texts": ["\xc0\xaf"]}',
+    "a surrogate in UTF-8": b'{"texts": ["\xed\xa0\x80"]}',
+    "half a character": b'{"texts": ["a\\ud800"]}',
+    "the other half": b'{"texts": ["\\udc00a"]}',
+    "UTF-16": '{"texts": ["a"]}'.encode("utf-16"),
+    "a byte order mark": b'\xef\xbb\xbf{"texts": ["a"]}',
+    "a raw NUL": b'{"texts": ["\x00"]}',
+    "NaN": b'{"texts": NaN}',
+    "Infinity": b'{"texts": [Infinity]}',
+    "-Infinity": b"-Infinity",
+    "a number of a thousand digits": b'{"texts": [' + b"9" * 1000 + b"]}",
+    "a float without end": b'{"texts": [1e999999]}',
+}
+MISSHAPEN = {
+    "null": None,
+    "a list": [],
+    "a text": "texts",
+    "empty": {},
+    "no texts": {"texts": []},
+    "a text for texts": {"texts": "a"},
+    "a number": {"texts": [1]},
+    "nothing among texts": {"texts": ["a", None]},
+    "true": {"texts": [True]},
+    "a list in it": {"texts": [["a"]]},
+    "an object in it": {"texts": [{"text": "a"}]},
+    "something more": {"texts": ["a"], "text": "a"},
+    "strict as a text": {"texts": ["a"], "strict": "yes"},
+    "strict as a number": {"texts": ["a"], "strict": 1},
+    "a name with a tag": {"texts": ["a"], "<script>alert(1)</script>" * 100: 1},
+    "a hundred thousand mistakes": {"texts": [1] * 80_000},
+    "ten thousand names": {"texts": ["a"], **{f"name{number}": 0 for number in range(10_000)}},
+}
+
+
+@pytest.mark.parametrize("body", BROKEN.values(), ids=BROKEN)
+def test_what_is_no_json_is_told(served, body):
+    message = error(asked(served, "/v1/predict", body), 422)
+    assert message.startswith("Invalid JSON: ") or "expected" in message or "Input should be" in message
+    assert message.endswith('send {"texts": ["..."]}')
+    assert len(message) < 300
+
+
+@pytest.mark.parametrize("body", MISSHAPEN.values(), ids=MISSHAPEN)
+def test_what_has_another_shape_is_told(served, body):
+    for path in ("/v1/predict", "/v1/encode", "/v1/trace"):
+        message = error(asked(served, path, body if body is not None else b"null"), 422)
+        assert message.endswith('send {"texts": ["..."]}')
+        assert len(message) < 300
+
+
+def test_odd_texts_are_texts(served):
+    texts = ["\x00", "a\x00b", "<script>alert(1)</script>", "\u202egood", "\ufeffgood", "a\u0300" * 50, "{}"]
+    texts += ["' OR 1=1 --", "${jndi:ldap://x}", "../../etc/passwd", "\r\nX-Injected: 1", "\U0010ffff"]
+    answer = asked(served, "/v1/predict", {"texts": texts})
+    assert len(told(answer)["predictions"]) == len(texts)
+    assert "X-Injected" not in answer[1]
+    assert "<script>" not in json.dumps(told(answer))
+    trace = asked(served, "/v1/trace", {"texts": ["<script>alert(1)</script>"]})
+    assert trace[1]["Content-Type"] == "application/json"  # never HTML, whatever is in it
+    assert trace[1]["X-Content-Type-Options"] == "nosniff"
+
+
+def test_odd_requests_are_answered_in_the_same_shape(served):
+    for path in ("/%00", "/v1/%2e%2e/model", "/<script>", "/v1/predict;a=b", "/" + "a" * 5000):
+        assert error(asked(served, path), 404) == "Not Found"
+    for method in ("GET", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "QUERY"):
+        assert error(asked(served, "/v1/predict", method=method), 405)
+    for kind in ("", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "a/b/c"):
+        answer = asked(served, "/v1/predict", {"texts": ["a"]}, {"Content-Type": kind})
+        assert "Content-Type: application/json" in error(answer, 415)
+    for kind in ("application/json; charset=utf-8", "APPLICATION/JSON", "application/json;"):
+        assert asked(served, "/v1/predict", {"texts": ["a"]}, {"Content-Type": kind})[0] == 200
+
+
+def test_none_of_it_was_the_servers_fault(served):
+    """Of everything that tests have sent so far, nothing was answered with 500."""
+    asked(served, "/v1/predict", b"\xff")
+    assert figure(served, 'nse_requests_total{route="/v1/predict",status="422"}') > 0
+    assert figure(served, 'nse_requests_total{route="/v1/predict",status="500"}') == 0
+    assert figure(served, 'nse_requests_total{route="/v1/trace",status="500"}') == 0
+    assert figure(served, 'nse_requests_total{route="other",status="500"}') == 0

@@ -1,0 +1,107 @@
+"""Fault 12: ten times the load: what was sent was served or told to come back, and the memory is flat."""
+
+import json
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from serve.running import asked, error, figure, line_to, running, told
+from test_api import sentence_model
+
+QUEUE, ROOM = 4, 5  # one is computed, the others wait
+SLOW = {"texts": ["good bad film " * 300]}
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A server that computes one text at a time, and lets four requests wait."""
+    folder = sentence_model(tmp_path_factory.mktemp("models") / "mine")
+    with running(folder, "--max-queue", QUEUE, "--max-batch", 1, "--timeout", 60) as found:
+        yield found
+
+
+def resident(process):
+    """How many megabytes of memory a process has."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return int(status.split("VmRSS:")[1].split()[0]) / 1024
+
+
+def burst(address, count):
+    """So many at the same time; how often each status was answered, and the refusals."""
+    together = threading.Barrier(count)
+
+    def ask(_):
+        together.wait()
+        return asked(address, "/v1/predict", SLOW)
+
+    with ThreadPoolExecutor(count) as pool:
+        answers = list(pool.map(ask, range(count)))
+    return Counter(answer[0] for answer in answers), [answer for answer in answers if answer[0] != 200]
+
+
+def test_everybody_gets_an_answer_or_is_told_when_to_come_back(small):
+    address, server = small
+    sent = 10 * ROOM
+    burst(address, sent)
+    before = resident(server)
+    served = refused = 0
+    for _ in range(4):
+        statuses, refusals = burst(address, sent)
+        assert statuses[200] + statuses[429] == sent
+        assert statuses[200] >= ROOM
+        assert statuses[429] > 0
+        for refusal in refusals:
+            assert int(refusal[1]["Retry-After"]) >= 1
+            assert "too many requests wait already: come back in" in error(refusal, 429)
+        served, refused = served + statuses[200], refused + statuses[429]
+    assert resident(server) < before + 20
+    assert told(asked(address, "/v1/predict", {"texts": ["good"]}))["predictions"]  # and then it is as before
+    assert figure(address, "nse_queue_requests") == 0
+    assert figure(address, 'nse_refused_total{reason="queue_full"}') >= refused
+    assert figure(address, 'nse_requests_total{route="/v1/predict",status="200"}') >= served
+
+
+def test_traces_wait_in_the_same_queue(small):
+    address, _ = small
+    asks = [("/v1/trace", {"texts": ["good bad film " * 60]}), ("/v1/predict", SLOW)] * 15
+    with ThreadPoolExecutor(len(asks)) as pool:
+        statuses = Counter(answer[0] for answer in pool.map(lambda ask: asked(address, *ask), asks))
+    assert statuses[200] + statuses[429] == len(asks)
+    assert statuses[429] > 0
+
+
+def test_who_went_away_is_not_computed(small):
+    address, _ = small
+    before = figure(address, "nse_texts_total")
+    body = json.dumps(SLOW).encode()
+    head = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    lines = [line_to(address) for _ in range(ROOM)]
+    for line in lines:
+        line.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+    while figure(address, "nse_queue_requests") < QUEUE:
+        assert figure(address, "nse_texts_total") < before + ROOM, "all were computed already"
+    for line in lines:
+        line.close()
+    assert asked(address, "/v1/predict", {"texts": ["good"]})[0] == 200
+    assert figure(address, 'nse_requests_total{route="/v1/predict",status="499"}') >= 1
+    assert figure(address, "nse_texts_total") < before + 1 + ROOM
+
+
+def test_slow_senders_are_not_waited_for(tmp_path):
+    """Whether the head or the body of a request does not come: others are served, and it ends in time."""
+    with running(sentence_model(tmp_path / "mine"), "--timeout", 1) as (address, _):
+        lines = [line_to(address) for _ in range(3)]
+        lines[0].sendall(b"")
+        lines[1].sendall(b"POST /v1/predict HTTP/1.1\r\nHost: loc")
+        lines[2].sendall(b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
+        assert asked(address, "/v1/predict", {"texts": ["good"]})[0] == 200
+        answers = [line.makefile("rb").read() for line in lines]  # until the server closes them
+        for line in lines:
+            line.close()
+        assert answers[:2] == [b"", b""]
+        head, _, body = answers[2].partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 408 ")
+        assert json.loads(body)["error"]["type"] == "too_slow"

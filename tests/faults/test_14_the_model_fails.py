@@ -1,0 +1,96 @@
+"""Fault 14: the model fails on a request: that one is told so, the next is served; live is not ready."""
+
+import resource
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import torch
+
+import nse
+from nse import hub
+from nse.nn.models import SentenceClassifier
+from serve.running import asked, error, events, figure, running, told
+from test_api import sentence_model
+
+
+def overflowing_model(folder):
+    """A model whose weights are finite, and too large at one word: what it adds up to is inf - inf."""
+    loaded = nse.load(sentence_model(folder.parent / "good")).loaded
+    assert isinstance(loaded.model, SentenceClassifier)
+    with torch.no_grad():
+        loaded.model.embedding.weight[loaded.vocabulary.encode(["bad"])] = 3e38
+        loaded.model.encoder.nse[0].read.weight_ih_l0[:] = torch.tensor([100.0, -100.0] * 3)
+    hub.save(folder, loaded.model, loaded.config, loaded.vocabulary, {})
+    return folder
+
+
+def test_numbers_that_overflow(tmp_path):
+    with running(overflowing_model(tmp_path / "mine"), "--max-wait-ms", 200) as (address, _):
+        for path in ("/v1/predict", "/v1/encode", "/v1/trace"):
+            message = error(asked(address, path, {"texts": ["a bad film"]}), 503)
+            assert message.startswith("the model's scores are NaN or infinite, for sentence 1")
+            assert asked(address, path, {"texts": ["a good film"]})[0] == 200
+        # In one batch with others, the others are answered.
+        texts = ["a good film", "a bad film", "a film", "bad", "the cat sleeps"]
+        with ThreadPoolExecutor(5) as pool:
+            answers = list(pool.map(lambda text: asked(address, "/v1/predict", {"texts": [text]}), texts))
+        assert [answer[0] for answer in answers] == [200, 503, 200, 503, 200]
+        assert figure(address, "nse_model_failures_total") == 5
+        assert told(asked(address, "/health/ready")) == {"status": "ready"}
+
+
+def test_no_memory(tmp_path):
+    """The process may have little more memory than it has now: the system refuses torch what it asks for."""
+    folder = sentence_model(tmp_path / "mine", size=256)
+    large = {"texts": ["a ? . " * 90 + "a " * number for number in range(256)]}  # 100 MB and more, at once
+    small = {"texts": ["good"]}
+    with running(folder, "--max-batch", 4096, "--max-wait-ms", 500) as (address, server):
+        assert asked(address, "/v1/predict", small)[0] == 200
+        status = Path(f"/proc/{server.pid}/status").read_text()
+        room = int(status.split("VmSize:")[1].split()[0]) * 1024 + (64 << 20)
+        resource.prlimit(server.pid, resource.RLIMIT_AS, (room, room))
+        with ThreadPoolExecutor(3) as pool:  # which come into one batch
+            answers = list(pool.map(lambda ask: asked(address, "/v1/predict", ask), [small, large, small]))
+        assert error(answers[1], 503) == "the model failed on this request; see the server's log"
+        assert answers[0][0] == answers[2][0] == asked(address, "/v1/predict", small)[0] == 200
+        assert told(asked(address, "/health/ready")) == {"status": "ready"}
+        [line] = events(server, "error")
+        assert line["message"] == "the model failed on a request"
+        assert "can't allocate memory" in line["traceback"]  # it was that, and in torch
+
+
+def test_it_computes_for_too_long(tmp_path):
+    """A request gets its 504 in time; while the model still computes, the server lives and is not ready."""
+    folder = sentence_model(tmp_path / "mine", size=64)
+    long = {"texts": ["a " * (600 + number) for number in range(32)]}
+    with running(folder, "--timeout", 0.5) as (address, _):
+        assert told(asked(address, "/health/ready")) == {"status": "ready"}
+        assert "no answer within 0.5 s" in error(asked(address, "/v1/predict", long), 504)
+        assert "computing for more than 0.5 s" in error(asked(address, "/health/ready"), 503)
+        assert told(asked(address, "/health/live")) == {"status": "live"}
+        end = time.monotonic() + 60
+        while asked(address, "/health/ready")[0] == 503:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        assert asked(address, "/v1/predict", {"texts": ["good"]})[0] == 200
+
+
+def test_what_failed_is_not_told_to_strangers(tmp_path):
+    """Errors as a GPU and as Python give them, put into the real process, on the first two requests alone."""
+    first = (
+        "import torch; from nse.serve import batcher; real = batcher.computed\n"
+        "errors = [torch.OutOfMemoryError('CUDA: /secret/path'), MemoryError()]\n"
+        "def sometimes(*given):\n"
+        "    if errors: raise errors.pop(0)\n"
+        "    return real(*given)\n"
+        "batcher.computed = sometimes\n"
+    )
+    with running(sentence_model(tmp_path / "mine"), first=first) as (address, server):
+        for _ in range(2):
+            answer = asked(address, "/v1/predict", {"texts": ["good"]})
+            assert error(answer, 503) == "the model failed on this request; see the server's log"
+        assert asked(address, "/v1/predict", {"texts": ["good"]})[0] == 200
+        one, two = events(server, "error", 2)
+        assert "/secret/path" in one["traceback"]
+        assert two["error"] == "MemoryError"

@@ -1,0 +1,89 @@
+"""With folded weights a model gives the same answers, whatever it is made of."""
+
+import pytest
+import torch
+
+from nse.nn.documents import DocumentClassifier, DocumentConfig
+from nse.nn.folded import FoldedPair, FoldedSentence, folded
+from nse.nn.models import PairClassifier, PairConfig, SentenceClassifier, SentenceConfig
+
+WORDS = 30
+
+PAIRS = [
+    {"pool": "last"},
+    {"pool": "max", "directions": 2},
+    {"pool": "mean-max", "attention": "aligned", "starts": 1},
+    {"pool": "mean-max", "attention": "aligned", "directions": 2, "blanks": 2, "words": 7},
+    {"pool": "last", "attention": "aligned", "reader": "nse", "starts": 2, "blanks": 1},
+    {"pool": "last", "attention": "paper", "counts": True, "directions": 2},
+    {"pool": "mean-max", "size": 16, "longest": 4},
+]
+
+
+def batch(rows, longest, seed, shortest=0):
+    """Ids padded with anything, and lengths, none of them sorted; the last text is the first once more."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(1, WORDS, (rows, longest), generator=generator)
+    lengths = torch.randint(shortest, longest + 1, (rows,), generator=generator)
+    ids[-1], lengths[-1] = ids[0], lengths[0]
+    return ids, lengths
+
+
+def made(kind, config, labels=3):
+    torch.manual_seed(0)
+    model = kind(config, WORDS, labels).eval()
+    for parameter in model.parameters():  # large enough that every part has a say
+        torch.nn.init.uniform_(parameter, -0.7, 0.7)
+    return model
+
+
+@pytest.mark.parametrize("settings", PAIRS, ids=str)
+@pytest.mark.parametrize(("first", "second"), [(9, 5), (1, 6), (4, 4)])
+def test_pairs_score_the_same(settings, first, second):
+    model = made(PairClassifier, PairConfig(**{"size": 5, "hidden": 6, **settings}))
+    quick = folded(model)
+    assert isinstance(quick, FoldedPair)
+    inputs = [*batch(7, first, 1), *batch(7, second, 2)]
+    before = [each.clone() for each in inputs]
+    with torch.inference_mode():
+        torch.testing.assert_close(quick(*inputs), model(*inputs), rtol=1e-5, atol=1e-5)
+        wanted = model.represent(*inputs[:2])
+        torch.testing.assert_close(quick.represent(*inputs[:2]), wanted, rtol=1e-5, atol=1e-5)
+        assert wanted.std() > 0.01  # or it would be no wonder
+    assert all(torch.equal(*each) for each in zip(inputs, before, strict=True))
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"directions": 2, "pool": "max"}, {"starts": 1, "words": 9}], ids=str
+)
+def test_sentences_score_the_same(settings):
+    model = made(SentenceClassifier, SentenceConfig(**{"size": 6, "hidden": 4, **settings}))
+    quick = folded(model)
+    assert isinstance(quick, FoldedSentence)
+    for rows, longest in ((6, 8), (2, 1), (3, 40)):
+        inputs = batch(rows, longest, longest)
+        with torch.inference_mode():
+            torch.testing.assert_close(quick(*inputs), model(*inputs), rtol=1e-5, atol=1e-5)
+
+
+def test_sentences_without_words_score_the_same():
+    model = made(PairClassifier, PairConfig(size=5, hidden=6, starts=1, pool="max"))
+    ids, none = torch.ones(3, 4, dtype=torch.long), torch.zeros(3, dtype=torch.long)
+    with torch.inference_mode():
+        found, wanted = (each(ids, none, ids, none + 2) for each in (folded(model), model))
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_not_folded_is_left_as_it_is():
+    for settings in (
+        {"encoder": "mma"},
+        {"encoder": "lstm"},
+        {"layers": 2},
+        {"padding": "paper", "longest": 6},
+    ):
+        model = made(PairClassifier, PairConfig(size=4, hidden=4, **settings))
+        assert folded(model) is model
+    document = made(DocumentClassifier, DocumentConfig(size=4))
+    assert folded(document) is document
+    model = made(PairClassifier, PairConfig(size=4, hidden=4))
+    assert folded(model.train()) is model

@@ -1,0 +1,87 @@
+"""The application without a network: the same code from the first header to the last, in this process."""
+
+import asyncio
+import json
+import threading
+from contextlib import contextmanager
+
+import nse
+from nse.serve.app import application
+from nse.serve.limits import Limits
+from nse.serve.log import Log
+from nse.serve.service import Service
+
+
+class Inside:
+    """An application and an event loop of its own that runs it."""
+
+    def __init__(self, app):
+        self.app, self.service = app, app.service
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self.thread.start()
+
+    def close(self):
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        self.loop.close()
+
+    def begin(self, path, body=None, headers=None, method=None, parts=None):
+        """Ask; gives a future of status, headers and content. Of `parts`, each is a piece of the body."""
+        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        pieces = [data or b""] if parts is None else parts
+        path, _, query = path.partition("?")
+        own = {name.lower(): value for name, value in (headers or {}).items()}
+        given = {"host": "localhost", "content-type": "application/json", **own}
+        scope = {
+            "type": "http",
+            "method": method or ("GET" if data is None and parts is None else "POST"),
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "root_path": "",
+            "headers": [(name.encode(), value.encode()) for name, value in given.items()],
+        }
+        return asyncio.run_coroutine_threadsafe(self.answer(scope, list(pieces)), self.loop)
+
+    def ask(self, *words, **settings):
+        return self.begin(*words, **settings).result(60)
+
+    async def answer(self, scope, pieces):
+        sent, done = [], asyncio.Event()
+
+        async def receive():
+            if not pieces:
+                await done.wait()
+                return {"type": "http.disconnect"}
+            piece = pieces.pop(0)
+            if piece is None:  # a client that goes away
+                return {"type": "http.disconnect"}
+            return {"type": "http.request", "body": piece, "more_body": bool(pieces)}
+
+        async def send(message):
+            sent.append(message)
+
+        await self.app(scope, receive, send)
+        done.set()
+        headers = {name.decode().title(): value.decode() for name, value in sent[0]["headers"]}
+        return sent[0]["status"], headers, b"".join(message.get("body", b"") for message in sent)
+
+
+def begun(model, keys=None, hosts=frozenset(), log=None, workers=1, log_texts=False, **limits):
+    """Serve a model, or the folder of one, in this process, until it ends."""
+    loaded = model if isinstance(model, nse.Model) else nse.load(model)
+    service = Service(loaded, Limits(**limits), log or Log(lambda content: None), workers, log_texts)
+    service.batcher.start()
+    return Inside(application(service, hosts, keys))
+
+
+@contextmanager
+def inside(model, **settings):
+    """The same, for as long as it is needed."""
+    server = begun(model, **settings)
+    try:
+        yield server
+    finally:
+        assert server.service.batcher.stop(30)
+        server.close()

@@ -1,0 +1,281 @@
+"""The batcher by itself: what is computed together, in which order, and what is let in."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+import torch
+
+from nse.asking import Asked
+from nse.errors import InputError, RunError
+from nse.serve import batcher
+from nse.serve.batcher import Batcher, FullError, Job
+
+
+class Model:
+    """In the place of a model: notes batches, and computes only while the gate is open."""
+
+    def __init__(self):
+        self.batches = []
+        self.gate = threading.Event()
+        self.gate.set()
+        self.wrong = {}
+        self.at_once = self.most_at_once = 0
+        self.lock = threading.Lock()
+
+    def computed(self, loaded, asked, batch):
+        assert len(asked.rows) <= batch
+        with self.lock:
+            self.at_once += 1
+            self.most_at_once = max(self.most_at_once, self.at_once)
+            self.batches.append([row[0] for row in asked.rows])
+        try:
+            assert self.gate.wait(10)
+            for row in asked.rows:
+                if row[0] in self.wrong:
+                    raise self.wrong[row[0]]
+            return torch.tensor([[float(row[0])] for row in asked.rows])
+        finally:
+            with self.lock:
+                self.at_once -= 1
+
+
+@pytest.fixture
+def model(monkeypatch):
+    found = Model()
+    monkeypatch.setattr(batcher, "computed", found.computed)
+    yield found
+    found.gate.set()
+
+
+def job(*numbers, group="scores"):
+    """A question that is answered by its own numbers."""
+    asked = Asked("scores", [[number] for number in numbers], lambda found: found.flatten().tolist())
+    return Job(group, len(numbers), lambda: asked, lambda rows: repr([int(row) for row in rows]).encode())
+
+
+def run(model, story, **settings):
+    """Let a story happen beside a batcher."""
+    made = Batcher(model, **{"max_batch": 8, "max_wait": 0.0, "max_queue": 100, **settings})
+    made.start()
+    try:
+        return asyncio.run(asyncio.wait_for(story(made), 20))
+    finally:
+        model.gate.set()
+        assert made.stop(10)
+
+
+async def until(true):
+    while not true():
+        await asyncio.sleep(0.001)
+
+
+async def busy(made, model):
+    """Let the only thread be at work, so that what comes now has to wait."""
+    model.gate.clear()
+    first = job(0)
+    made.submit(first)
+    await until(lambda: model.batches)
+    return first
+
+
+def test_what_waits_is_computed_together_in_its_order(model):
+    async def story(made):
+        await busy(made, model)
+        jobs = [job(1, 2), job(3), job(4, 5, 6)]
+        for each in jobs:
+            made.submit(each)
+        model.gate.set()
+        assert [await each.future for each in jobs] == [b"[1, 2]", b"[3]", b"[4, 5, 6]"]
+
+    run(model, story)
+    assert model.batches == [[0], [1, 2, 3, 4, 5, 6]]
+
+
+def test_a_batch_is_not_too_large_and_a_large_request_lets_others_by(model):
+    async def story(made):
+        await busy(made, model)
+        large, jobs = job(*range(10, 30)), [job(1), job(2, 3, 4, 5, 6, 7, 8)]
+        for each in [large, *jobs]:
+            made.submit(each)
+        assert made.rows_waiting == 28
+        model.gate.set()
+        assert await large.future == repr(list(range(10, 30))).encode()
+        assert [await each.future for each in jobs] == [b"[1]", b"[2, 3, 4, 5, 6, 7, 8]"]
+        assert made.rows_waiting == made.waiting() == 0
+
+    run(model, story)
+    whole = [*range(10, 30)]
+    assert model.batches == [[0], whole[:8], list(range(1, 9)), whole[8:16], whole[16:]]
+
+
+def test_other_groups_are_computed_apart(model):
+    async def story(made):
+        await busy(made, model)
+        jobs = [job(1), job(2, group="vectors"), job(3, group="vectors"), job(4)]
+        for each in jobs:
+            made.submit(each)
+        model.gate.set()
+        await asyncio.gather(*(each.future for each in jobs))
+
+    run(model, story)
+    assert model.batches == [[0], [1], [2, 3], [4]]
+
+
+def test_nothing_is_computed_beside_what_wants_to_be_alone(model):
+    seen = []
+
+    async def story(made):
+        def alone():
+            seen.append(model.at_once)
+            time.sleep(0.01)
+            seen.append(model.at_once)
+            return b"alone"
+
+        jobs = [Job(None, 1, alone) if number % 4 == 1 else job(number) for number in range(40)]
+        for each in jobs:
+            made.submit(each)
+        assert (await asyncio.gather(*(each.future for each in jobs))).count(b"alone") == 10
+
+    run(model, story, workers=4, max_batch=1)
+    assert seen == [0] * 20
+    assert model.most_at_once > 1
+
+
+def test_a_request_waits_for_others_but_not_for_ever(model):
+    async def story(made):
+        first, second = job(1), job(2)
+        made.submit(first)
+        await asyncio.sleep(0.01)
+        made.submit(second)
+        await asyncio.gather(first.future, second.future)
+
+    run(model, story, max_wait=0.5)
+    assert model.batches == [[1, 2]]
+
+
+def test_a_full_batch_does_not_wait(model):
+    async def story(made):
+        jobs = [job(*range(10, 15)), job(*range(20, 23))]
+        for each in jobs:
+            made.submit(each)
+        await asyncio.gather(*(each.future for each in jobs))
+
+    run(model, story, max_wait=3600)
+    assert model.batches == [[*range(10, 15), *range(20, 23)]]
+
+
+def test_too_many_are_refused_and_told_when_to_come_back(model):
+    async def story(made):
+        first = await busy(made, model)
+        jobs = [job(number) for number in range(1, 4)]
+        for each in jobs:
+            made.submit(each)
+        made.row_seconds = 2.5
+        with pytest.raises(FullError) as full:
+            made.submit(job(9))
+        assert full.value.seconds == 8
+        made.row_seconds = 0.0
+        with pytest.raises(FullError) as full:
+            made.submit(job(9))
+        assert full.value.seconds == 1
+        assert made.waiting() == 3
+        model.gate.set()
+        await asyncio.gather(first.future, *(each.future for each in jobs))
+        later = job(10)
+        made.submit(later)
+        assert await later.future == b"[10]"
+
+    run(model, story, max_queue=3)
+
+
+def test_what_nobody_waits_for_is_not_computed(model):
+    async def story(made):
+        await busy(made, model)
+        one, two, three = job(1), job(2), job(*range(10, 30))
+        for each in (one, two, three):
+            made.submit(each)
+        made.drop(one)
+        assert made.waiting() == 2
+        model.gate.set()
+        assert await two.future == b"[2]"
+        await until(lambda: [*range(10, 18)] in model.batches)
+        made.drop(three)
+        last = job(4)
+        made.submit(last)
+        await last.future
+        await until(lambda: made.rows_waiting == 0)
+
+    run(model, story)
+    computed = [row for batch in model.batches for row in batch]
+    assert 1 not in computed
+    assert computed.count(2) == 1
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no kernel"), MemoryError(), RunError("NaN")])
+def test_a_failure_is_told_to_the_one_who_caused_it(model, error):
+    model.wrong = {2: error}
+
+    async def story(made):
+        await busy(made, model)
+        jobs = [job(1), job(2), job(3)]
+        for each in jobs:
+            made.submit(each)
+        model.gate.set()
+        return await asyncio.gather(*(each.future for each in jobs), return_exceptions=True)
+
+    one, two, three = run(model, story)
+    assert (one, three) == (b"[1]", b"[3]")
+    assert two is error
+    assert model.batches == [[0], [1, 2, 3], [1], [2], [3]]
+
+
+def test_what_cannot_be_read_or_told_costs_nobody_else(model):
+    def unreadable():
+        raise InputError("no text")
+
+    async def story(made):
+        await busy(made, model)
+        untold = Job("scores", 1, job(5).work, lambda rows: rows["no such thing"])
+        jobs = [Job("scores", 1, unreadable), job(1), untold]
+        for each in jobs:
+            made.submit(each)
+        model.gate.set()
+        return await asyncio.gather(*(each.future for each in jobs), return_exceptions=True)
+
+    one, two, three = run(model, story)
+    assert isinstance(one, InputError)
+    assert two == b"[1]"
+    assert isinstance(three, TypeError)
+
+
+def test_a_thread_outlives_everything(model):
+    async def story(made):
+        for error in (SystemExit(3), KeyboardInterrupt(), GeneratorExit()):
+            model.wrong = {7: error}
+            failing = job(7)
+            made.submit(failing)
+            with pytest.raises(RuntimeError, match=type(error).__name__):
+                await failing.future
+            assert made.alive()
+        good = job(1)
+        made.submit(good)
+        assert await good.future == b"[1]"
+
+    run(model, story)
+
+
+def test_stopping_computes_what_waits(model):
+    async def story(made):
+        await busy(made, model)
+        jobs = [job(number) for number in range(1, 6)]
+        for each in jobs:
+            made.submit(each)
+        assert made.computing() == 1
+        assert made.longest() > 0
+        assert not made.stop(0.01)  # it still computes
+        model.gate.set()
+        return await asyncio.gather(*(each.future for each in jobs))
+
+    assert run(model, story) == [b"[1]", b"[2]", b"[3]", b"[4]", b"[5]"]

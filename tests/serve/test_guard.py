@@ -1,0 +1,109 @@
+"""Who is let in: keys, names of the server, clients that go away, and bugs that nobody may see."""
+
+import json
+
+import pytest
+
+from nse.serve.keys import Keys
+from nse.serve.log import Log
+from serve.inside import inside
+from serve.running import error, told
+from test_api import sentence_model
+
+KEY, OTHER = "correct-horse-battery", "another-key-0123456789"
+
+
+@pytest.fixture
+def model(tmp_path):
+    return sentence_model(tmp_path / "mine")
+
+
+def test_with_keys_only_the_health_is_open(model):
+    written = []
+    log = Log(written.append)
+    with inside(model, keys=Keys([KEY, OTHER]), log=log) as server:
+        for path in ("/health/live", "/health/ready"):
+            assert server.ask(path)[0] == 200
+        wrong = [
+            {},
+            {"Authorization": f"Bearer {KEY}x"},
+            {"Authorization": f"Basic {KEY}"},
+            {"X-API-Key": ""},
+        ]
+        wrong += [{"Authorization": "Bearer"}, {"Authorization": KEY}, {"X-API-Key": KEY[:-1]}]
+        for path in (
+            "/",
+            "/page/app.js",
+            "/v1/model",
+            "/metrics",
+            "/openapi.json",
+            "/nowhere",
+            "/v1/predict",
+        ):
+            body = {"texts": ["a"]} if path == "/v1/predict" else None
+            for headers in wrong:
+                answer = server.ask(path, body, headers)
+                assert "Authorization: Bearer KEY" in error(answer, 401)
+                assert answer[1]["Www-Authenticate"] == "Bearer"
+        right = [
+            {"Authorization": f"Bearer {KEY}"},
+            {"authorization": f"bearer  {OTHER} "},
+            {"X-API-Key": KEY},
+        ]
+        for headers in right:
+            assert server.ask("/v1/predict", {"texts": ["a"]}, headers)[0] == 200
+            assert server.ask("/metrics", None, headers)[0] == 200
+            assert server.ask("/nowhere", None, headers)[0] == 404
+        described = told(server.ask("/openapi.json", None, right[0]))
+        for path, operations in described["paths"].items():
+            for operation in operations.values():
+                assert ("401" in operation["responses"]) == (not path.startswith("/health/"))
+                assert ("security" in operation) == (not path.startswith("/health/"))
+    log.flush()
+    assert KEY not in b"".join(written).decode()
+    assert OTHER not in b"".join(written).decode()
+
+
+def test_a_wrong_key_is_told_before_the_body_is_read(model):
+    with inside(model, keys=Keys([KEY])) as server:
+        answer = server.ask("/v1/predict", parts=[b"x" * 1000, None])  # a client that then goes away
+        assert error(answer, 401)
+        assert answer[1]["Connection"] == "close"
+
+
+def test_a_body_comes_in_pieces(model):
+    body = json.dumps({"texts": ["a good film"]}).encode()
+    with inside(model) as server:
+        answer = server.ask("/v1/predict", parts=[body[at : at + 5] for at in range(0, len(body), 5)])
+        assert told(answer)["predictions"][0]["words"] == 3
+
+
+def test_a_client_that_goes_away_is_counted_as_such(model):
+    with inside(model) as server:
+        assert server.ask("/v1/predict", parts=[b'{"texts": ', None])[0] == 499
+        assert server.app.active == 0
+
+
+def test_a_bug_is_told_and_logged_and_ends_nothing(model, monkeypatch):
+    written = []
+    log = Log(written.append)
+    with inside(model, log=log) as server:
+        monkeypatch.setattr(server.service, "unready", lambda: {}["no such key"])
+        answer = server.ask("/health/ready")
+        assert error(answer, 500) == "something is wrong with the server; see its log"
+        assert answer[1]["X-Content-Type-Options"] == "nosniff"
+        monkeypatch.undo()
+        assert server.ask("/health/ready")[0] == 200
+        assert server.app.active == 0
+    log.flush()
+    lines = [json.loads(line) for line in b"".join(written).decode().splitlines()]
+    [line] = [line for line in lines if line["event"] == "error"]
+    assert line["error"] == "KeyError"
+    assert "no such key" in line["traceback"]
+
+
+def test_a_thread_that_has_ended_makes_it_unready_and_leaves_it_alive(model):
+    with inside(model) as server:
+        assert server.service.batcher.stop(10)
+        assert "start the server again" in error(server.ask("/health/ready"), 503)
+        assert told(server.ask("/health/live")) == {"status": "live"}

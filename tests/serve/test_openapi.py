@@ -1,0 +1,53 @@
+"""The description of the server is true, and says what every error looks like."""
+
+import re
+
+import jsonschema
+import pytest
+
+from nse.serve.problems import DESCRIPTIONS
+from nse.serve.schemas import WORD
+from serve.inside import inside
+from serve.running import told
+from test_api import document_model, ranking_model, sentence_model
+from test_translate import translator
+
+
+@pytest.mark.parametrize("make", [sentence_model, ranking_model, translator, document_model])
+def test_answers_have_the_form_that_is_described(tmp_path, make):
+    with inside(make(tmp_path / "mine")) as server:
+        described = told(server.ask("/openapi.json"))
+        for path, operations in described["paths"].items():
+            for method, operation in operations.items():
+                if method == "post":
+                    content = operation["requestBody"]["content"]["application/json"]
+                    asks = [example["value"] for example in content["examples"].values()]
+                    for ask in asks:
+                        jsonschema.validate(ask, content["schema"])
+                else:
+                    asks = [None]
+                if path == "/metrics":
+                    continue
+                schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
+                for ask in asks:
+                    whole = {**schema, "components": described["components"]}
+                    jsonschema.validate(told(server.ask(path, ask)), whole)
+
+
+def test_every_status_of_a_question_is_described(tmp_path):
+    with inside(sentence_model(tmp_path / "mine")) as server:
+        described = told(server.ask("/openapi.json"))
+        for path in ("/v1/predict", "/v1/encode", "/v1/trace"):
+            responses = described["paths"][path]["post"]["responses"]
+            wanted = {"200", *(str(status) for status in DESCRIPTIONS if status != 401)}
+            assert responses.keys() == wanted
+            assert "Retry-After" in responses["429"]["headers"]
+            for status in wanted - {"200"}:
+                schema = responses[status]["content"]["application/json"]["schema"]
+                assert schema == {"$ref": "#/components/schemas/Failure"}
+        assert "503" in described["paths"]["/health/ready"]["get"]["responses"]
+
+
+def test_what_counts_as_a_word_is_what_python_does_not_strip():
+    letters = map(chr, [*range(0xD800), *range(0xE000, 0x110000)])
+    assert [letter for letter in letters if bool(re.search(WORD, letter)) != bool(letter.strip())] == []

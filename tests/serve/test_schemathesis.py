@@ -1,0 +1,51 @@
+"""schemathesis asks the running server everything that its description allows, and what it does not allow."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from faults.made_models import saved
+from serve.running import running
+from test_api import document_model, ranking_model, sentence_model
+from test_translate import translator
+
+SETTINGS = Path(__file__).with_name("schemathesis.toml")
+RUN = "from schemathesis.cli import schemathesis; schemathesis()"
+KEY = "correct-horse-battery"
+
+
+def asked_everything(address, folder, examples, *words):
+    """What schemathesis says, if it finds nothing; and how many requests it has sent."""
+    program = [sys.executable, "-c", RUN, "--config-file", str(SETTINGS), "run", f"{address}/openapi.json"]
+    settings = ["--checks", "all", "--max-examples", str(examples), "--generation-database", "none"]
+    answer = subprocess.run(
+        [*program, *settings, "--no-color", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+    )
+    assert answer.returncode == 0, answer.stdout[-5000:] + answer.stderr[-2000:]
+    assert "No issues found" in answer.stdout
+    return int(re.search(r"(\d+) generated, \1 passed", answer.stdout)[1])
+
+
+def test_nothing_is_found_with_keys(tmp_path):
+    """With keys there is more to find: whether they are asked for wherever the description says so."""
+    (tmp_path / "keys").write_text(KEY)
+    with running(sentence_model(tmp_path / "mine"), "--api-key-file", tmp_path / "keys") as (address, server):
+        header = f"Authorization: Bearer {KEY}"
+        assert asked_everything(address, tmp_path, 12, "--header", header) > 100
+        assert KEY not in server.told()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [sentence_model, saved, ranking_model, translator, document_model])
+def test_nothing_is_found_in_any_kind_of_model(tmp_path, make):
+    make(tmp_path / "mine")
+    with running(tmp_path / "mine", "--no-access-log") as (address, _):
+        assert asked_everything(address, tmp_path, 200) > 500

@@ -1,0 +1,113 @@
+"""What is refused before anything is served: limits that make no sense, keys that could be guessed."""
+
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from nse import cli, serve_commands
+from nse.errors import InputError
+from nse.serve import run
+from nse.serve.keys import Keys, read_keys
+from nse.serve.limits import LARGEST_BODY, Limits
+
+KEY = "correct-horse-battery"
+
+
+def refused(*words):
+    """What the command says when it refuses, before it loads anything."""
+    answer = CliRunner().invoke(cli.app, ["serve", "no-such-model", *words])
+    assert isinstance(answer.exception, InputError), answer.output
+    return str(answer.exception)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("max-batch", "0"),
+        ("max-queue", "0"),
+        ("max-chars", "-1"),
+        ("max-texts", "0"),
+        ("timeout", "0"),
+        ("timeout", "nan"),
+        ("timeout", "inf"),
+        ("max-wait-ms", "-1"),
+        ("max-wait-ms", "nan"),
+        ("max-wait-ms", "30000"),
+    ],
+)
+def test_limits_that_make_no_sense_are_refused_by_name(option, value):
+    message = refused(f"--{option}", value)
+    assert message.startswith(f"serve: --{option}: expected ")
+    assert re.search(r"got \S+$", message)
+
+
+def test_settings_that_contradict_each_other_are_refused():
+    assert "--max-wait-ms: expected 0 or more, and less than --timeout (0.5 s)" in refused(
+        "--timeout", "0.5", "--max-wait-ms", "600"
+    )
+    assert "leave out --no-access-log" in refused("--log-texts", "--no-access-log")
+
+
+def test_the_options_are_those_of_the_limits(monkeypatch):
+    """What is told on the command line arrives, and the two have the same defaults."""
+    seen = []
+    monkeypatch.setattr("nse.loaded.load", lambda name, device: name)
+    monkeypatch.setattr(run, "serve", lambda *given: seen.append(given) or 143)
+    assert CliRunner().invoke(cli.app, ["serve", "mine"]).exit_code == 143
+    assert seen[0][4] == Limits()
+    given = {"batch": "3", "wait-ms": "1.5", "queue": "5", "chars": "7", "texts": "9"}
+    words = [word for name, value in given.items() for word in (f"--max-{name}", value)]
+    CliRunner().invoke(cli.app, ["serve", "mine", *words, "--timeout", "11", "--workers", "2", "--log-texts"])
+    assert seen[1][4:] == (Limits(3, 1.5, 5, 7, 9, 11.0), None, 2, True, True)
+
+
+def test_a_long_text_fits_into_a_body():
+    assert Limits().max_body == LARGEST_BODY
+    assert Limits(max_chars=100_000).max_body > 12 * 100_000
+
+
+def test_without_its_libraries_it_says_what_to_type(monkeypatch):
+    monkeypatch.setattr(serve_commands, "find_spec", lambda name: None if name == "fastapi" else object())
+    assert "pip install 'neural-semantic-encoders[serve]'" in refused()
+
+
+def test_keys_are_read_from_a_file(tmp_path):
+    file = tmp_path / "keys"
+    file.write_text(f"# for the web page\n\n  {KEY}\nanother-key-0123456789\n")
+    keys = read_keys(file)
+    assert keys.allow(KEY.encode())
+    assert keys.allow(b"another-key-0123456789")
+    for wrong in (b"", b"# for the web page", KEY[:-1].encode(), KEY.upper().encode(), b"\xff" * 20):
+        assert not keys.allow(wrong)
+    assert KEY not in repr(vars(keys))
+
+
+def test_every_key_is_compared_whichever_is_right(monkeypatch):
+    seen = []
+    monkeypatch.setattr("hmac.compare_digest", lambda one, other: seen.append(len(other)) or one == other)
+    keys = Keys(["a" * 16, "b" * 30, "c" * 90])
+    assert keys.allow(b"a" * 16)
+    assert seen == [32, 32, 32]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "cannot be read: No such file"),
+        (b"\xff\xfe", "cannot be read: is not UTF-8"),
+        (b"", "there is no key in it; make one: python -c"),
+        (b"# nothing\n\n", "there is no key in it"),
+        (b"long-enough-for-a-key\nshort\n", "line 2: a key needs 16 characters"),
+        (b"two words are no key for a header\n", "line 1: use ASCII without spaces"),
+        ("schlüssel-sind-lang-genug\n".encode(), "line 1: use ASCII without spaces"),
+    ],
+)
+def test_keys_that_cannot_be_used_are_refused(tmp_path, content, says):
+    file = tmp_path / "keys"
+    if content is not None:
+        file.write_bytes(content)
+    message = refused("--api-key-file", str(file))
+    assert says in message
+    assert message.startswith(f"serve: --api-key-file {file}: ")
+    assert "short\n" not in message

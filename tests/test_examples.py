@@ -1,0 +1,46 @@
+"""The examples run, and what they print is what they promise."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+PRINTED = {
+    "inference": [
+        r"entailment .* The animals are outdoors\.",
+        r"contradiction .* cats sleep",
+        r"-> .* z = \d",
+    ],
+    "answers": [r"dev MAP 0\.[6-9]", r"1\. +-?\d.*\n +2\. .*\n +3\. .* no cats dance"],
+    "sentences": [r"positive .* A film that makes you think\.", r"negative .* Two hours too long", r"  ->  "],
+    "documents": [r"step 60: loss", r"(9\d|100)% of 200 new documents are told right; [2-6]\d%"],
+    "translation": [r"-> ein hund \w+ (\w+ )*schnee\.", r"</S>"],
+}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_an_example_runs(name, tmp_path):
+    run = subprocess.run(
+        [sys.executable, EXAMPLES / f"{name}.py"],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    for wanted in PRINTED[name]:
+        assert re.search(wanted, run.stdout), (wanted, run.stdout)
+
+
+def test_there_is_an_example_for_each_task_and_no_other():
+    assert {file.stem for file in EXAMPLES.glob("*.py")} == set(PRINTED)
+    told = (EXAMPLES / "README.md").read_text("utf-8")
+    assert re.findall(r"`(\w+)\.py` \| 4\.(\d)", told) == [
+        (name, str(section)) for section, name in enumerate(PRINTED, start=1)
+    ]

@@ -1,0 +1,179 @@
+"""A model in one line, and from wherever it comes."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import nse
+from faults.made_models import saved
+from nse import api, hub
+from nse.errors import InputError, ModelError
+from test_api import CANDIDATES, SENTENCES, document_model, ranking_model, sentence_model
+from test_translate import translator
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def test_a_shipped_model_answers_in_one_line():
+    (row,) = nse.load("snli").predict([("Two dogs play in the snow.", "The animals are outdoors.")])
+    assert row["label"] == "entailment"
+    assert repr(nse.load("snli")) == (
+        "<nse.Model snli: gives a pair of sentences a label (entailment, contradiction, neutral)>"
+    )
+
+
+@pytest.mark.parametrize("batch", [1, 3, 128])
+def test_predictions_are_those_of_the_model_as_it_was_trained(batch, tmp_path):
+    folder = sentence_model(tmp_path / "mine", starts=1, directions=2)
+    model = nse.load(folder)
+    rows, wanted = model.predict(SENTENCES, batch), api.predict(hub.load(folder), SENTENCES, 1)
+    for row, other in zip(rows, wanted, strict=True):
+        chances, others = row.pop("probabilities"), other.pop("probabilities")
+        assert row == other
+        assert list(chances.values()) == pytest.approx(list(others.values()), abs=1e-5)
+
+
+def test_it_ranks_and_translates_and_traces(tmp_path):
+    ranker = nse.load(ranking_model(tmp_path / "ranker"))
+    best = ranker.rank("who runs ?", CANDIDATES)
+    assert [row["rank"] for row in best] == [1, 2, 3, 4, 5, 6]
+    assert best == api.rank(ranker.loaded, "who runs ?", CANDIDATES)
+    assert (ranker.task, ranker.labels) == ("rank", ["right"])
+    translating = nse.load(translator(tmp_path / "translator"))
+    assert translating.translate(["a dog runs"]) == api.translate(translating.loaded, ["a dog runs"])
+    assert list(translating.translations(iter(["a dog runs"]))) == translating.translate(["a dog runs"])
+    trace = nse.load("sentiment").trace("It isn't bad at all.")
+    assert trace.prediction["label"] in ("negative", "positive")
+    with pytest.raises(InputError, match="use `nse rank`"):
+        ranker.predict([("a", "b")])
+
+
+@pytest.mark.parametrize("kind", ["sentence", "pair", "mma", "document", "translator"])
+def test_vectors_do_not_depend_on_the_others(kind, tmp_path):
+    make = {
+        "sentence": sentence_model,
+        "pair": saved,
+        "mma": ranking_model,
+        "document": document_model,
+        "translator": translator,
+    }[kind]
+    make(tmp_path / "mine")
+    model = nse.load(tmp_path / "mine")
+    texts = ["a dog runs .", "the cat", "some dogs bark and all dogs bark", "a dog runs ."]
+    found = model.encode(texts)
+    assert (found.dtype, len(found)) == (np.float32, 4)
+    assert np.isfinite(found).all()
+    assert found.std(axis=0).max() > 1e-4  # texts differ
+    assert np.array_equal(found[0], found[3])
+    for at, text in enumerate(texts):
+        np.testing.assert_allclose(model.encode([text])[0], found[at], atol=1e-5)
+    np.testing.assert_allclose(model.encode(texts, batch=1), found, atol=1e-5)
+    assert len(model.encode([])) == 0
+    with pytest.raises(InputError, match=r"(sentence|document) 2 is empty"):
+        model.encode(["a dog", " "])
+
+
+def test_the_vector_of_a_sentence_is_what_its_head_sees(tmp_path):
+    model = nse.load(sentence_model(tmp_path / "mine"))
+    vectors = torch.from_numpy(model.encode(SENTENCES))
+    with torch.no_grad():
+        chances = model.loaded.model.head(vectors).softmax(-1)
+    wanted = [list(row["probabilities"].values()) for row in model.predict(SENTENCES)]
+    np.testing.assert_allclose(chances.numpy(), wanted, atol=1e-5)
+
+
+def in_cache(tmp_path, monkeypatch, made=saved, repository="someone/dogs"):
+    """A model as huggingface_hub keeps it once it was fetched; nothing can be fetched here."""
+    from huggingface_hub import constants
+
+    cache = tmp_path / "hub"
+    place = cache / f"models--{repository.replace('/', '--')}"
+    made(tmp_path / "made")
+    (place / "snapshots").mkdir(parents=True)
+    shutil.move(tmp_path / "made", place / "snapshots" / COMMIT)
+    (place / "refs").mkdir()
+    (place / "refs" / "main").write_text(COMMIT)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    return place / "snapshots" / COMMIT
+
+
+@pytest.mark.parametrize("name", ["hf:someone/dogs", f"hf:someone/dogs@{COMMIT}", "hf:someone/dogs@main"])
+def test_a_model_of_the_hub_is_loaded_from_the_cache(name, tmp_path, monkeypatch):
+    folder = in_cache(tmp_path, monkeypatch)
+    model = nse.load(name)
+    assert model.loaded.folder == folder
+    assert model.loaded.name == name
+    pair = ("all dogs bark", "some dogs bark")
+    assert model.predict([pair]) == nse.load(folder).predict([pair])
+    assert model.trace(*pair).model["name"] == name
+
+
+def test_a_revision_pins_a_model_of_the_hub(tmp_path, monkeypatch):
+    in_cache(tmp_path, monkeypatch)
+    assert nse.load("hf:someone/dogs", revision=COMMIT).loaded.folder.name == COMMIT
+    with pytest.raises(ModelError, match=r"hf:someone/dogs: is not in the cache"):
+        nse.load("hf:someone/dogs", revision="f" * 40)
+    with pytest.raises(ModelError, match="two revisions are asked for"):
+        nse.load(f"hf:someone/dogs@{COMMIT}", revision="main")
+    with pytest.raises(ModelError, match="only a model on the Hub"):
+        nse.load("snli", revision=COMMIT)
+
+
+def test_a_pickle_of_the_hub_is_never_opened(tmp_path, monkeypatch):
+    folder = in_cache(tmp_path, monkeypatch)
+    torch.save({"a": torch.ones(1)}, folder / "model.safetensors")
+    with pytest.raises(ModelError, match="is a pickle"):
+        nse.load("hf:someone/dogs")
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(ModelError, match=r"model\.safetensors is missing"):
+        nse.load("hf:someone/dogs")
+
+
+def test_only_the_files_of_a_model_folder_are_fetched(monkeypatch, tmp_path):
+    asked = {}
+
+    def fetch(repository, **given):
+        asked.update(given, repository=repository)
+        saved(tmp_path / "mine")
+        return str(tmp_path / "mine")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
+    nse.load(f"hf:someone/dogs@{COMMIT}")
+    assert asked == {
+        "repository": "someone/dogs",
+        "revision": COMMIT,
+        "allow_patterns": ["config.json", "model.safetensors", "vocabulary.txt", "target.txt", "README.md"],
+    }
+
+
+@pytest.mark.parametrize(
+    "name", ["hf:", "hf:dogs", "hf:a/b/c", "hf:../../x", "hf:a/..", "hf:a/b@", "hf:a/b c"]
+)
+def test_a_name_that_is_none_on_the_hub_is_refused(name):
+    with pytest.raises(ModelError, match="expected hf:owner/name"):
+        nse.load(name)
+
+
+def test_a_model_that_is_not_there_is_told(tmp_path, monkeypatch):
+    in_cache(tmp_path, monkeypatch)
+    with pytest.raises(ModelError, match="is not in the cache, and the Hub cannot be reached"):
+        nse.load("hf:someone/cats")
+
+
+def test_importing_brings_neither_models_nor_the_hub():
+    code = (
+        "import sys, json, nse; nse.NSE; print(json.dumps([name for name in sys.modules if name in "
+        "('nse.api', 'nse.hub', 'nse.tasks', 'huggingface_hub', 'lightning', 'rich', 'typer')]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=100
+    )
+    assert json.loads(done.stdout) == []
+    with pytest.raises(AttributeError, match="has no attribute 'loud'"):
+        nse.loud  # noqa: B018
