@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 AXE    := 4.14.0
+# Where tests for a GPU are: other files import what a machine with one need not have.
+GPU    := tests/bench tests/nn tests/ops tests/text tests/train tests/test_hub.py tests/test_tracing_gpu.py \
+          tests/faults/test_04_training_not_finite.py
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: help demo test coverage test-slow test-gpu check format bench bench-gpu page tables docs clean
@@ -23,7 +26,7 @@ test-slow: $(VENV)/.test   ## the tests that train for minutes
 	$(BIN)/python -m pytest -m slow --timeout 1800
 
 test-gpu:       ## parity on a CUDA device, with the Python that has one (PYTHON=...)
-	PYTHONPATH=src $(PYTHON) -m pytest -m gpu -p no:cacheprovider
+	PYTHONPATH=src $(PYTHON) -m pytest -m gpu -p no:cacheprovider $(GPU)
 
 check: $(VENV)/.test   ## ruff, mypy, import-linter
 	$(BIN)/ruff check .

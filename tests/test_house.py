@@ -10,18 +10,21 @@ from pathlib import Path
 
 import pytest
 
+import documents_room
+import forking
 import nse
+import stand_in
 from nse import config
 from nse.tasks import TASKS, load_recipe
 from nse.tasks.recipe import headline, recipes
 from nse.viz.sweeps import fingerprint
 from nse.viz.trace import MemoryTrace
-from stand_in import PROGRAMS
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "nse"
 FILES = sorted(SOURCE.rglob("*.py"))
-DOCUMENTS = ["README.md", *sorted(f"docs/{f.name}" for f in (ROOT / "docs").glob("*.md"))]
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md", "src/nse/ops/README.md"]
+DOCUMENTS += sorted(f"docs/{f.name}" for f in (ROOT / "docs").glob("*.md"))
 MARKER = re.compile(r"# \(eq\. ([\d, ]+)\)")
 
 
@@ -155,37 +158,72 @@ def test_import_is_light():
     assert answer.stdout.strip() == "[]"
 
 
+FENCED = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
+COMMAND = re.compile(
+    r"^(\$ )?(nse|python3?|pip|torchrun|curl|tail|make|from [\w.]+ import|import) ", re.MULTILINE
+)
+
+
 def blocks(document):
-    """Every block of commands or Python in a document, with its language, in their order."""
-    text = (ROOT / document).read_text("utf-8")
-    return re.findall(r"```(bash|python)\n(.*?)```", text, re.DOTALL)
+    """Every block of a document, with its language, in their order."""
+    return FENCED.findall((ROOT / document).read_text("utf-8"))
+
+
+def runs(document):
+    """Its blocks of commands or Python."""
+    return [(language, block) for language, block in blocks(document) if language in ("bash", "python")]
 
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory):
-    """A folder of the programs that stand for those of this name."""
+    """What the environment says so that programs of the documents are those that stand for them."""
     folder = tmp_path_factory.mktemp("programs")
-    for name in PROGRAMS:
+    for name in stand_in.PROGRAMS:
         script = f'#!/bin/sh\nexec "{sys.executable}" "{ROOT}/tests/stand_in.py" {name} "$@"\n'
         (folder / name).write_text(script)
         (folder / name).chmod(0o755)
-    return folder
+    path, forks = f"{folder}:{os.environ['PATH']}", str(folder / "forks")
+    with forking.listening(forks):
+        yield {"PATH": path, "NSE_FORKS": forks, "OMP_NUM_THREADS": "1"}
 
 
-@pytest.mark.parametrize("document", [document for document in DOCUMENTS if blocks(document)])
-def test_what_the_documents_show_runs(document, programs, tmp_path, monkeypatch):
-    """Run as written, one block after the other, in a folder of their own."""
+@pytest.fixture
+def room(tmp_path, monkeypatch):
+    """The folder in which commands run, with what the reader of a document has at hand."""
+    documents_room.lay_out(tmp_path)
     monkeypatch.chdir(tmp_path)
-    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    monkeypatch.delenv("NSE_DATA", raising=False)
+    monkeypatch.setenv("NSE_CACHE", str(tmp_path / "cache"))
+    yield tmp_path
+    stand_in.stop()
+
+
+@pytest.mark.parametrize("document", [document for document in DOCUMENTS if runs(document)])
+def test_what_the_documents_show_runs(document, room, programs):
+    """Run as written, one block after the other, in a folder of their own."""
+    environment = {**os.environ, **programs, "HOME": str(room)}
+    for recipe in documents_room.RUNS.get(document, []):
+        shell(f"nse train {recipe} --data DATA", environment)
     scope: dict[str, object] = {}
-    for language, block in blocks(document):
+    for language, block in runs(document):
         if language == "python":
             exec(compile(block, document, "exec"), scope)
-            continue
-        run = ["bash", "-euo", "pipefail", "-c", block]
-        answer = subprocess.run(run, env=environment, capture_output=True, text=True, check=False)
-        assert answer.returncode == 0, (block, answer.stdout, answer.stderr)
-        assert "Traceback" not in answer.stderr
+        else:
+            shell(block, environment)
+
+
+def shell(block, environment):
+    """Run commands, which must end well."""
+    run = ["bash", "-euo", "pipefail", "-c", block]
+    answer = subprocess.run(run, env=environment, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, (block, answer.stdout, answer.stderr)
+    assert "Traceback" not in answer.stderr
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_no_command_hides_in_a_block_that_is_not_run(document):
+    hidden = [block for language, block in blocks(document) if language not in ("bash", "python")]
+    assert [block for block in hidden if COMMAND.search(block)] == []
 
 
 def test_make_targets_that_documents_name_exist():

@@ -73,21 +73,28 @@ def test_traces_wait_in_the_same_queue(small):
     assert statuses[429] > 0
 
 
-def test_who_went_away_is_not_computed(small):
-    address, _ = small
-    before = figure(address, "nse_texts_total")
-    body = json.dumps(SLOW).encode()
+def test_who_went_away_is_not_computed(tmp_path):
+    slow = {"texts": ["good bad film " * 200 + "a " * number for number in range(32)]}
+    body = json.dumps({"texts": ["good"]}).encode()
     head = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    lines = [line_to(address) for _ in range(ROOM)]
-    for line in lines:
-        line.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
-    while figure(address, "nse_queue_requests") < QUEUE:
-        assert figure(address, "nse_texts_total") < before + ROOM, "all were computed already"
-    for line in lines:
-        line.close()
-    assert asked(address, "/v1/predict", {"texts": ["good"]})[0] == 200
-    assert figure(address, 'nse_requests_total{route="/v1/predict",status="499"}') >= 1
-    assert figure(address, "nse_texts_total") < before + 1 + ROOM
+    gone = 'nse_requests_total{route="/v1/predict",status="499"}'
+    with running(sentence_model(tmp_path / "mine", size=128), "--max-batch", 32) as (address, _):
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(asked, address, "/v1/predict", slow)
+            while not figure(address, "nse_computing"):
+                assert not first.done(), "it was too fast to see anything"
+            lines = [line_to(address) for _ in range(4)]
+            for line in lines:
+                line.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            while figure(address, "nse_queue_requests") < len(lines):
+                assert not first.done(), "it was too fast to see anything"
+            for line in lines:
+                line.close()
+            while figure(address, gone) < len(lines):
+                assert not first.done(), "who went away is still waited for"
+            assert figure(address, "nse_queue_requests") == 0
+            assert first.result()[0] == 200
+        assert figure(address, "nse_texts_total") == len(slow["texts"])
 
 
 def test_slow_senders_are_not_waited_for(tmp_path):

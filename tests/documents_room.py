@@ -1,0 +1,112 @@
+"""What somebody who reads a document has at hand: published data, word vectors, files, results, runs."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from data.made_up import line, save_vectors, write, write_snli, write_sst, write_wikiqa
+from data.test_aclimdb import write as write_aclimdb
+from data.test_parallel import write_published as write_iwslt14
+from nse.data import wikiqa
+from nse.data.parallel import MULTI30K
+from nse.metrics.ranking import write_judgements
+from tasks import test_answers, test_sentences, test_translation
+from tasks.test_own import candidates, table
+from tasks.test_own import pairs as alike
+
+ROOT = Path(__file__).parents[1]
+
+PAIRS = [
+    ("Two dogs play in the snow.", "The animals are outdoors.", "entailment"),
+    ("A man plays a guitar.", "Nobody makes music.", "contradiction"),
+    ("A woman reads a book.", "She sits at home.", "neutral"),
+]
+REVIEWS = ["A film that makes you think.", "Two hours too long, and not funny for a minute."]
+CAPTIONS = ["A dog runs across the snow.", "Two men talk on a bench."]
+CANDIDATES = ["A man did.", "In 1791.", "Mozart wrote it."]
+FRENCH = [("Here is the room.", "Voici la chambre."), ("Here is the bar.", "Voici le bar.")]
+
+PEER = """
+import json, sys
+print(json.dumps({"sentence-transformers": "made up"}), flush=True)
+for _ in sys.stdin:
+    print(json.dumps({"seconds": 1.0}), flush=True)
+"""
+
+RUNS = {
+    "docs/bulk.md": ["wikiqa/mma-attention"],
+    "docs/models.md": ["snli/nse", "wikiqa/mma-attention", "aclimdb/nse-lstm", "multi30k/nse-nse"],
+}
+"""Recipes that other documents train, by the documents that ask what came of them."""
+
+
+def lay_out(folder):
+    """Everything but runs, in a new folder."""
+    lay_data(folder / "DATA")
+    lay_files(folder)
+    lay_peer(folder / "peer" / "bin" / "python")
+    shutil.copytree(ROOT / "docs" / "results", folder / "docs" / "results")
+
+
+def lay_data(folder):
+    """Data sets and vectors, as `nse data fetch` leaves them where they can be fetched."""
+    (folder / "sst").mkdir(parents=True)
+    pairs = b"".join(line(label, *texts) for *texts, label in PAIRS * 4)
+    write_snli(folder, "zip", train=pairs, dev=pairs, test=pairs)
+    splits = {"train": 1, "dev": 2, "test": 3}
+    write_sst(folder / "sst", "zip", **{split: test_sentences.trees(12, n) for split, n in splits.items()})
+    write_wikiqa(folder, "zip", **{split: test_answers.corpus(8, n) for split, n in splits.items()})
+    test = wikiqa.read(folder)["test"]
+    (folder / "WikiQACorpus").mkdir()
+    write_judgements(folder / "WikiQACorpus" / "WikiQA-test.ref", test.groups, test.labels)
+    write_aclimdb(folder, "one")
+    translations = {split: list(test_translation.pairs(20, n)) for n, split in enumerate(MULTI30K)}
+    test_translation.write_multi30k(folder, **translations)
+    write_iwslt14(folder)
+    lay_vectors(folder)
+
+
+def lay_vectors(folder):
+    """Random vectors under the names of the real ones, for some of the words of all data sets."""
+    words = {"A", "The", "Two", "dogs", "play", "man", "music", "dev", "good", "liked"}
+    words |= {*test_answers.KNOWN, *test_sentences.KNOWN, *test_translation.MEANS}
+    known = sorted(words)
+    rows = np.random.default_rng(0).normal(size=(len(known), 300)).round(3)
+    save_vectors(folder, "spacy.md.300d", known, rows.astype(np.float32))
+    save_vectors(folder, "glove.6B.100d", known, rows[:, :100].astype(np.float32))
+    lines = [" ".join([word, *map(str, row)]) for word, row in zip(known, rows.tolist(), strict=True)]
+    published = {"glove.840B.300d.txt": "".join(f"{each}\n" for each in lines).encode()}
+    write(folder / "vectors", "zip", published, "glove.840B.300d.zip")
+
+
+def lay_files(folder):
+    """Files of the reader's own."""
+
+    def written(name, header, rows):
+        table(folder / name, header, rows)
+
+    english = [CAPTIONS[0], "", CAPTIONS[1]]
+    texts = {"reviews.txt": REVIEWS, "english.txt": english, "sentences.txt": CANDIDATES}
+    for name, lines in texts.items():
+        (folder / name).write_text("".join(f"{each}\n" for each in lines), "utf-8")
+    written("pairs.jsonl", ["premise", "hypothesis"], [texts for *texts, _ in PAIRS])
+    written("captions.jsonl", ["text"], [[each] for each in CAPTIONS])
+    written("questions.jsonl", ["question", "candidates"], [["who wrote it ?", CANDIDATES]])
+    written("documents.tsv", ["document"], [["I liked it. See it twice."], ["Bad."]])
+    written("dev.tsv", ["pairID", "sentence1", "sentence2"], [[f"{n}r1n", *PAIRS[n][:2]] for n in range(3)])
+    written("more.csv", ["comment", "tone"], [["The tea was not bad.", "praise"], ["A bar ?", "blame"]])
+    written("new.csv", ["comment"], [["The tea was not bad."]])
+    for seed, split in enumerate(("train", "dev", "test")):
+        written(f"{split}.jsonl", ["sentence1", "sentence2", "gold_label"], alike(40, seed))
+    asked = [(n // 3, *row) for n, row in enumerate(candidates(20, 1))]
+    written("qa.tsv", ["QuestionID", "Question", "Sentence", "Label"], asked)
+    written("en-fr.tsv", ["en", "fr"], FRENCH * 20)
+
+
+def lay_peer(file):
+    """A Python that takes whatever `benchmarks/answers.py` gives it, and answers as that expects."""
+    file.parent.mkdir(parents=True)
+    file.write_text(f"#!{sys.executable}\n{PEER}")
+    file.chmod(0o755)
