@@ -7,7 +7,9 @@ and one of two equal candidates would be ranked above the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -27,6 +29,35 @@ Computed = Tensor | list[list[str]]
 
 Row = Sequence[Read]
 """The texts of a row, in the order in which the model takes them."""
+
+_threads: ThreadPoolExecutor | None = None
+"""Those that compute batches side by side, if that was asked for."""
+
+
+def side_by_side() -> None:
+    """Let this process compute as many batches at a time as it has cores, from now on, each on one core.
+
+    For a process that does nothing else, on a CPU. By default all cores work at one batch; its steps are
+    small, and after each of them they wait for each other.
+    """
+    global _threads
+    torch.set_num_threads(1)
+    _threads = ThreadPoolExecutor(cores())
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def of_each(function: Callable[[Tensor], Any], shares: Iterable[Tensor]) -> Iterator[Any]:
+    """What a function gives for shares of rows, in their order; side by side, if that was asked for."""
+    return _threads.map(function, shares) if _threads else map(function, shares)
+
+
+def at_once(batch: int, rows: int) -> int:
+    """How many rows to compute at a time: side by side no more than leaves some for every core."""
+    return min(batch, max(1, -(-rows // cores()))) if _threads else batch
 
 
 def answered(loaded: hub.Model, asked: Asked, batch: int) -> Any:
@@ -63,19 +94,22 @@ def per_row(
     return found[[place[key] for key in keys]]
 
 
-@torch.inference_mode()
 def scored(
     model: nn.Module, rows: Labelled, batch: int, function: Callable[..., Tensor] | None = None
 ) -> Tensor:
     """What a function of a batch gives for each row [N, n], on the host, in the order of the rows."""
     device = next(model.parameters()).device
-    found = torch.zeros(len(rows.labels), 1)
-    for index in shares(rows, batch):
-        some = (function or model)(*rows.select(index).to(device).inputs).float().cpu()
-        if some.shape[1] != found.shape[1]:
-            found = torch.zeros(len(rows.labels), some.shape[1])
-        found[index] = some
-    return found
+
+    @torch.inference_mode()  # which is of a thread
+    def one(index: Tensor) -> Tensor:
+        return (function or model)(*rows.select(index).to(device).inputs).float().cpu()
+
+    # The longest first, so that no core waits long for another in the end.
+    index = list(shares(rows, at_once(batch, len(rows.labels))))[::-1]
+    if not index:
+        return torch.zeros(0, 1)
+    found = torch.cat(list(of_each(one, index)))
+    return found[torch.cat(index).argsort()]
 
 
 def translated(
@@ -99,11 +133,16 @@ def written(
     device = next(model.parameters()).device
     texts = as_texts([tuple(loaded.vocabulary.encode(words)) for words in sources])
     rows = Labelled((texts,), torch.zeros(len(sources), dtype=torch.long))
-    found: list[list[str]] = [[] for _ in sources]
     beam = beam or config.beam
-    for index in shares(rows, max(1, batch // beam)):
-        told = searched(loaded, texts.select(index).to(device), beam)
-        for row, ids, places in zip(index.tolist(), told.ids.tolist(), told.places.tolist(), strict=True):
+
+    @torch.inference_mode()  # which is of a thread
+    def one(index: Tensor) -> Found:
+        return searched(loaded, texts.select(index).to(device), beam)
+
+    index = list(shares(rows, at_once(max(1, batch // beam), len(sources))))
+    found: list[list[str]] = [[] for _ in sources]
+    for some, told in zip(index, of_each(one, index), strict=True):
+        for row, ids, places in zip(some.tolist(), told.ids.tolist(), told.places.tolist(), strict=True):
             if sources[row]:
                 given = (ids, places, sources[row])
                 found[row] = translation.words(config, loaded.config.pieces, loaded.target, *given)

@@ -3,8 +3,8 @@
 Training changes weights at every step and needs gradients; an answer needs neither. So, once for all batches:
 
 1. Compose is affine and leads into the write LSTM alone: the two are one matrix.
-2. k is rounded up to a multiple of `LANES` with zeros, which stay zero through every equation: products of
-   such sizes are faster.
+2. k is rounded up to a multiple of `LANES` with zeros, which stay zero through every equation, and the
+   matrices of a step are packed: products are faster so.
 3. The comparison of aligned words [a ; b ; a - b ; a * b] is linear in its first three parts: what a and b
    add is computed for each sentence alone, and only a * b for the pair.
 
@@ -12,6 +12,7 @@ And in each batch:
 
 4. Sentences that occur more than once are read once, as the premise of several hypotheses.
 5. What the read LSTM makes of a word by itself is computed once for each different word.
+6. Past the end of a sentence nothing is multiplied.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from nse.nn.attention import Alignment, softmax_over
 from nse.nn.encoder import NSE
 from nse.nn.models import PairClassifier, SentenceClassifier, TextModel, shared_words, unread
 from nse.nn.sentences import Encoded, NSESentence, turned
+from nse.ops.packed import Product
 from nse.ops.parts import real
 
 LANES = 16
@@ -49,8 +51,8 @@ def folded(model: nn.Module) -> nn.Module:
 class FoldedNSE:
     """The weights of an NSE of one layer that shares no memory, for `FoldedWords`.
 
-    Rows of the matrices are inputs, so that nothing is transposed at a step; gates come in the order input,
-    forget, output, cell, so that the three that are squashed alike lie side by side.
+    Gates come in the order input, forget, output, cell, so that the three that are squashed alike lie side by
+    side.
 
     Args:
         nse: The encoder.
@@ -63,11 +65,11 @@ class FoldedNSE:
         composed = write.ih @ weights.compose  # [4k, 2k], from o and m to the gates
         bias = F.linear(weights.compose_bias, write.ih, write.bias_ih + write.bias_hh)
         self.read_ih = widened(read.ih, K)
-        self.read_hh = widened(read.hh, K)
-        self.read_bias = widened((read.bias_ih + read.bias_hh)[:, None], 1, K)[0]
+        self.read_bias = widened((read.bias_ih + read.bias_hh)[:, None], 1, K)[:, 0]
+        self.read_hh = Product(widened(read.hh, K))
         from_o, from_m = composed.split(k, dim=1)
-        self.write = torch.cat([widened(each, K) for each in (from_o, from_m, write.hh)])  # [3K, 4K]
-        self.write_bias = widened(bias[:, None], 1, K)[0]
+        onto_gates = torch.cat([widened(each, K) for each in (from_o, from_m, write.hh)], dim=1)  # [4K, 3K]
+        self.write = Product(onto_gates, widened(bias[:, None], 1, K)[:, 0])
         self.start = None if nse.start is None else F.pad(nse.start, (0, K - k))
         self.blank = None if nse.blank is None else F.pad(nse.blank, (0, K - k))
 
@@ -127,7 +129,8 @@ class FoldedWords(nn.Module):
         lengths, ids = rows[order, 0], rows[order, 1:]
         seen, place = torch.unique(ids, return_inverse=True)
         vectors = F.pad(self.model.vectors(seen), (0, self.wide - self.size, 0, 1))
-        place = place.where(real(lengths, ids.shape[1]), len(seen))
+        is_word = real(lengths, ids.shape[1])
+        place = place.where(is_word, len(seen))
         words = Words(vectors, place, lengths)
         outputs, last = self.read(words, self.folded[0])
         found, ends = [vectors[place], outputs], [last]
@@ -135,7 +138,9 @@ class FoldedWords(nn.Module):
             outputs, last = self.read(words._replace(place=turned(place[..., None], lengths)[..., 0]), nse)
             found, ends = [*found, turned(outputs, lengths)], [*ends, last]
         both = torch.cat(found, dim=-1)
-        alone = both[..., :0] if self.alone is None else F.linear(both, self.alone)
+        alone = both[..., :0]
+        if self.alone is not None:
+            alone = of_words(is_word, F.linear(both[is_word], self.alone))
         index = (len(rows) - 1 - inverse).flatten()
         return Side(both[index], lengths[index], torch.cat(ends, dim=-1)[index], alone[index])
 
@@ -144,9 +149,9 @@ class FoldedWords(nn.Module):
         vectors, place, lengths = words
         B, T = place.shape
         K = self.wide
-        alone = torch.addmm(nse.read_bias, vectors, nse.read_ih)  # [U + 1, 4K], what a word adds to the gates
+        alone = F.linear(vectors, nse.read_ih, nse.read_bias)  # [U + 1, 4K], what a word adds to the gates
         M, closed, starts = memory(words, nse)
-        given = None if nse.start is None else torch.addmm(nse.read_bias, nse.start, nse.read_ih)
+        given = None if nse.start is None else F.linear(nse.start, nse.read_ih, nse.read_bias)
         outputs = vectors.new_zeros(B, T, K)
         state = vectors.new_zeros(B, 3 * K)  # o, m and h, side by side, as the write LSTM takes them
         o, m, h = state.split(K, dim=1)
@@ -157,12 +162,12 @@ class FoldedWords(nn.Module):
                 break
             now = t - starts
             gates = alone[place[:n, now]] if given is None or now >= 0 else given[t].repeat(n, 1)
-            lstm(gates.addmm_(o[:n], nse.read_hh), cell_of_read[:n], o[:n])  # (eq. 1)
+            lstm(nse.read_hh(o[:n], plus=gates), cell_of_read[:n], o[:n])  # (eq. 1)
             slots = M[:n]
             scores = torch.bmm(o[:n, None], slots.transpose(1, 2))
             z = torch.softmax(scores if closed is None else scores.add_(closed[:n]), dim=-1)  # (eq. 2)
             m[:n] = torch.bmm(z, slots)[:, 0]  # (eq. 3)
-            gates = torch.addmm(nse.write_bias, state[:n], nse.write)  # (eq. 4)
+            gates = nse.write(state[:n])  # (eq. 4)
             lstm(gates, cell_of_write[:n], h[:n])  # (eq. 5)
             slots.lerp_(h[:n, None], z.transpose(1, 2))  # (eq. 6)
             if now >= 0:
@@ -287,16 +292,18 @@ class Comparison(nn.Module):
         for_p = softmax_over(scores, in_h[:, None])
         for_h = softmax_over(scores.transpose(1, 2), in_p[:, None])
         return (
-            unread(self.compared(p, of_p, for_p, h, of_h) * in_p[..., None], first.lengths),
-            unread(self.compared(h, of_h, for_h, p, of_p) * in_h[..., None], second.lengths),
+            unread(self.compared(in_p, p, of_p, for_p, h, of_h), first.lengths),
+            unread(self.compared(in_h, h, of_h, for_h, p, of_p), second.lengths),
         )
 
-    def compared(self, a: Tensor, of_a: Tensor, weights: Tensor, others: Tensor, of_others: Tensor) -> Tensor:
+    def compared(
+        self, real: Tensor, a: Tensor, of_a: Tensor, weights: Tensor, others: Tensor, of_others: Tensor
+    ) -> Tensor:
         """Words [B, T, d] and their matches among the others', by these weights, as one vector each."""
         features = torch.bmm(weights, others).mul_(a)
         sums = torch.baddbmm(of_a[..., : self.size], weights, of_others[..., self.size :])
-        found = F.linear(features, self.product, self.bias)
-        return found.add_(sums).relu_()
+        found = F.linear(features[real], self.product, self.bias)
+        return of_words(real, found.add_(sums[real]).relu_())
 
 
 def shortened(side: Side, longest: int) -> Side:
@@ -320,23 +327,30 @@ def trimmed(side: Side, words: FoldedWords) -> Encoded:
     return Encoded(outputs, side.lengths, last)
 
 
+def of_words(real: Tensor, found: Tensor) -> Tensor:
+    """What was found of the words [N, d] in their places [B, T, d], zero past a sentence's end."""
+    placed = found.new_zeros(*real.shape, found.shape[1])
+    placed[real] = found
+    return placed
+
+
 def rounded_up(k: int) -> int:
     """The next multiple of `LANES`."""
     return -(-k // LANES) * LANES
 
 
 def widened(matrix: Tensor, inputs: int, wide: int = 0) -> Tensor:
-    """A matrix to gates [4k, n] as one [inputs, 4K] from n inputs to the gates in our order, both with zeros.
+    """A matrix to gates [4k, n] as one to the gates in our order [4K, inputs], filled up with zeros.
 
     Args:
         matrix: Gates in PyTorch's order: input, forget, cell, output.
-        inputs: How many rows to have.
+        inputs: How many columns to have.
         wide: K, if it is not the number of inputs.
     """
     i, f, g, o = (
         F.pad(gate, (0, inputs - gate.shape[1], 0, (wide or inputs) - len(gate))) for gate in matrix.chunk(4)
     )
-    return torch.cat([i, f, o, g]).t().contiguous()
+    return torch.cat([i, f, o, g])
 
 
 def blocked(matrix: Tensor, size: int, wide: int) -> Tensor:

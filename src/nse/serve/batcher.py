@@ -27,6 +27,13 @@ LONGEST_RETRY = 60
 """Seconds after which somebody who was refused is told to come back, at the most."""
 
 
+QUIET = 0.2
+"""The share of the longest wait after which, if nobody came, nobody else is waited for."""
+
+FEW = 4
+"""Texts that are not shared out among threads: together they take hardly longer than alone."""
+
+
 class FullError(Exception):
     """No more requests may wait.
 
@@ -115,7 +122,7 @@ class Batcher:
     Args:
         loaded: The model, as it computes fastest.
         max_batch: Texts at a time.
-        max_wait: Seconds that a job waits for others to join it.
+        max_wait: Seconds that a job waits for others to join it, at the most: as long as they keep coming.
         max_queue: Jobs that may wait.
         workers: Threads. On a CPU one for each core, each computing on one core; on another device one.
         observe: Called with the size of a batch and how many seconds it took.
@@ -136,6 +143,7 @@ class Batcher:
         self.changed = threading.Condition()
         self.running: dict[int, float] = {}  # of each thread that computes: since when
         self.rows_waiting = 0
+        self.latest = 0.0  # when the last job came
         self.alone = self.stopping = False
         self.row_seconds = 0.0  # how long a row takes, of late
         self.threads = [
@@ -167,7 +175,7 @@ class Batcher:
         with self.changed:
             if len(self.queue) >= self.max_queue:
                 raise FullError(self._retry_after())
-            before = self.rows_waiting
+            before, self.latest = self.rows_waiting, job.arrived
             self._push(job)
             # A thread that gathers a batch is woken when it is full, and not by every job on the way.
             if not before or before < self.max_batch <= before + job.rows or job.group is None:
@@ -236,6 +244,7 @@ class Batcher:
     def _next(self, me: int) -> list[tuple[Job, int]]:
         """Wait for jobs; gives them and how many rows of each to compute, or none when it is time to end."""
         with self.changed:
+            free = time.monotonic()
             while True:
                 if not self.queue or self.alone:
                     if self.stopping and not self.queue:
@@ -249,7 +258,7 @@ class Batcher:
                         continue
                     self.alone, found = True, [(self._pop(), 1)]
                 else:
-                    left = first.arrived + self.max_wait - time.monotonic()
+                    left = self._patience(max(first.arrived, free))
                     if left > 0 and not self.stopping and self.rows_waiting < self.max_batch:
                         self.changed.wait(left)
                         continue
@@ -262,15 +271,24 @@ class Batcher:
                     job.waited = job.waited or now - job.arrived
                 return found
 
+    def _patience(self, since: float) -> float:
+        """For how many seconds more to wait for others: while they keep coming, but not for ever."""
+        end = min(since + self.max_wait, max(since, self.latest) + self.max_wait * QUIET)
+        return end - time.monotonic()
+
     def _gathered(self, group: Hashable) -> list[tuple[Job, int]]:
-        """The first jobs of the queue that fit into a batch; of one larger than a batch, a part."""
+        """The first jobs of the queue that fit into a batch; of one larger than a batch, a part.
+
+        Where other threads are idle, it is no more than leaves as much for each of them.
+        """
         found: list[tuple[Job, int]] = []
-        room = self.max_batch
-        while room and self.queue and self.queue[0].group == group:
+        idle = len(self.threads) - len(self.running)
+        room = min(self.max_batch, max(FEW, math.ceil(self.rows_waiting / idle)))
+        while room > 0 and self.queue and self.queue[0].group == group:
             job = self.queue[0]
-            if job.left > room and (job.left <= self.max_batch or found):
+            if found and job.left > room:
                 break
-            size = min(room, job.left)
+            size = min(self.max_batch, job.left)
             found.append((self._pop(), size))
             room -= size
         return found

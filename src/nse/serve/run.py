@@ -21,6 +21,7 @@ import torch
 import uvicorn
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
+from nse.computing import cores
 from nse.errors import InputError
 from nse.loaded import Model
 from nse.serve.app import application
@@ -99,8 +100,7 @@ def shared_out(model: Model, workers: int | None) -> int:
     if next(model.loaded.model.parameters()).device.type != "cpu":
         return workers or 1
     torch.set_num_threads(1)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return workers or cores or 1
+    return workers or cores()
 
 
 @contextmanager

@@ -1,0 +1,54 @@
+"""Products with weights that stay as they are, laid out once as a CPU multiplies them fastest.
+
+A step of a recurrence multiplies few rows by large matrices. With packed weights oneDNN takes a half to four
+fifths of the time of a plain product for that (`benchmarks/answers.py` tells what comes of it). PyTorch packs
+weights so when it freezes a compiled model, and has no public name for it: this file is the only one that
+knows it, and where it is missing, products are plain.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+ROWS = 64
+"""For which number of rows weights are laid out; others are multiplied as well, and hardly slower."""
+
+
+class Product:
+    """The function x W' + b, for answers: there is no gradient.
+
+    Args:
+        weight: W [n, k].
+        bias: b [n], or none.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None):
+        self.bias = None if bias is None else bias.detach()
+        self.is_packed = can_pack(weight)
+        weight = weight.detach().contiguous()
+        self.weight = _onednn()._reorder_linear_weight(weight, ROWS) if self.is_packed else weight
+
+    def __call__(self, x: Tensor, plus: Tensor | None = None) -> Tensor:
+        """The product of x [N, k], plus the bias, or plus [N, n] instead of it."""
+        found: Tensor
+        if not self.is_packed:
+            found = F.linear(x, self.weight, self.bias) if plus is None else plus.addmm(x, self.weight.t())
+        elif plus is None:
+            found = _onednn()._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+        else:
+            found = _onednn()._linear_pointwise.binary(x, plus, self.weight, None, "add")
+        return found
+
+
+def can_pack(weight: Tensor) -> bool:
+    """Whether this PyTorch packs such weights."""
+    there = torch.backends.mkldnn.is_available() and weight.device.type == "cpu"
+    return there and weight.dtype == torch.float32 and hasattr(_onednn(), "_linear_pointwise")
+
+
+def _onednn() -> Any:
+    return torch.ops.mkldnn
