@@ -164,10 +164,19 @@ def server(model: str, *options: str) -> Iterator[tuple[int, int]]:
         process.wait(30)
 
 
+def family(pid: int) -> list[int]:
+    """A process and those that it has started."""
+    below = (path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/children"))
+    return [pid, *(int(child) for some in below for child in some)]
+
+
 def cpu_seconds(pid: int) -> float:
-    """What a process has computed so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """What a process and those that it has started have computed so far."""
+    ticks = 0
+    for each in family(pid):
+        fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def quantile(times: list[float], share: float) -> float:

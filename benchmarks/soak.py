@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from http_speed import RESULTS, Client, about, as_request, closed_loop, quantile, read_pairs, server
+from http_speed import RESULTS, Client, about, as_request, closed_loop, family, quantile, read_pairs, server
 
 from nse.files import write
 
@@ -83,11 +83,12 @@ class Load:
 
 
 async def watched(pid: int, seen: list[tuple[float, float]]) -> None:
-    """Note how many megabytes the server has, again and again."""
+    """Note how many megabytes the server and its processes have, what they share once, again and again."""
     begun = time.perf_counter()
     while True:
-        status = Path(f"/proc/{pid}/status").read_text()
-        seen.append((time.perf_counter() - begun, int(status.split("VmRSS:")[1].split()[0]) / 1024))
+        texts = [Path(f"/proc/{each}/smaps_rollup").read_text() for each in family(pid)]
+        size = sum(int(text.split("Pss:")[1].split()[0]) for text in texts)
+        seen.append((time.perf_counter() - begun, size / 1024))
         await asyncio.sleep(EVERY)
 
 

@@ -23,8 +23,9 @@ def serve(
     ] = 8000,
     max_batch: Annotated[int, typer.Option(help="Texts computed at a time.")] = 64,
     max_wait_ms: Annotated[
-        float, typer.Option(help="Milliseconds that a request waits for others to be computed with.")
-    ] = 2.0,
+        float,
+        typer.Option(help="Milliseconds that a request waits at most for others to be computed with."),
+    ] = 5.0,
     max_queue: Annotated[
         int, typer.Option(help="Requests that may wait for the model; one more is answered 429.")
     ] = 256,
@@ -37,7 +38,11 @@ def serve(
     ] = 30.0,
     workers: Annotated[
         int | None,
-        typer.Option(help="Threads that compute; by default one for each core.", min=1, show_default=False),
+        typer.Option(
+            help="Processes that compute, on a GPU threads; by default one for each core, or one on a GPU.",
+            min=1,
+            show_default=False,
+        ),
     ] = None,
     api_key_file: Annotated[
         Path | None,

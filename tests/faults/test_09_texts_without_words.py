@@ -42,6 +42,12 @@ def test_models_of_every_kind_say_which_text_is_empty(tmp_path, make):
                 document_model: ("/v1/predict", {"texts": ["A dog runs.", blank]}),
             }
             assert " 2 is empty: give it at least one word" in error(server.ask(*asks[make]), 400)
+        if make is translator:
+            for path, texts in (
+                ("/v1/translate", ["a dog", "\x9b\u200b"]),
+                ("/v1/encode", ["a dog", "\xad"]),
+            ):
+                assert "sentence 2 is empty" in error(server.ask(path, {"texts": texts}), 400)
         if make is ranking_model:
             ask = {"question": " ", "candidates": ["a dog"]}
             assert error(server.ask("/v1/rank", ask), 400).startswith("question is empty")

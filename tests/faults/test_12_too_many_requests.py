@@ -4,11 +4,10 @@ import json
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
-from serve.running import asked, error, figure, line_to, running, told
+from serve.running import asked, error, figure, line_to, resident, running, told
 from test_api import sentence_model
 
 QUEUE, ROOM = 4, 5  # one is computed, the others wait
@@ -21,12 +20,6 @@ def small(tmp_path_factory):
     folder = sentence_model(tmp_path_factory.mktemp("models") / "mine")
     with running(folder, "--max-queue", QUEUE, "--max-batch", 1, "--timeout", 60) as found:
         yield found
-
-
-def resident(process):
-    """How many megabytes of memory a process has."""
-    status = Path(f"/proc/{process.pid}/status").read_text()
-    return int(status.split("VmRSS:")[1].split()[0]) / 1024
 
 
 def burst(address, count):
@@ -46,7 +39,7 @@ def test_everybody_gets_an_answer_or_is_told_when_to_come_back(small):
     address, server = small
     sent = 10 * ROOM
     burst(address, sent)
-    before = resident(server)
+    before = resident(server.pid)
     served = refused = 0
     for _ in range(4):
         statuses, refusals = burst(address, sent)
@@ -57,7 +50,7 @@ def test_everybody_gets_an_answer_or_is_told_when_to_come_back(small):
             assert int(refusal[1]["Retry-After"]) >= 1
             assert "too many requests wait already: come back in" in error(refusal, 429)
         served, refused = served + statuses[200], refused + statuses[429]
-    assert resident(server) < before + 20
+    assert resident(server.pid) < before + 20
     assert told(asked(address, "/v1/predict", {"texts": ["good"]}))["predictions"]  # and then it is as before
     assert figure(address, "nse_queue_requests") == 0
     assert figure(address, 'nse_refused_total{reason="queue_full"}') >= refused

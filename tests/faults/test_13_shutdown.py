@@ -5,11 +5,10 @@ import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
-from serve.running import asked, error, events, figure, running, told
+from serve.running import asked, children, error, events, figure, running, told
 from test_api import sentence_model
 
 LONG = ["a good film " * 90 + "a " * number for number in range(96)]  # seconds of work, in three batches
@@ -29,15 +28,20 @@ def working(address):
         assert time.monotonic() < end
 
 
-def children(pid):
-    """Processes and threads of a process."""
-    tasks = Path(f"/proc/{pid}/task")
-    below = [path.read_text().split() for path in tasks.glob("*/children")]
-    return [child for some in below for child in some]
+def gone(pids, seconds=10):
+    """Whether processes end in time."""
+    end = time.monotonic() + seconds
+    while any(os.path.exists(f"/proc/{pid}") for pid in pids):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def test_requests_in_flight_finish(server):
     address, process = server
+    engines = children(process.pid)
+    assert engines
     asks = [("/v1/predict", {"texts": LONG}), ("/v1/encode", {"texts": ["good film"]})]
     with ThreadPoolExecutor(4) as pool:
         first = pool.submit(asked, address, *asks[0])
@@ -61,6 +65,7 @@ def test_requests_in_flight_finish(server):
         assert answer[1]["Connection"] == "close"
         assert len(told(second.result(60))["vectors"]) == 1
     assert process.wait(30) == 143
+    assert gone(engines)
     assert "Traceback" not in process.told()
     assert events(process, "stopped")[0]["finished"]
     with pytest.raises(OSError, match="refused"):
@@ -69,8 +74,7 @@ def test_requests_in_flight_finish(server):
 
 def test_a_second_signal_does_not_wait(server):
     address, process = server
-    assert children(process.pid) == []  # there is nobody that could be left behind
-    ended = []
+    engines, ended = children(process.pid), []
 
     def ask():
         try:
@@ -87,5 +91,27 @@ def test_a_second_signal_does_not_wait(server):
     assert process.wait(30) == 130
     asking.join(30)
     assert ended  # not with an answer
-    assert not os.path.exists(f"/proc/{process.pid}/task")
+    assert gone(engines)
     assert "Traceback" not in process.told()
+
+
+def test_signals_to_the_whole_group_are_for_the_server_alone(server):
+    """As a terminal sends Ctrl-C, and a service manager SIGTERM: what was accepted is still answered."""
+    address, process = server
+    engines = children(process.pid)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(asked, address, "/v1/predict", {"texts": LONG})
+        working(address)
+        for pid in (*engines, process.pid):
+            os.kill(pid, signal.SIGTERM)
+        assert len(told(first.result(60))["predictions"]) == len(LONG)
+    assert process.wait(30) == 143
+    assert gone(engines)
+
+
+def test_who_is_killed_leaves_nobody_behind(server):
+    _, process = server
+    engines = children(process.pid)
+    process.kill()
+    process.wait(30)
+    assert gone(engines)

@@ -1,6 +1,8 @@
 """Fault 14: the model fails on a request: that one is told so, the next is served; live is not ready."""
 
+import os
 import resource
+import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,7 +12,7 @@ import torch
 import nse
 from nse import hub
 from nse.nn.models import SentenceClassifier
-from serve.running import asked, error, events, figure, running, told
+from serve.running import asked, children, error, events, figure, running, told
 from test_api import sentence_model
 
 
@@ -47,9 +49,10 @@ def test_no_memory(tmp_path):
     small = {"texts": ["good"]}
     with running(folder, "--max-batch", 4096, "--max-wait-ms", 500) as (address, server):
         assert asked(address, "/v1/predict", small)[0] == 200
-        status = Path(f"/proc/{server.pid}/status").read_text()
+        [engine] = children(server.pid)
+        status = Path(f"/proc/{engine}/status").read_text()
         room = int(status.split("VmSize:")[1].split()[0]) * 1024 + (64 << 20)
-        resource.prlimit(server.pid, resource.RLIMIT_AS, (room, room))
+        resource.prlimit(engine, resource.RLIMIT_AS, (room, room))
         with ThreadPoolExecutor(3) as pool:  # which come into one batch
             answers = list(pool.map(lambda ask: asked(address, "/v1/predict", ask), [small, large, small]))
         assert error(answers[1], 503) == "the model failed on this request; see the server's log"
@@ -58,6 +61,31 @@ def test_no_memory(tmp_path):
         [line] = events(server, "error")
         assert line["message"] == "the model failed on a request"
         assert "can't allocate memory" in line["traceback"]  # it was that, and in torch
+
+
+def test_the_process_that_computes_is_killed(tmp_path):
+    """As by a crash in a kernel, or by a system that is out of memory: the server goes on with another."""
+    folder = sentence_model(tmp_path / "mine", size=64)
+    long = {"texts": ["a good film " * 90 + "a " * number for number in range(64)]}
+    with running(folder) as (address, server):
+        [engine] = children(server.pid)
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(asked, address, "/v1/predict", long)
+            while not figure(address, "nse_computing"):
+                assert not first.done(), "it was too fast to see anything"
+            os.kill(engine, signal.SIGKILL)
+            assert error(first.result(), 503) == "the model failed on this request; see the server's log"
+        assert told(asked(address, "/health/live")) == {"status": "live"}
+        assert len(told(asked(address, "/v1/predict", long))["predictions"]) == 64
+        [other] = [pid for pid in children(server.pid) if "spawn_main" in command_of(pid)]
+        assert other != engine
+        [line] = events(server, "error")
+        assert "has died with exit code -9" in line["traceback"]
+
+
+def command_of(pid):
+    """The words that a process was started with."""
+    return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
 
 
 def test_it_computes_for_too_long(tmp_path):
@@ -79,12 +107,12 @@ def test_it_computes_for_too_long(tmp_path):
 def test_what_failed_is_not_told_to_strangers(tmp_path):
     """Errors as a GPU and as Python give them, put into the real process, on the first two requests alone."""
     first = (
-        "import torch; from nse.serve import batcher; real = batcher.computed\n"
+        "import torch; from nse.serve import engine; real = engine.computed\n"
         "errors = [torch.OutOfMemoryError('CUDA: /secret/path'), MemoryError()]\n"
         "def sometimes(*given):\n"
         "    if errors: raise errors.pop(0)\n"
         "    return real(*given)\n"
-        "batcher.computed = sometimes\n"
+        "engine.computed = sometimes\n"
     )
     with running(sentence_model(tmp_path / "mine"), first=first) as (address, server):
         for _ in range(2):

@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
+from pathlib import Path
 
 SCRIPT = "import sys\nfrom nse import cli\nsys.argv[0] = 'nse'\n{}\ncli.main()"
 
@@ -41,6 +42,21 @@ def running(model, *words, first=None, workers=1, **environment):
         finally:
             server.terminate()
             server.communicate(timeout=30)
+
+
+def children(pid):
+    """The processes that a process has started, such as those in which a server computes."""
+    below = [path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    return [int(child) for some in below for child in some]
+
+
+def resident(pid):
+    """How many megabytes of memory a process and those that it has started have, what they share once."""
+    found = 0.0
+    for each in (pid, *children(pid)):
+        text = Path(f"/proc/{each}/smaps_rollup").read_text()
+        found += int(text.split("Pss:")[1].split()[0]) / 1024
+    return found
 
 
 def written(log):

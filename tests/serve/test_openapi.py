@@ -6,11 +6,14 @@ import jsonschema
 import pytest
 
 from nse.serve.problems import DESCRIPTIONS
-from nse.serve.schemas import WORD
+from nse.serve.schemas import WORD, visible
+from nse.text import moses
 from serve.inside import inside
 from serve.running import told
 from test_api import document_model, ranking_model, sentence_model
 from test_translate import translator
+
+LETTERS = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
 
 
 @pytest.mark.parametrize("make", [sentence_model, ranking_model, translator, document_model])
@@ -49,5 +52,10 @@ def test_every_status_of_a_question_is_described(tmp_path):
 
 
 def test_what_counts_as_a_word_is_what_python_does_not_strip():
-    letters = map(chr, [*range(0xD800), *range(0xE000, 0x110000)])
-    assert [letter for letter in letters if bool(re.search(WORD, letter)) != bool(letter.strip())] == []
+    assert [letter for letter in LETTERS if bool(re.search(WORD, letter)) != bool(letter.strip())] == []
+
+
+def test_what_counts_as_a_word_of_a_translator_is_what_moses_does_not_leave_out():
+    seen = re.compile(visible())
+    assert [letter for letter in LETTERS if bool(seen.search(letter)) != bool(moses.plain(letter))] == []
+    assert not seen.search("\x9b\u200b \U000e0001\xad")

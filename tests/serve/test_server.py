@@ -163,7 +163,8 @@ def test_what_is_no_http_is_told(address):
             line.sendall(rubbish + b"\r\n\r\n")
             head, _, body = line.makefile("rb").read().partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 400 ")
-        assert json.loads(body)["error"]["type"] == "no_http"
+        # One without a name of the server is HTTP to some libraries that read it, and not to others.
+        assert json.loads(body)["error"]["type"] in ("no_http", "unknown_host")
 
 
 @pytest.mark.parametrize(("stop", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])

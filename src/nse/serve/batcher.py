@@ -1,8 +1,8 @@
 """Requests of several people, computed together: a bounded queue, and threads that empty it.
 
 The event loop hands jobs in and never waits; threads take what waits, as many texts as fit into a batch, read
-them, compute, and hand the answers back. Whatever goes wrong with a batch, its jobs are tried one by one, so
-that a text on which the model fails costs nobody else an answer.
+them, compute or let a process compute, and hand the answers back. Whatever goes wrong with a batch, its jobs
+are tried one by one, so that a text on which the model fails costs nobody else an answer.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import torch
 
 from nse import hub
 from nse.asking import Asked
-from nse.computing import computed
+from nse.computing import Computed, computed
 from nse.errors import NSEError
+from nse.serve.engine import Engine
 
 LONGEST_RETRY = 60
 """Seconds after which somebody who was refused is told to come back, at the most."""
@@ -115,6 +116,12 @@ class Job:
 
 Outcome = tuple[Job, bytes | BaseException]
 
+Batch = Sequence[tuple[Job, int]]
+"""Jobs, and how many rows of each."""
+
+Compute = Callable[[hub.Model, Asked, int], Computed]
+"""Does the work of `nse.computing.computed`."""
+
 
 class Batcher:
     """The queue and the threads that compute.
@@ -125,6 +132,7 @@ class Batcher:
         max_wait: Seconds that a job waits for others to join it, at the most: as long as they keep coming.
         max_queue: Jobs that may wait.
         workers: Threads. On a CPU one for each core, each computing on one core; on another device one.
+        engines: The process of each thread, if it lets one compute.
         observe: Called with the size of a batch and how many seconds it took.
     """
 
@@ -135,6 +143,7 @@ class Batcher:
         max_wait: float,
         max_queue: int,
         workers: int = 1,
+        engines: Sequence[Engine] = (),
         observe: Callable[[int, float], None] = lambda rows, seconds: None,
     ):
         self.loaded, self.observe = loaded, observe
@@ -147,8 +156,8 @@ class Batcher:
         self.alone = self.stopping = False
         self.row_seconds = 0.0  # how long a row takes, of late
         self.threads = [
-            threading.Thread(target=self._work, name=f"nse-worker-{number}", daemon=True)
-            for number in range(workers)
+            threading.Thread(target=self._work, args=[engine], name=f"nse-worker-{number}", daemon=True)
+            for number, engine in enumerate(engines or [None] * workers)
         ]
 
     def start(self) -> None:
@@ -220,13 +229,13 @@ class Batcher:
         seconds = self.rows_waiting * self.row_seconds / len(self.threads)
         return min(LONGEST_RETRY, max(1, math.ceil(seconds)))
 
-    def _work(self) -> None:
-        me = threading.get_ident()
+    def _work(self, engine: Engine | None) -> None:
+        me, compute = threading.get_ident(), engine.computed if engine else computed
         while batch := self._next(me):
             begun = time.monotonic()
             rows = sum(size for _, size in batch)
             try:
-                done, unfinished = self._computed(batch)
+                done, unfinished = self._computed(batch, compute)
             except BaseException as error:  # whatever it is, the next batch is computed
                 done, unfinished = [(job, error) for job, _ in batch], []
             seconds = time.monotonic() - begun
@@ -293,7 +302,7 @@ class Batcher:
             room -= size
         return found
 
-    def _computed(self, batch: Sequence[tuple[Job, int]]) -> tuple[list[Outcome], list[Job]]:
+    def _computed(self, batch: Batch, compute: Compute) -> tuple[list[Outcome], list[Job]]:
         """What came of jobs, and those of which more is to be computed."""
         outcomes: list[Outcome] = []
         good: list[tuple[Job, int]] = []
@@ -309,7 +318,7 @@ class Batcher:
             except Exception as error:
                 outcomes.append((job, error))
         unfinished = []
-        for job, failure in self._compute(good):
+        for job, failure in self._compute(good, compute):
             if failure is None and job.left:
                 unfinished.append(job)
                 continue
@@ -319,7 +328,7 @@ class Batcher:
                 outcomes.append((job, error))
         return outcomes, unfinished
 
-    def _compute(self, batch: Sequence[tuple[Job, int]]) -> list[tuple[Job, Exception | None]]:
+    def _compute(self, batch: Batch, compute: Compute) -> list[tuple[Job, Exception | None]]:
         """Compute the next rows of jobs; together, and where that fails one by one."""
         if not batch:
             return []
@@ -330,10 +339,10 @@ class Batcher:
         asked = batch[0][0].asked
         assert asked is not None
         try:
-            found: Any = computed(self.loaded, asked._replace(rows=rows), self.max_batch)
+            found: Any = compute(self.loaded, asked._replace(rows=rows), self.max_batch)
         except Exception as error:
             if len(batch) > 1:
-                return [one for each in batch for one in self._compute([each])]
+                return [one for each in batch for one in self._compute([each], compute)]
             return [(batch[0][0], error)]
         start = 0
         for job, size in batch:

@@ -29,7 +29,7 @@ class Limits:
 
     Attributes:
         max_batch: Texts computed at a time.
-        max_wait_ms: How long a request waits for others to be computed with.
+        max_wait_ms: How long a request waits for others to be computed with, while they keep coming.
         max_queue: Requests that wait for the model; one more is told to come back later.
         max_chars: Characters of a text.
         max_texts: Texts of a request.
@@ -37,7 +37,7 @@ class Limits:
     """
 
     max_batch: int = 64
-    max_wait_ms: float = 2.0
+    max_wait_ms: float = 5.0
     max_queue: int = 256
     max_chars: int = 10_000
     max_texts: int = 256

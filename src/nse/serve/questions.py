@@ -72,7 +72,7 @@ def routes(model: Model, limits: Limits) -> list[Route]:
 def predict(model: Model, limits: Limits) -> Route:
     """Labels of texts or pairs of them."""
     pairs = len(purpose.columns(model.loaded)) == 2
-    text = schemas.text(limits)
+    text = schemas.text(limits, model.loaded.config.tokenizer)
     parts = {"texts": schemas.listed(schemas.listed(text, 2, 2) if pairs else text, 1, limits.max_texts)}
 
     def ask(given: Any) -> Question:
@@ -99,7 +99,7 @@ def predict(model: Model, limits: Limits) -> Route:
 
 def rank(model: Model, limits: Limits) -> Route:
     """Candidate answers to a question."""
-    text = schemas.text(limits)
+    text = schemas.text(limits, model.loaded.config.tokenizer)
 
     def ask(given: schemas.Ranking) -> Question:
         return Question(
@@ -127,7 +127,7 @@ def translate(model: Model, limits: Limits) -> Route:
 
     def ask(given: schemas.Beamed) -> Question:
         def read() -> asking.Asked:
-            refuse_empty(given.texts)
+            refuse_empty(model, given.texts)
             return asking.translations(model.quick, given.texts, given.beam, given.strict)
 
         return Question(
@@ -143,7 +143,10 @@ def translate(model: Model, limits: Limits) -> Route:
         "The translations of sentences.",
         schemas.Beamed,
         schemas.Translations,
-        {"texts": schemas.listed(schemas.text(limits), 1, limits.max_texts), "beam": schemas.BEAM},
+        {
+            "texts": schemas.listed(schemas.text(limits, model.loaded.config.tokenizer), 1, limits.max_texts),
+            "beam": schemas.BEAM,
+        },
         [{"texts": texts} for texts in examples(model)],
         ask,
         unfit(model, "translate"),
@@ -175,7 +178,7 @@ def encode(model: Model, limits: Limits) -> Route:
         "A vector for each text.",
         schemas.Texts,
         schemas.Vectors,
-        {"texts": schemas.listed(schemas.text(limits), 1, limits.max_texts)},
+        {"texts": schemas.listed(schemas.text(limits, model.loaded.config.tokenizer), 1, limits.max_texts)},
         [{"texts": texts} for texts in examples(model)],
         ask,
     )
@@ -187,7 +190,7 @@ def trace(model: Model, limits: Limits) -> Route:
     fields = about(model.loaded)["fields"]
     many = fields[-1]["many"]
     most = len(fields) - 1 + (MOST_CANDIDATES if many else 1)
-    parts = {"texts": schemas.listed(schemas.text(limits), len(fields), most)}
+    parts = {"texts": schemas.listed(schemas.text(limits, model.loaded.config.tokenizer), len(fields), most)}
 
     def ask(given: schemas.Texts) -> Question:
         def work() -> bytes:
@@ -256,10 +259,10 @@ def refuse_too_much(question: Question, limits: Limits) -> None:
             raise TooLongError(f"text {number} has {len(text):,} characters and {most}: shorten it")
 
 
-def refuse_empty(texts: Sequence[str]) -> None:
-    """Refuse blank texts, which a translator would translate by nothing."""
+def refuse_empty(model: Model, texts: Sequence[str]) -> None:
+    """Refuse texts without words, which a translator would translate by nothing."""
     for number, text in enumerate(texts, start=1):
-        if not text.strip():
+        if not model.loaded.tokenize(text):
             raise InputError(f"sentence {number} is empty: give it at least one word")
 
 

@@ -25,6 +25,7 @@ from nse.computing import cores
 from nse.errors import InputError
 from nse.loaded import Model
 from nse.serve.app import application
+from nse.serve.engine import Engine, separate
 from nse.serve.guard import Guarded
 from nse.serve.keys import Keys
 from nse.serve.limits import Limits
@@ -63,26 +64,30 @@ def serve(
         ready: Called once connections are accepted, with the address and whether other machines may reach it.
         limits: What is let in.
         keys: The keys of which one is needed, if any.
-        workers: Threads that compute; as many as suit this machine by default.
+        workers: Threads that compute, on a CPU each in a process; as many as suit this machine by default.
         access_log: Whether every request is logged.
         log_texts: Whether the log has the texts.
 
     Returns:
         The exit code: 128 and the number of the signal.
     """
+    workers = shared_out(model, workers)
+    engines = [Engine(model.quick) for _ in range(workers)] if separate(model.quick) else []
     listening = bound(host, port)
     name = f"[{host}]" if ":" in host else host
     address = f"http://{name}:{listening.getsockname()[1]}"
     hosts = frozenset({"127.0.0.1", "::1", "localhost", host}) if is_loopback(listening) else frozenset()
     limits = limits or Limits()
     with listening, logged() as log:
-        service = Service(model, limits, log, shared_out(model, workers), log_texts)
+        service = Service(model, limits, log, workers, log_texts, engines)
         server = Server(application(service, hosts, keys, access_log))
         service.batcher.start()
         log.put("started", address=address, model=model.loaded.name, **asdict(limits))
         ready(address, not hosts)
         server.run(sockets=[listening])
         finished = service.batcher.stop(LAST_WORDS)
+        for engine in engines:
+            engine.end(LAST_WORDS if finished else 0)
         log.put("stopped", code=server.code, finished=finished)
     if not finished:  # a thread that still computes would be waited for
         sys.stdout.flush()

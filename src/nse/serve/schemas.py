@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import unicodedata
+from functools import cache
 from importlib import resources
 from typing import Annotated, Any
 
@@ -152,9 +154,22 @@ BEAM = {
 }
 
 
-def text(limits: Limits) -> dict[str, Any]:
-    """A text, as JSON Schema describes it."""
-    return {"type": "string", "minLength": 1, "maxLength": limits.max_chars, "pattern": WORD}
+@cache
+def visible() -> str:
+    """Something that is neither blank nor a character that nobody sees, which Moses leaves out."""
+    unseen = [code for code in range(0xE1000) if unicodedata.category(chr(code)) in ("Cc", "Cf")]
+    return f"{WORD[:-1]}{''.join(map(escaped, unseen))}]"
+
+
+def escaped(code: int) -> str:
+    """A character as regular expressions have it."""
+    return f"\\u{code:04x}" if code < 0x10000 else chr(code)
+
+
+def text(limits: Limits, tokenizer: str) -> dict[str, Any]:
+    """A text, as JSON Schema describes it: something in it becomes a word."""
+    pattern = visible() if tokenizer == "moses-en" else WORD
+    return {"type": "string", "minLength": 1, "maxLength": limits.max_chars, "pattern": pattern}
 
 
 def listed(items: dict[str, Any], least: int, most: int) -> dict[str, Any]:

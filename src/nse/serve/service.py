@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 from pydantic import ValidationError
 from starlette.types import Receive
@@ -11,6 +12,7 @@ from starlette.types import Receive
 from nse.errors import InputError, NSEError
 from nse.loaded import Model
 from nse.serve.batcher import Batcher, FullError, Job
+from nse.serve.engine import Engine
 from nse.serve.limits import Limits
 from nse.serve.log import Log
 from nse.serve.metrics import Metrics
@@ -60,12 +62,21 @@ class Service:
         log: Where events go.
         workers: Threads that compute.
         log_texts: Whether the log has the texts.
+        engines: The processes in which they compute, one for each, if it is not this one.
 
     Attributes:
         draining: Whether the server is about to stop; then nothing new is let in.
     """
 
-    def __init__(self, model: Model, limits: Limits, log: Log, workers: int = 1, log_texts: bool = False):
+    def __init__(
+        self,
+        model: Model,
+        limits: Limits,
+        log: Log,
+        workers: int = 1,
+        log_texts: bool = False,
+        engines: Sequence[Engine] = (),
+    ):
         self.model, self.limits, self.log, self.log_texts = model, limits, log, log_texts
         self.metrics = Metrics(model.loaded)
         self.draining = False
@@ -75,6 +86,7 @@ class Service:
             limits.max_wait_ms / 1000,
             limits.max_queue,
             workers,
+            engines,
             self.metrics.computed,
         )
         gauges = {

@@ -1,0 +1,37 @@
+"""Packed weights give the products that plain ones give."""
+
+import pytest
+import torch
+
+from nse.ops import packed
+from nse.ops.packed import Product
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("rows", [0, 1, 3, 64, 130])
+def test_products_are_those_of_plain_weights(rows, dtype):
+    W, b = torch.randn(48, 32, dtype=dtype, requires_grad=True), torch.randn(48, dtype=dtype)
+    wide = torch.randn(rows, 96, dtype=dtype)
+    x, plus = wide[:, 32:64], torch.randn(rows, 48, dtype=dtype)  # rows that lie apart, as those of a state
+    before = plus.clone()
+    with torch.inference_mode():
+        found = [Product(W, b)(x), Product(W)(x), Product(W)(x, plus=plus)]
+        wanted = [x @ W.t() + b, x @ W.t(), x @ W.t() + plus]
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-4)
+    assert torch.equal(plus, before)
+
+
+def test_a_pytorch_that_cannot_pack_multiplies_all_the_same(monkeypatch):
+    W, b, x, plus = torch.randn(8, 4), torch.randn(8), torch.randn(5, 4), torch.randn(5, 8)
+    monkeypatch.setattr(packed, "can_pack", lambda weight: False)
+    plain = Product(W, b)
+    assert not plain.is_packed
+    torch.testing.assert_close(plain(x), x @ W.t() + b)
+    torch.testing.assert_close(Product(W)(x, plus=plus), x @ W.t() + plus)
+
+
+def test_what_cannot_be_packed():
+    assert not packed.can_pack(torch.zeros(2, 2, dtype=torch.float64))
+    assert not packed.can_pack(torch.zeros(2, 2, device="meta"))
+    assert packed.can_pack(torch.zeros(2, 2)) == torch.backends.mkldnn.is_available()
