@@ -241,7 +241,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as place:
             report["file"] = from_a_file(rows, given.rounds, Path(place))
             report["loop"] = against_the_loop(model, pairs[:2000], given.rounds)
-            report["start"] = started(2 * given.rounds)
+            report["start"] = started(given.rounds)
             if given.peer:
                 sentences = list(dict.fromkeys(text for pair in pairs for text in pair))[:4000]
                 report["peer"] = against_the_peer(model, sentences, given.peer, given.rounds, Path(place))

@@ -1,11 +1,11 @@
-"""How many pairs a second are answered over HTTP, beside the same pairs without it.
+"""How many pairs a second are answered over HTTP, beside the same pairs from a file.
 
     python benchmarks/http_speed.py [--pairs FILE]
 
-First a process of its own answers the pairs in batches, as `nse predict` does with a file. Then the real
-server is started and 32 connections on loopback send one pair after the other, each the next one as soon as
-it is answered. FILE has a JSON object on each line, with a premise and a hypothesis; without it, sentences
-are made up.
+In turns, `nse predict` answers all pairs of a file, from the start of its process to its end, and 32
+connections on loopback send the real server one pair after the other, each the next one as soon as it is
+answered. FILE has a JSON object on each line, with a premise and a hypothesis; without it, sentences are made
+up.
 """
 
 import argparse
@@ -22,13 +22,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from nse.files import write
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-CLIENTS, BATCH = 32, 128
+CLIENTS = 32
 
 WORDS = """
 a the two three in on near with and is are of at by for an his her some people
@@ -41,23 +43,8 @@ Pair = tuple[str, str]
 Heard = Callable[[int, float], None]
 """Takes the status of an answer and how many seconds it took."""
 
-ALONE = """
-import json, sys, time
-import nse
-model, seconds, batch = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
-pairs = [tuple(each) for each in json.load(sys.stdin)]
-loaded = nse.load(model)
-loaded.predict(pairs[: 4 * batch], batch)
-begun, cpu, done = time.perf_counter(), time.process_time(), 0
-while time.perf_counter() < begun + seconds:
-    done += len(loaded.predict(pairs[done % len(pairs) :][: 8 * batch], batch))
-spent, cpu = time.perf_counter() - begun, time.process_time() - cpu
-print(json.dumps({"pairs_per_second": done / spent, "cpu_ms_per_pair": 1000 * cpu / done}))
-"""
-"""A process that answers without a server."""
 
-
-def read_pairs(file: Path | None, most: int = 8192) -> list[Pair]:
+def read_pairs(file: Path | None, most: int = 10_000) -> list[Pair]:
     """The pairs of a file, or made-up ones of lengths as people write them."""
     if file:
         with file.open(encoding="utf-8") as lines:
@@ -197,43 +184,65 @@ def about() -> dict[str, Any]:
     return found
 
 
+def from_a_file(model: str, pairs: list[Pair], folder: Path) -> float:
+    """Pairs a second of `nse predict`, the whole process."""
+    file = folder / "pairs.jsonl"
+    rows = [{"premise": premise, "hypothesis": hypothesis} for premise, hypothesis in pairs]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    words = [sys.executable, "-m", "nse", "predict", model, "--file", str(file)]
+    begun = time.perf_counter()
+    subprocess.run([*words, "--out", str(folder / "answers.jsonl")], check=True, stderr=subprocess.DEVNULL)
+    return len(pairs) / (time.perf_counter() - begun)
+
+
+def over_http(port: int, pid: int, requests: Iterator[bytes], clients: int, seconds: float) -> dict[str, Any]:
+    """Pairs a second of the server, how long each took, and what server and clients computed."""
+    before, mine, begun = cpu_seconds(pid), time.process_time(), time.perf_counter()
+    times = asyncio.run(closed_loop(port, requests, clients, seconds))
+    return {
+        "times": times,
+        "pairs_per_second": len(times) / (time.perf_counter() - begun),
+        "cpu_ms_per_pair": 1000 * (cpu_seconds(pid) - before) / len(times),
+        "client_cpu_ms_per_pair": 1000 * (time.process_time() - mine) / len(times),
+    }
+
+
 def main() -> None:
     """Measure both, and write what was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--model", default="snli")
     parser.add_argument("--pairs", type=Path)
     parser.add_argument("--clients", type=int, default=CLIENTS)
-    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--seconds", type=float, default=15.0, help="of each round")
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=RESULTS / "http.json")
     parser.add_argument("--serve", default="", help="options of nse serve, in one word")
     given = parser.parse_args()
     pairs = read_pairs(given.pairs)
-    words = [sys.executable, "-c", ALONE, given.model, str(given.seconds), str(BATCH)]
-    answer = subprocess.run(words, input=json.dumps(pairs), capture_output=True, text=True, check=True)
-    alone = json.loads(answer.stdout)
     requests = cycle([as_request(pair) for pair in pairs])
-    with server(given.model, *given.serve.split()) as (port, pid):
-        asyncio.run(closed_loop(port, requests, given.clients, min(5.0, given.seconds)))  # to warm up
-        before, mine, begun = cpu_seconds(pid), time.process_time(), time.perf_counter()
-        times = asyncio.run(closed_loop(port, requests, given.clients, given.seconds))
-        spent = time.perf_counter() - begun
-        over_http = {
-            "pairs_per_second": len(times) / spent,
-            "p50_ms": quantile(times, 0.5),
-            "p99_ms": quantile(times, 0.99),
-            "cpu_ms_per_pair": 1000 * (cpu_seconds(pid) - before) / len(times),
-            "client_cpu_ms_per_pair": 1000 * (time.process_time() - mine) / len(times),
-            "pairs": len(times),
-        }
+    files, rounds = [], []
+    with TemporaryDirectory() as place, server(given.model, *given.serve.split()) as (port, pid):
+        over_http(port, pid, requests, given.clients, min(5.0, given.seconds))  # to warm up
+        for _ in range(given.rounds):
+            files.append(from_a_file(given.model, pairs, Path(place)))
+            rounds.append(over_http(port, pid, requests, given.clients, given.seconds))
+    times = [each for row in rounds for each in row.pop("times")]
+    middle = {name: median(row[name] for row in rounds) for name in rounds[0]}
     result = {
         "model": given.model,
         "clients": given.clients,
         "seconds": given.seconds,
         "pairs_of": given.pairs.name if given.pairs else "made up",
         "options": given.serve,
-        "http": over_http,
-        "alone": {**alone, "batch": BATCH},
-        "share": over_http["pairs_per_second"] / alone["pairs_per_second"],
+        "http": {
+            **middle,
+            "p50_ms": quantile(times, 0.5),
+            "p99_ms": quantile(times, 0.99),
+            "pairs": len(times),
+        },
+        "file": {"pairs": len(pairs), "pairs_per_second": median(files)},
+        "rounds": {"http": [row["pairs_per_second"] for row in rounds], "file": files},
+        "share": middle["pairs_per_second"] / median(files),
         **about(),
     }
     write(given.out, json.dumps(result, indent=1) + "\n")

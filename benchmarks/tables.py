@@ -198,15 +198,15 @@ def answers() -> str:
             f"`nse predict snli --file` on SNLI test, {file['pairs']:,} pairs, the whole process",
             f"{file['pairs_per_second']:,.0f} pairs/s",
         ),
-        ("the same without the start of the process", f"{per_second['nse']:,.0f} pairs/s"),
+        ("`model.predict` in Python", f"{per_second['nse']:,.0f} pairs/s"),
         (
             f"the plain reference loop at batch 32 ({per_second['reference']:,.0f} pairs/s): times faster",
             f"{loop['times_faster']:.1f}",
         ),
         (
             f"HTTP on loopback, {http['clients']} clients, a pair a request",
-            f"{over['pairs_per_second']:,.0f} pairs/s, {100 * http['share']:.0f}% of "
-            f"{http['alone']['pairs_per_second']:,.0f} without HTTP in the same run",
+            f"{over['pairs_per_second']:,.0f} pairs/s, {100 * http['share']:.0f}% of the "
+            f"{http['file']['pairs_per_second']:,.0f} from a file in the same run",
         ),
         ("of these, p50 and p99", f"{over['p50_ms']:.0f} and {over['p99_ms']:.0f} ms"),
         ("`nse predict` from its start to its answer", f"{start['seconds']['first answer']:.2f} s"),
