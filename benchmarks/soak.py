@@ -23,7 +23,7 @@ from http_speed import RESULTS, Client, about, as_request, closed_loop, family, 
 
 from nse.files import write
 
-LINES = 600
+LINES = 2000
 """Connections at the most: more than the queue and the batches hold, so that what waits is refused there."""
 
 EVERY = 2.0
