@@ -16,9 +16,8 @@ help:           ## this list
 demo: $(VENV)/.runtime   ## train NSE and two baselines on the built-in corpus, about two minutes
 	$(BIN)/nse demo
 
-# Three at a time on two cores: many tests wait for a process of their own.
 test: check $(VENV)/.browser   ## lint, types, import contracts, then all tests that fit in a few minutes
-	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow and not gpu"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not gpu"
 
 coverage: check $(VENV)/.browser   ## the same tests, and which lines they reach, which takes a quarter longer
 	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu" --cov --cov-report=term:skip-covered

@@ -198,7 +198,18 @@ def room(tmp_path, monkeypatch):
     stand_in.stop()
 
 
-@pytest.mark.parametrize("document", [document for document in DOCUMENTS if runs(document)])
+LONG = ("docs/benchmarks.md", "docs/bulk.md", "docs/export.md", "docs/models.md", "docs/training.md")
+"""Documents whose commands take longest: clusters, several processes, benchmarks, runs of other documents."""
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(document, marks=[pytest.mark.slow] if document in LONG else [])
+        for document in DOCUMENTS
+        if runs(document)
+    ],
+)
 def test_what_the_documents_show_runs(document, room, programs):
     """Run as written, one block after the other, in a folder of their own."""
     environment = {**os.environ, **programs, "HOME": str(room)}
