@@ -11,7 +11,6 @@ import typer
 
 from nse.errors import InputError
 from nse.stream.people import describe_predictions, describe_ranking
-from nse.stream.printing import put as put
 from nse.stream.rows import CHUNK, Format, in_chunks
 from nse.stream.run import Bad, Given, begun
 from nse.stream.writing import json_line

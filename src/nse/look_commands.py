@@ -10,9 +10,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from nse.ask_commands import Beam, Device, Strict, Where, put
+from nse.ask_commands import Beam, Device, Strict, Where
 from nse.errors import InputError, RunError
 from nse.files import make_sure, write
+from nse.stream.printing import put
 from nse.viz.trace import MemoryTrace
 
 MODEL = typer.Argument(help="A shipped model's name, a run or a model folder.")

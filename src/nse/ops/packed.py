@@ -1,9 +1,8 @@
 """Products with weights that stay as they are, laid out once as a CPU multiplies them fastest.
 
-A step of a recurrence multiplies few rows by large matrices. With packed weights oneDNN takes a half to four
-fifths of the time of a plain product for that (`benchmarks/answers.py` tells what comes of it). PyTorch packs
-weights so when it freezes a compiled model, and has no public name for it: this file is the only one that
-knows it, and where it is missing, products are plain.
+A step of a recurrence multiplies few rows by large matrices, and oneDNN is faster at that with packed
+weights. PyTorch packs weights so when it freezes a compiled model, and has no public name for it: this file is
+the only one that knows it, and where it is missing, products are plain.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 ROWS = 64
-"""For which number of rows weights are laid out; others are multiplied as well, and hardly slower."""
+"""For which number of rows weights are laid out; any other number is multiplied as well."""
 
 
 class Product:

@@ -32,7 +32,7 @@ QUIET = 0.2
 """The share of the longest wait after which, if nobody came, nobody else is waited for."""
 
 FEW = 4
-"""Texts that are not shared out among threads: together they take hardly longer than alone."""
+"""Texts that are not shared out among threads: so few take less work together than apart."""
 
 
 class FullError(Exception):
