@@ -1,8 +1,8 @@
 """Products with weights that stay as they are, laid out once as a CPU multiplies them fastest.
 
 A step of a recurrence multiplies few rows by large matrices, and oneDNN is faster at that with packed
-weights. PyTorch packs weights so when it freezes a compiled model, and has no public name for it: this file is
-the only one that knows it, and where it is missing, products are plain.
+weights. PyTorch packs weights so when it freezes a compiled model, and has no public name for it: this file
+is the only one that knows it, and where it is missing, products are plain.
 """
 
 from __future__ import annotations
