@@ -139,9 +139,9 @@ async def closed_loop(port: int, requests: Iterator[bytes], clients: int, second
 
 
 @contextmanager
-def server(model: str, *options: str) -> Iterator[tuple[int, int]]:
+def server(model: str, *options: str, python: str = sys.executable) -> Iterator[tuple[int, int]]:
     """The real server in a process of its own: its port and its process."""
-    command = [sys.executable, "-m", "nse", "serve", model, "--port", "0", *options]
+    command = [python, "-m", "nse", "serve", model, "--port", "0", *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         assert process.stdout is not None
@@ -184,12 +184,12 @@ def about() -> dict[str, Any]:
     return found
 
 
-def from_a_file(model: str, pairs: list[Pair], folder: Path) -> float:
+def from_a_file(model: str, pairs: list[Pair], folder: Path, python: str = sys.executable) -> float:
     """Pairs a second of `nse predict`, the whole process."""
     file = folder / "pairs.jsonl"
     rows = [{"premise": premise, "hypothesis": hypothesis} for premise, hypothesis in pairs]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    words = [sys.executable, "-m", "nse", "predict", model, "--file", str(file)]
+    words = [python, "-m", "nse", "predict", model, "--file", str(file)]
     begun = time.perf_counter()
     subprocess.run([*words, "--out", str(folder / "answers.jsonl")], check=True, stderr=subprocess.DEVNULL)
     return len(pairs) / (time.perf_counter() - begun)
