@@ -27,6 +27,28 @@ def test_a_row_of_padding_is_defined_and_the_same_in_every_backend(lengths, shar
     torch.testing.assert_close(found.memory.slots, wanted.memory.slots)
 
 
+@pytest.mark.parametrize("frozen", [False, True])  # whether words are data, or learned
+@pytest.mark.parametrize(
+    "settings", [{}, {"shared": 1, "layers": 2}, {"dropout": 0.5, "blanks": 2, "starts": 1}]
+)
+@pytest.mark.parametrize(
+    ("B", "T", "lengths"),
+    [(3, 4, [0, 0, 0]), (3, 0, None), (3, 0, [0, 0, 0]), (0, 4, None), (0, 4, []), (0, 0, ())],
+)
+@pytest.mark.parametrize("backend", ["reference", "lean"])
+def test_a_batch_without_words_has_gradients(backend, B, T, lengths, settings, frozen):
+    encoder = nse.NSE(5, backend=backend, **settings)
+    x = torch.randn(B, T, 5, requires_grad=not frozen)
+    out = encoder(x, lengths, shared=[torch.randn(B, 2, 5)] * encoder.shared, trace=True)
+    assert out.outputs.shape == (B, T, 5)
+    assert out.keys.shape[:2] == (B, T)
+    (out.outputs.sum() + out.last.sum()).backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in encoder.parameters())
+    if not settings.get("starts"):
+        assert not any(p.grad.any() for p in encoder.parameters())
+    assert frozen or not x.grad.any()
+
+
 def test_with_folded_weights_too(tmp_path):
     model = nse.load(sentence_model(tmp_path / "mine")).loaded.model
     ids, lengths = torch.tensor([[2, 3], [0, 0], [1, 1]]), torch.tensor([2, 0, 1])

@@ -33,6 +33,20 @@ def test_equals_pytorch(B, labels, smoothing, device):
     assert not right.requires_grad
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_second_derivatives_equal_pytorchs(smoothing, device):
+    scores, wanted = some(5, 3, device)
+    found = []
+    for loss in (
+        judged(scores, wanted, smoothing)[0],
+        F.cross_entropy(scores, wanted, label_smoothing=smoothing),
+    ):
+        (gradient,) = torch.autograd.grad(loss.square(), scores, create_graph=True)
+        found.append(torch.autograd.grad(gradient.pow(3).sum(), scores)[0])
+    assert found[1].any()
+    torch.testing.assert_close(*found)
+
+
 def test_large_scores_do_not_overflow(device):
     scores = torch.tensor([[1e4, -1e4], [-1e38, 1e38]], device=device)
     loss, right, _ = judged(scores, torch.tensor([0, 1], device=device), 0.0)

@@ -74,7 +74,10 @@ def lengths(name: str, given: Any, batch: int, most: int, device: torch.device) 
     if given is None:
         return None
     try:
-        tensor = torch.as_tensor(given)
+        # Nothing would be taken for floats.
+        tensor = torch.as_tensor(
+            given, dtype=torch.long if isinstance(given, list | tuple) and not given else None
+        )
     except (TypeError, ValueError, RuntimeError):
         raise refuse(name, f"{batch} integers", given) from None
     if (

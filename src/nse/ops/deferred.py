@@ -16,8 +16,8 @@ from torch.nn import functional as F
 Linear = Callable[[Tensor], Tensor]
 """From [..., n] to [..., m]."""
 
-Uses = list[tuple[Tensor, Tensor]]
-"""What went in [N, n] and the gradient of what came out [N, m], of each use."""
+Uses = dict[int, list[tuple[Tensor, Tensor]]]
+"""What went in [N, n] and the gradient of what came out [N, m], of each use, by the backward pass."""
 
 
 def once(weight: Tensor, bias: Tensor | None = None) -> Linear:
@@ -26,14 +26,16 @@ def once(weight: Tensor, bias: Tensor | None = None) -> Linear:
 
 
 def many_times(weight: Tensor, bias: Tensor | None = None) -> Linear:
-    """The same map, its weight and bias with the gradient of all uses together; differentiable once."""
+    """The same map, its weight and bias with the gradient of all uses together.
+
+    Only in an ordinary backward pass: in one that will be differentiated again each use makes its own.
+    """
     if not (torch.is_grad_enabled() and weight.requires_grad):
         return once(weight, bias)
-    uses: Uses = []
+    uses: Uses = {}
     # Depends on the weights and goes into every use: its own backward pass comes after those of all of them.
     last = _Last.apply(weight, bias, uses)
-    fixed = weight.detach(), None if bias is None else bias.detach()
-    return lambda x: _Use.apply(x, last, *fixed, uses)
+    return lambda x: _Use.apply(x, last, weight, bias, uses)
 
 
 class _Use(torch.autograd.Function):
@@ -44,11 +46,18 @@ class _Use(torch.autograd.Function):
         return F.linear(x, weight, bias)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        ctx.uses.append((x.detach().flatten(0, -2), gradient.flatten(0, -2)))
-        return gradient @ weight if ctx.needs_input_grad[0] else None, None, None, None, None
+        d_x = gradient @ weight if ctx.needs_input_grad[0] else None
+        inputs, gradients = x.flatten(0, -2), gradient.flatten(0, -2)
+        if torch.is_grad_enabled():
+            d_bias = gradients.sum(dim=0) if ctx.needs_input_grad[3] else None
+            return d_x, None, gradients.t() @ inputs, d_bias, None
+        now = torch._C._current_graph_task_id()
+        if now not in ctx.uses:  # what an earlier pass left, which wanted no gradient of the weights
+            ctx.uses.clear()
+        ctx.uses.setdefault(now, []).append((inputs.detach(), gradients))
+        return d_x, None, None, None, None
 
 
 class _Last(torch.autograd.Function):
@@ -58,8 +67,9 @@ class _Last(torch.autograd.Function):
         return weight.new_zeros(())
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, _: Tensor) -> tuple[Tensor | None, ...]:
-        x, gradient = (torch.cat(each) for each in zip(*ctx.uses, strict=True))
-        ctx.uses.clear()
+        if torch.is_grad_enabled():  # each use has made its own
+            return None, None, None
+        uses = ctx.uses.pop(torch._C._current_graph_task_id())
+        x, gradient = (torch.cat(each) for each in zip(*uses, strict=True))
         return gradient.t() @ x, gradient.sum(dim=0) if ctx.biased else None, None

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from nse.ops.lean_loop import Inputs, Plan, Stack, run
 from nse.ops.packing import Packing
 from nse.ops.parts import LSTMLayer, LSTMState, Memory, Result, Weights, beyond, started
+from nse.ops.reference import without_steps
 
 
 def recurrence(
@@ -32,8 +33,10 @@ def recurrence(
     keys: bool = False,
 ) -> Result:
     """Encode x, step by step. The arguments are those of `nse.ops.parts.Backend`."""
-    read, write = started(read, x, weights.read), started(write, x, weights.write)
     pack = Packing(len(x), x.shape[1], lengths, x.device)
+    if not pack.total:
+        return without_steps(x, memories, read, write, weights, c_mask, keys)
+    read, write = started(read, x, weights.read), started(write, x, weights.write)
     o, read = read_all(pack, pack.pack(x), read, weights.read)
     product, exact = product_type(weights), state_type(x)
     with torch.autocast(x.device.type, enabled=False):  # types are chosen by hand from here on
@@ -60,8 +63,6 @@ def read_all(
     pack: Packing, x: Tensor, state: LSTMState, layers: tuple[LSTMLayer, ...]
 ) -> tuple[Tensor, LSTMState]:
     """All o_t in one call of PyTorch's LSTM: x [rows, k] to o [rows, k], and the state at each true end."""
-    if not pack.total:
-        return x, state
     weights = [weight for layer in layers for weight in layer]
     # With biases, so many layers, no dropout, for training or not, one direction.
     settings = (True, len(layers), 0.0, torch.is_grad_enabled(), False)

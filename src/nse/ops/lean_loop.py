@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from nse.ops import second_derivatives
 from nse.ops.packing import Packing
 
 Stack = list[tuple[Tensor | None, Tensor, Tensor | None]]
@@ -104,11 +104,8 @@ class Record(NamedTuple):
 
 
 def run(plan: Plan, inputs: Inputs) -> Outputs:
-    """Run all steps."""
+    """Run all steps, of which there is one at least."""
     n = len(inputs.slots)
-    if not plan.pack.total:
-        empty = [inputs.o.new_zeros(0, slots.shape[1]) for slots in inputs.slots]
-        return Outputs(inputs.o, inputs.h, inputs.c, tuple(inputs.slots), tuple(empty) if plan.keys else ())
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs.flat()):
         rows, h, c, *rest = MemoryLoop.apply(plan, *inputs.flat())
         return Outputs(rows, h, c, tuple(rest[:n]), tuple(rest[n:]))
@@ -127,8 +124,10 @@ class MemoryLoop(torch.autograd.Function):
         return (*outputs[:3], *outputs.slots, *outputs.keys)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:  # noqa: D102
+        second_derivatives.refuse(*grads)
+        if all(grad is None for grad in grads):
+            return (None,) * len(ctx.needs_input_grad)
         n, recorded, saved = len(ctx.plan.blocked), sum(ctx.sizes), ctx.saved_tensors
         inputs, rest = Inputs.of(saved[:-recorded], n), iter(saved[-recorded:])
         record = Record._make([next(rest) for _ in range(size)] for size in ctx.sizes)

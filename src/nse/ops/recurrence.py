@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from nse.errors import BackendError
-from nse.ops import lean, reference
+from nse.ops import lean, reference, second_derivatives
 from nse.ops.parts import Backend, LSTMState, Memory, Result, Weights
+from nse.ops.second_derivatives import Arguments
 
 log = logging.getLogger(__name__)
 
@@ -122,4 +123,8 @@ def recurrence(
     if name == "triton" and (lacks := what_triton_lacks(x, memories, weights)) is not None:
         tell_once(lacks)
         name = "lean"
-    return BACKENDS[name](x, lengths, memories, read, write, weights, c_mask, keys)
+    if name != "reference" and second_derivatives.cannot_take_part():
+        name = "reference"
+    arguments = Arguments(x, lengths, memories, read, write, weights, c_mask, keys)
+    result = BACKENDS[name](*arguments)
+    return result if name == "reference" else second_derivatives.allow(result, arguments)

@@ -26,7 +26,9 @@ def recurrence(
     keys: bool = False,
 ) -> Result:
     """Encode x, step by step. The arguments are those of `nse.ops.parts.Backend`."""
-    B, T, k = x.shape
+    B, T, _ = x.shape
+    if not T:
+        return without_steps(x, memories, read, write, weights, c_mask, keys)
     read, write = started(read, x, weights.read), started(write, x, weights.write)
     steps = x.new_full((B,), T, dtype=torch.long) if lengths is None else lengths
     running = real(steps, T)[..., None]  # [B, T, 1]
@@ -52,12 +54,30 @@ def recurrence(
         h_steps.append(h * now)
         z_steps.append(z)
 
-    outputs = torch.stack(h_steps, dim=1) if T else x.new_zeros(B, 0, k)
-    z_all = tuple(
-        torch.stack([z[j] for z in z_steps], dim=1) if T else x.new_zeros(B, 0, M_j.shape[1])
-        for j, M_j in enumerate(M)
-    )
-    return Result(outputs, tuple(M), read, write, z_all if keys else ())
+    z_all = tuple(torch.stack(z, dim=1) for z in zip(*z_steps, strict=True))
+    return Result(torch.stack(h_steps, dim=1), tuple(M), read, write, z_all if keys else ())
+
+
+def without_steps(
+    x: Tensor,
+    memories: tuple[Memory, ...],
+    read: LSTMState | None,
+    write: LSTMState | None,
+    weights: Weights,
+    c_mask: Tensor | None,
+    keys: bool,
+) -> Result:
+    """Encode a batch of which no sequence has a step; everything has a gradient, and weights one of zeros.
+
+    That takes one step, which no sequence is still running to take.
+    """
+    B, T, _ = x.shape
+    one = F.pad(x, (0, 0, 0, 1))[:, :1]
+    mask = None if c_mask is None else F.pad(c_mask, (0, 0, 0, 1))[:, :1]
+    nobody = torch.zeros(B, dtype=torch.long, device=x.device)
+    result = recurrence(one, nobody, memories, read, write, weights, mask, keys)
+    outputs, *z_all = (F.pad(steps, (0, 0, 0, T - 1)) for steps in (result.outputs, *result.keys))
+    return result._replace(outputs=outputs, keys=tuple(z_all))
 
 
 def similarity(o: Tensor, M: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.nn import functional as F
 
 ROWS = 64  # at a time
 MOST = 16384
@@ -88,14 +89,18 @@ def _(scores: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor,
 
 def remember(ctx: Any, inputs: tuple[Tensor, Tensor, float], output: tuple[Tensor, ...]) -> None:
     """Keep what the backward pass needs."""
+    scores, labels, ctx.smoothing = inputs
     _, right, d_scores = output
-    ctx.save_for_backward(d_scores)
+    ctx.save_for_backward(scores, labels, d_scores)
     ctx.mark_non_differentiable(right, d_scores)
 
 
 def gradients(ctx: Any, d_loss: Tensor, *_: Any) -> tuple[Tensor, None, None]:
-    """Of the scores."""
-    (d_scores,) = ctx.saved_tensors
+    """Of the scores; where it will be differentiated again, as PyTorch makes it."""
+    scores, labels, d_scores = ctx.saved_tensors
+    if torch.is_grad_enabled():
+        loss = F.cross_entropy(scores, labels, label_smoothing=ctx.smoothing)
+        (d_scores,) = torch.autograd.grad(loss, scores, create_graph=True)
     return d_loss * d_scores, None, None
 
 

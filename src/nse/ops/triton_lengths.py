@@ -73,11 +73,12 @@ def _(x: Tensor, lengths: Tensor) -> Tensor:
 def remember_lengths(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
     """Keep what the backward pass needs."""
     ctx.save_for_backward(inputs[1])
+    ctx.set_materialize_grads(False)
 
 
-def gradient_without_padding(ctx: Any, d: Tensor) -> tuple[Tensor, None]:
+def gradient_without_padding(ctx: Any, d: Tensor | None) -> tuple[Tensor | None, None]:
     """Nothing comes back for padding."""
-    return without_padding(d, *ctx.saved_tensors), None
+    return None if d is None else without_padding(d, *ctx.saved_tensors), None
 
 
 without_padding.register_autograd(gradient_without_padding, setup_context=remember_lengths)

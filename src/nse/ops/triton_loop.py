@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nse.ops import second_derivatives
 from nse.ops import triton_kernels as kernels
 from nse.ops import triton_plan as plan
 from nse.ops.triton_buffers import Backward, Forward, Sizes
@@ -319,6 +320,9 @@ def remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> N
 
 def gradients(ctx: Any, d_H: Any, d_C: Any, d_M: Any, d_z: Any, *_: Any) -> tuple[Any, ...]:
     """The gradients of the inputs of `loop`: the kernels' and, of weights, one product over all rows each."""
+    second_derivatives.refuse(d_H, d_C, d_M, d_z)
+    if all(d is None for d in (d_H, d_C, d_M, d_z)):
+        return (None,) * len(ctx.needs_input_grad)
     o, mask, *weights, slot_lengths, lengths, order, H, C, z, m, composed, gates, kept = ctx.saved_tensors
     W_m, W_x, W_h, bias, W_up_x, W_up_h, bias_up = weights
     d_H, d_C, d_M, d_z = (None if d is None else d.contiguous() for d in (d_H, d_C, d_M, d_z))

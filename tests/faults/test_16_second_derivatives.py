@@ -1,0 +1,302 @@
+"""Fault 16: second derivatives through a backend whose backward pass has none."""
+
+import copy
+import warnings
+
+import pytest
+import torch
+from torch.autograd import forward_ad
+from torch.autograd.functional import hessian, hvp, jacobian, jvp, vhp, vjp
+from torch.func import functional_call
+from torch.utils.checkpoint import checkpoint
+
+import nse
+from nse.nn.decoder import NSEDecoder
+from nse.ops import lean, second_derivatives
+from nse.ops.deferred import many_times, once
+from oracle.problems import assert_close, problem, tensors
+
+LENGTHS = [4, 0, 2]
+
+
+def words(dtype=torch.float64, T=4):
+    return torch.randn(3, T, 3, dtype=dtype, generator=torch.Generator().manual_seed(1)).requires_grad_()
+
+
+def encoders(dtype=torch.float64, backend="auto", **settings):
+    """The same encoder on a backend and on the reference."""
+    fast = nse.NSE(3, dtype=dtype, backend=backend, init_range=0.7, **settings)
+    slow = copy.deepcopy(fast)
+    slow.backend = "reference"
+    return fast, slow
+
+
+def assert_same(compute, fast, slow, tolerance=1e-10):
+    """What is computed with both encoders, from the same random numbers, and that it is not all zero."""
+    found, wanted = [], []
+    for encoder, results in ((fast, found), (slow, wanted)):
+        torch.manual_seed(2)
+        results += tensors(compute(encoder))
+    assert any(each.any() for each in wanted)
+    assert_close(found, wanted, tolerance)
+
+
+SETTINGS = {
+    "lengths": ({}, {"lengths": LENGTHS}),
+    "no lengths": ({}, {}),
+    "2 layers": ({"layers": 2}, {"lengths": LENGTHS}),
+    "dropout": ({"dropout": 0.4}, {"lengths": LENGTHS}),
+    "dropout, 3 layers, no lengths": ({"dropout": 0.4, "layers": 3}, {}),
+    "blanks and starts": ({"blanks": 2, "starts": 1}, {"lengths": LENGTHS}),
+    "padding of the paper": ({"padding": "paper"}, {"lengths": LENGTHS}),
+    "shared memory": ({"shared": 1}, {"lengths": LENGTHS}),
+    "2 shared memories": ({"shared": 2, "layers": 2}, {}),
+    "more steps than sizes": ({}, {"lengths": [40, 3, 0]}),  # compose is folded
+}
+CRITICS = {
+    "sum": lambda out: out.last.sum(),
+    "linear": lambda out: (out.last @ torch.arange(1, 4).to(out.last)).sum(),
+    "outputs": lambda out: out.outputs.sum(),
+    "keys and memories": lambda out: sum(
+        (each * torch.arange(each.numel()).view_as(each)).sum()
+        for each in (out.keys, *out.shared_keys, out.memory.slots, *(m.slots for m in out.shared))
+    ),
+    "states": lambda out: sum(each.sum() for each in tensors(out.state[:2])),
+}
+
+
+def penalty(critic, arguments, dtype, T):
+    """What a gradient penalty's own gradients are, of words, shared memories and weights."""
+
+    def compute(encoder):
+        x = words(dtype, T)
+        others = [words(dtype, L) for L in (2, 3)[: encoder.shared]]
+        out = encoder(x, **arguments, shared=others, trace=True)
+        gradients = torch.autograd.grad(critic(out), [x, *others], create_graph=True)
+        of = [x, *others, *encoder.parameters()]
+        loss = sum((gradient.norm() - 1).square() for gradient in gradients)
+        found = torch.autograd.grad(loss, of, allow_unused=True)
+        return [torch.zeros_like(t) if g is None else g for g, t in zip(found, of, strict=True)]
+
+    return compute
+
+
+@pytest.mark.parametrize("critic", CRITICS.values(), ids=CRITICS.keys())
+@pytest.mark.parametrize(("settings", "arguments"), SETTINGS.values(), ids=SETTINGS.keys())
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_a_gradient_penalty_trains_with_the_right_gradients(dtype, settings, arguments, critic):
+    T = max(arguments.get("lengths", [4]))
+    tolerance = 1e-10 if dtype == torch.float64 else 1e-4
+    assert_same(penalty(critic, arguments, dtype, T), *encoders(dtype, **settings), tolerance)
+
+
+def forward_mode(f, x):
+    with forward_ad.dual_level():
+        return forward_ad.unpack_dual(f(forward_ad.make_dual(x, x))).tangent
+
+
+TWICE = {
+    "hessian": lambda f, x: hessian(f, x),
+    "hessian, vectorized": lambda f, x: hessian(f, x, vectorize=True),
+    "hessian, forward over reverse": lambda f, x: hessian(
+        f, x, vectorize=True, outer_jacobian_strategy="forward-mode"
+    ),
+    "Hessian-vector product": lambda f, x: hvp(f, x, x)[1],
+    "vector-Hessian product": lambda f, x: vhp(f, x, x)[1],
+    "jvp by two backward passes": lambda f, x: jvp(f, x, x)[1],
+    "forward mode": forward_mode,
+    "torch.func.hessian": lambda f, x: torch.func.hessian(f)(x),
+    "torch.func.jvp": lambda f, x: torch.func.jvp(f, (x,), (x,))[1],
+    "torch.func.grad of grad": lambda f, x: torch.func.grad(lambda y: torch.func.grad(f)(y).pow(3).sum())(x),
+}
+
+
+@pytest.mark.parametrize("twice", TWICE.values(), ids=TWICE.keys())
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # forward mode's
+def test_whatever_pytorch_has_for_second_derivatives_is_right(twice):
+    def compute(encoder):
+        lengths = torch.tensor(LENGTHS)
+        return twice(lambda x: (encoder(x, lengths).last ** 3).sum(), words().detach())
+
+    assert_same(compute, *encoders())
+
+
+@pytest.mark.parametrize("extra", [{}, {"shared": (2,), "layers": 2}, {"dropout": 0.4}, {"T": 5, "k": 1}])
+def test_gradgradcheck(extra):
+    p = problem(**{"B": 2, "T": 2, "k": 2, **extra})
+    arguments = second_derivatives.Arguments(*(getattr(p, f) for f in p.__dataclass_fields__), True)
+
+    def run(*_):
+        return tuple(tensors(second_derivatives.allow(lean.recurrence(*arguments), arguments)))
+
+    assert torch.autograd.gradgradcheck(run, p.leaves(), fast_mode=True)
+
+
+def test_third_derivatives():
+    def compute(encoder):
+        x = words()
+        (first,) = torch.autograd.grad(encoder(x, LENGTHS).last.sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad(first.square().sum(), x, create_graph=True)
+        return torch.autograd.grad(second.square().sum(), [x, *encoder.parameters()])
+
+    assert_same(compute, *encoders())
+
+
+def test_calls_that_go_on_from_one_another():
+    """Arguments that are made of one another: words, a memory made of them, states made of both."""
+
+    def compute(encoder):
+        x = words()
+        out = encoder(x, LENGTHS, memory=torch.tanh(x[:, :2]))
+        out = encoder(x * 2, LENGTHS, memory=out.memory, state=out.state)
+        out = encoder.step(x[:, 0], out.state)
+        (gradient,) = torch.autograd.grad(out.last.sum(), x, create_graph=True)
+        return torch.autograd.grad(gradient.square().sum(), [x, *encoder.parameters()])
+
+    assert_same(compute, *encoders())
+
+
+def test_autocast_and_recomputed_activations():
+    def compute(encoder):
+        x = words(torch.float32)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            last = checkpoint(lambda x: encoder(x, LENGTHS).last, x, use_reentrant=False)
+        (gradient,) = torch.autograd.grad(last.sum(), x, create_graph=True)
+        return torch.autograd.grad(gradient.square().sum(), [x, *encoder.parameters()])
+
+    # The reference in bfloat16 is not near enough to itself: it is compared without.
+    fast, slow = encoders(torch.float32)
+    found = compute(fast)
+    x = words(torch.float32)
+    (gradient,) = torch.autograd.grad(slow(x, LENGTHS).last.sum(), x, create_graph=True)
+    wanted = torch.autograd.grad(gradient.square().sum(), [x, *slow.parameters()])
+    assert_close(found, wanted, 1e-5)
+
+
+def backward(encoder, f, x):
+    f(x).sum().backward()
+    return [x.grad, *(p.grad for p in encoder.parameters())]
+
+
+def backward_twice(encoder, f, x):
+    last = f(x).sum()
+    last.backward(retain_graph=True)
+    last.backward()
+    return [x.grad, *(p.grad for p in encoder.parameters())]
+
+
+def in_anomaly_mode(encoder, f, x):
+    with warnings.catch_warnings(action="ignore"), torch.autograd.detect_anomaly():
+        return backward(encoder, f, x)
+
+
+def by_a_functional_call(encoder, _, x):
+    parameters = {name: p.detach().clone().requires_grad_() for name, p in encoder.named_parameters()}
+    last = functional_call(encoder, parameters, (x, LENGTHS)).last
+    return torch.autograd.grad(last.sum(), [x, *parameters.values()])
+
+
+def changed_in_place(encoder, _, x):
+    out = encoder(x, LENGTHS)
+    out.outputs.mul_(2)
+    out.memory.slots[:, 0] = 1
+    (out.outputs.sum() + out.memory.slots.sum()).backward()
+    return [x.grad, *(p.grad for p in encoder.parameters())]
+
+
+ONCE = {
+    "backward": backward,
+    "backward twice": backward_twice,
+    "anomaly mode": in_anomaly_mode,
+    "checkpoint, reentrant": lambda encoder, f, x: backward(
+        encoder, lambda x: checkpoint(f, x, use_reentrant=True), x
+    ),
+    "checkpoint": lambda encoder, f, x: backward(encoder, lambda x: checkpoint(f, x, use_reentrant=False), x),
+    "functional call": by_a_functional_call,
+    "jacobian": lambda encoder, f, x: jacobian(f, x),
+    "vjp": lambda encoder, f, x: vjp(lambda x: f(x).sum(), x)[1],
+    "results changed in place": changed_in_place,
+}
+
+
+def test_a_vectorized_jacobian():
+    assert_same(lambda e: jacobian(lambda x: e(x, LENGTHS).last, words(), vectorize=True), *encoders())
+
+
+@pytest.mark.parametrize("compute", ONCE.values(), ids=ONCE.keys())
+def test_first_derivatives_do_without_the_reference(compute, monkeypatch):
+    fast, slow = encoders()
+    wanted = compute(slow, lambda x: slow(x, LENGTHS).last, words())
+    monkeypatch.setattr(second_derivatives.reference, "recurrence", None)
+    assert_close(compute(fast, lambda x: fast(x, LENGTHS).last, words()), wanted, 1e-10)
+
+
+def test_data_parallel_training_stays_as_it_was(tmp_path, monkeypatch):
+    fast, slow = encoders()
+    wanted = backward(slow, lambda x: slow(x, LENGTHS).last, words())
+    monkeypatch.setattr(second_derivatives.reference, "recurrence", None)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    try:
+        parallel = torch.nn.parallel.DistributedDataParallel(fast)
+        assert_close(backward(fast, lambda x: parallel(x, LENGTHS).last, words()), wanted, 1e-10)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_a_backend_called_by_itself_refuses_and_says_what_to_type():
+    p = problem()
+    loss = p.run(lean.recurrence).outputs.sum()
+    with pytest.raises(nse.BackendError, match=r'^create_graph=True: .*backend="reference"'):
+        torch.autograd.grad(loss, p.x, create_graph=True)
+    assert torch.autograd.grad(loss, p.x)[0].any()  # once is fine
+
+
+@pytest.mark.slow  # the compiler takes its time
+@pytest.mark.filterwarnings("ignore")  # of the compiler
+def test_a_compiled_encoder_refuses_second_derivatives():
+    fast, _ = encoders()
+    compiled, x = torch.compile(fast, backend="aot_eager"), words()
+    loss = compiled(x, torch.tensor(LENGTHS)).last.sum()
+    with pytest.raises(nse.BackendError, match=r'^create_graph=True: .*backend="reference".* compile'):
+        torch.autograd.grad(loss, x, create_graph=True)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(2, 3), (2, 2, 3)])
+def test_a_linear_map_that_is_used_many_times(shape, bias):
+    sizes = [shape, (3, 3), (3,)] if bias else [shape, (3, 3)]
+    given = [torch.randn(*size, dtype=torch.float64).requires_grad_() for size in sizes]
+
+    def loop(x, weight, bias=None):
+        linear = many_times(weight, bias)
+        return torch.tanh(linear(torch.tanh(linear(x))))
+
+    assert torch.autograd.gradgradcheck(loop, given)
+
+
+def test_a_gradient_that_leaves_weights_out_leaves_nothing_for_the_next():
+    weight, x = words().detach()[0, :3].requires_grad_(), words()
+    found = []
+    for use in (once, many_times):
+        linear = use(weight)
+        loss = torch.tanh(linear(torch.tanh(linear(x)))).sum()
+        torch.autograd.grad(loss, x, retain_graph=True)
+        found += torch.autograd.grad(loss, weight)
+    assert_close(*found, 1e-12)
+
+
+def test_the_decoder_of_translations(monkeypatch):
+    decoder = NSEDecoder(4, 0.0).double()
+    slots, given = (torch.randn(2, n, 4, dtype=torch.float64).requires_grad_() for n in (3, 5))
+    lengths, found = torch.tensor([3, 1]), []
+    for use in (many_times, once):
+        monkeypatch.setattr("nse.nn.decoder.many_times", use)
+        source = decoder.prepared(slots, lengths, (nse.Memory(slots, lengths),))
+        start = slots[:, 0], slots[:, 1]
+        outputs = decoder.forced(given, source, decoder.begin(source, start, (slots[:, 2], slots[:, 2])))
+        (gradient,) = torch.autograd.grad(outputs.sum(), given, create_graph=True)
+        of = [given, slots, *decoder.parameters()]
+        found.append(torch.autograd.grad(gradient.square().sum(), of, allow_unused=True))
+    assert found[0][0].any()
+    assert [g is None for g in found[0]] == [g is None for g in found[1]]
+    assert_close(*([g for g in each if g is not None] for each in found), 1e-10)

@@ -1,0 +1,60 @@
+"""What the Triton kernels have no second derivative of is right or refused: interpreted, and on a GPU."""
+
+import copy
+
+import pytest
+import torch
+
+import nse
+from oracle.problems import assert_near, problem
+
+pytest.importorskip("triton")
+with pytest.MonkeyPatch.context() as patch:
+    if not torch.cuda.is_available():
+        patch.setenv("TRITON_INTERPRET", "1")
+    from nse.ops import triton_recurrence
+
+# The interpreter computes with numpy what a mask throws away afterwards.
+pytestmark = pytest.mark.filterwarnings("ignore:.* encountered:RuntimeWarning")
+
+
+def encoders(device, **settings):
+    """The same encoder by the kernels, and by the reference in float64."""
+    fast = nse.NSE(3, backend="triton", init_range=0.7, device=device, **settings)
+    slow = copy.deepcopy(fast).double()
+    slow.backend = "reference"
+    return fast, slow
+
+
+@pytest.mark.parametrize("settings", [{}, {"layers": 2, "shared": 1}], ids=["1 layer", "2 layers, shared"])
+@pytest.mark.parametrize("lengths", [[3, 0], None], ids=["lengths", "no lengths"])
+def test_a_gradient_penalty_has_the_references_gradients(settings, lengths, device):
+    found = []
+    for encoder in encoders(device, **settings):
+        x, other = (
+            torch.randn(2, n, 3, generator=torch.Generator().manual_seed(n))
+            .to(encoder.compose.weight)
+            .requires_grad_()
+            for n in (3, 2)
+        )
+        out = encoder(x, lengths, shared=[other] * encoder.shared)
+        (gradient,) = torch.autograd.grad(out.last.sum() + out.outputs.sum(), x, create_graph=True)
+        found.append(torch.autograd.grad((gradient.norm() - 1).square(), [x, *encoder.parameters()]))
+    assert found[1][0].any()
+    assert_near(*found, 1e-4)
+
+
+def test_the_kernels_by_themselves_refuse(device):
+    p = problem(2, 2, 3, dtype=torch.float32).to(device)
+    loss = p.run(triton_recurrence.recurrence).outputs.sum()
+    with pytest.raises(nse.BackendError, match=r'^create_graph=True: .*backend="reference"'):
+        torch.autograd.grad(loss, p.x, create_graph=True)
+    assert torch.autograd.grad(loss, p.x)[0].any()
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_sequences_without_steps_have_gradients(layers, device):
+    fast, _ = encoders(device, layers=layers)
+    out = fast(torch.randn(2, 3, 3, device=device), [0, 0])
+    (out.last.sum() + out.outputs.sum()).backward()
+    assert all(p.grad is not None and not p.grad.any() for p in fast.parameters())
