@@ -12,7 +12,7 @@ import typer
 from nse.ask_commands import Device, Where
 from nse.errors import InputError
 
-NEEDED = ("fastapi", "uvicorn", "prometheus_client")
+NEEDED = ("fastapi", "uvicorn", "httptools", "prometheus_client")
 
 
 def serve(
@@ -56,17 +56,23 @@ def serve(
 ) -> None:
     """Serve a model: questions under /v1, and a page to explore what its memory does."""
     if any(find_spec(name) is None for name in NEEDED):
-        needs = "needs fastapi, uvicorn and prometheus-client"
+        needs = "needs fastapi, uvicorn, httptools and prometheus-client"
         raise InputError(f"serve: {needs}: pip install 'neural-semantic-encoders[serve]'")
     if log_texts and not access_log:
         raise InputError("serve: --log-texts puts texts into the access log: leave out --no-access-log")
     from nse.loaded import load
-    from nse.serve.keys import read_keys
+    from nse.serve.keys import is_readable_by_others, read_keys
     from nse.serve.limits import Limits
     from nse.serve.run import serve as run
 
     limits = Limits(max_batch, max_wait_ms, max_queue, max_chars, max_texts, timeout)
     keys = read_keys(api_key_file) if api_key_file else None
+    if api_key_file and is_readable_by_others(api_key_file):
+        print(
+            f"nse: others on this machine can read or change {api_key_file}: chmod 600 {api_key_file}",
+            file=sys.stderr,
+            flush=True,
+        )
     loaded = load(model, device.value)
 
     def ready(address: str, open_to_all: bool) -> None:

@@ -64,8 +64,33 @@ def test_what_has_another_shape_is_told(served, body):
         assert len(message) < 300
 
 
+TWICE = {
+    "texts": b'{"texts": ["a"], "texts": ["b"]}',
+    "the same": b'{"texts": ["a"], "texts": ["a"]}',
+    "written in another way": b'{"texts": ["a"], "te\\u0078ts": ["b"]}',
+    "strict": b'{"strict": true, "texts": ["a"], "strict": false}',
+    "the first of another shape": b'{"texts": [[{"a": 1, "a": 2}]], "texts": ["a"]}',
+    "a number of a thousand digits": b'{"texts": ' + b"9" * 4000 + b', "texts": ["a"]}',
+}
+
+
+@pytest.mark.parametrize("body", TWICE.values(), ids=TWICE)
+def test_a_key_that_is_there_twice_is_told(served, body):
+    for path in ("/v1/predict", "/v1/encode", "/v1/trace"):
+        message = error(asked(served, path, body), 400)
+        assert "is there twice: send it once; send {" in message
+
+
+@pytest.mark.parametrize("text", ["\x00", "a\x00b", "good film\x00"])
+def test_a_nul_is_told(served, text):
+    for path in ("/v1/predict", "/v1/encode"):
+        message = error(asked(served, path, {"texts": ["good", text]}), 400)
+        assert message == "text 2 holds a NUL character: leave it out"
+    assert "text 1 holds a NUL" in error(asked(served, "/v1/trace", {"texts": [text]}), 400)
+
+
 def test_odd_texts_are_texts(served):
-    texts = ["\x00", "a\x00b", "<script>alert(1)</script>", "\u202egood", "\ufeffgood", "a\u0300" * 50, "{}"]
+    texts = ["<script>alert(1)</script>", "\u202egood", "\ufeffgood", "a\u0300" * 50, "{}"]
     texts += ["' OR 1=1 --", "${jndi:ldap://x}", "../../etc/passwd", "\r\nX-Injected: 1", "\U0010ffff"]
     answer = asked(served, "/v1/predict", {"texts": texts})
     assert len(told(answer)["predictions"]) == len(texts)

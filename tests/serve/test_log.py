@@ -49,6 +49,28 @@ def test_a_reader_that_stopped_reading_holds_nobody_up(monkeypatch):
     stuck.set()
 
 
+def test_what_waits_is_bounded_in_bytes(monkeypatch):
+    monkeypatch.setattr(logs, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(logs, "WRITTEN_AT_ONCE", 3000)
+    written = []
+    log = Log(written.append)
+    for number in range(100):
+        log.put("long", number=number, text="a" * 1000)
+    log.put("longer", text="a" * 20_000)  # has no room of its own
+    assert log.dropped + len(log.lines) == 101
+    assert sum(map(len, log.lines)) == log.bytes <= 10_000
+    assert log.dropped == 101
+    for number in range(100, 120):
+        log.put("long", number=number, text="ü" * 150)
+    kept = [json.loads(line)["number"] for line in log.lines]
+    assert kept == list(range(120 - len(kept), 120))  # the oldest are dropped
+    assert 5 < len(kept) < 12
+    log.flush()
+    assert [line["number"] for line in lines(b"".join(written))] == kept
+    assert max(map(len, written)) < 3000 + 1100
+    assert log.bytes == len(log.lines) == 0
+
+
 def test_what_libraries_say_is_a_line_too():
     written = []
     log = Log(written.append)

@@ -1,5 +1,6 @@
 """What is refused before anything is served: limits that make no sense, keys that could be guessed."""
 
+import os
 import re
 
 import pytest
@@ -68,8 +69,11 @@ def test_a_long_text_fits_into_a_body():
 
 
 def test_without_its_libraries_it_says_what_to_type(monkeypatch):
-    monkeypatch.setattr(serve_commands, "find_spec", lambda name: None if name == "fastapi" else object())
-    assert "pip install 'neural-semantic-encoders[serve]'" in refused()
+    for missing in ("fastapi", "httptools"):
+        monkeypatch.setattr(
+            serve_commands, "find_spec", lambda name, gone=missing: None if name == gone else 1
+        )
+        assert "pip install 'neural-semantic-encoders[serve]'" in refused()
 
 
 def test_keys_are_read_from_a_file(tmp_path):
@@ -81,6 +85,23 @@ def test_keys_are_read_from_a_file(tmp_path):
     for wrong in (b"", b"# for the web page", KEY[:-1].encode(), KEY.upper().encode(), b"\xff" * 20):
         assert not keys.allow(wrong)
     assert KEY not in repr(vars(keys))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files have no such modes there")
+@pytest.mark.parametrize(
+    ("mode", "told"),
+    [(0o600, False), (0o400, False), (0o640, True), (0o604, True), (0o660, True), (0o666, True)],
+)
+def test_a_key_file_that_others_can_read_is_told(tmp_path, monkeypatch, mode, told):
+    monkeypatch.setattr("nse.loaded.load", lambda name, device: name)
+    monkeypatch.setattr(run, "serve", lambda *given: 0)
+    file = tmp_path / "keys"
+    file.write_text(KEY)
+    file.chmod(mode)
+    answer = CliRunner().invoke(cli.app, ["serve", "mine", "--api-key-file", str(file)])
+    assert answer.exit_code == 0  # it is no reason not to serve
+    line = f"nse: others on this machine can read or change {file}: chmod 600 {file}\n"
+    assert answer.stderr == (line if told else "")
 
 
 def test_every_key_is_compared_whichever_is_right(monkeypatch):

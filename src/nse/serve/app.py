@@ -25,7 +25,7 @@ Endpoint = Callable[..., Awaitable[Response]]
 PATHS = ("/", "/openapi.json", "/metrics", "/v1/model", "/health/live", "/health/ready")
 """What the figures tell apart, beside the questions."""
 
-ANSWERS_TO_POSTS = (400, 408, 413, 415, 422, 429, 503, 504)
+ANSWERS_TO_POSTS = (400, 408, 413, 415, 422, 429, 431, 503, 504)
 
 
 def application(
@@ -86,8 +86,8 @@ def add_health(app: FastAPI, service: Service) -> None:
         return JSONResponse({"status": "ready"})
 
     told: dict[int | str, dict[str, Any]] = {200: {"model": schemas.Health}}
-    add_get(app, "/health/live", live, {**told, **documented(400, 408, 413)})
-    add_get(app, "/health/ready", ready, {**told, **documented(400, 408, 413, 503)})
+    add_get(app, "/health/live", live, {**told, **documented(400, 408, 413, 431)})
+    add_get(app, "/health/ready", ready, {**told, **documented(400, 408, 413, 431, 503)})
 
 
 def add_figures(app: FastAPI, service: Service, locked: tuple[int, ...]) -> None:
@@ -101,7 +101,7 @@ def add_figures(app: FastAPI, service: Service, locked: tuple[int, ...]) -> None
         """What the server has counted, for Prometheus."""
         return Response(service.metrics.text(), media_type=CONTENT_TYPE)
 
-    errors = documented(400, *locked, 408, 413)
+    errors = documented(400, *locked, 408, 413, 431)
     add_get(app, "/v1/model", model, {200: {"model": dict[str, Any]}, **errors})
     content = {CONTENT_TYPE: {"schema": {"type": "string"}}}
     text = {"description": "Prometheus's text format.", "content": content}

@@ -11,6 +11,7 @@ from random import getrandbits
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from nse.serve.connection_limit import ConnectionLimit
 from nse.serve.keys import Keys
 from nse.serve.problems import CLOSE, Problem, bug, stopping
 from nse.serve.questions import Route
@@ -30,9 +31,6 @@ HEADERS = [
 
 NAME = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 """What somebody else may call a request."""
-
-READ_AND_LEFT = 1 << 24
-"""Bytes of a body that is too long that are still read, and not kept, so that its sender hears why."""
 
 
 class Guarded:
@@ -66,7 +64,9 @@ class Guarded:
         self.app, self.service = app, service
         self.questions = {route.path: route for route in questions}
         self.paths = {*paths, *self.questions}
-        self.hosts, self.keys, self.access_log = hosts, keys, access_log
+        self.hosts = frozenset(host.lower() for host in hosts)
+        self.keys, self.access_log = keys, access_log
+        self.connections = ConnectionLimit(service.log, service.metrics)
         self.active = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -105,12 +105,14 @@ class Guarded:
 
     async def answer(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
         """Let a request in, read it whole and hand it on."""
-        self.check_host(headers)
+        if "refused" in scope:
+            raise scope["refused"]
+        self.check_host(scope, headers)
         self.check_key(scope["path"], headers)
         self.check_draining(scope)
         try:
             async with asyncio.timeout(self.service.limits.timeout):
-                body = await self.read(receive)
+                body = await self.read(scope, receive)
         except TimeoutError:
             most = f"{self.service.limits.timeout:g} s"
             message = f"the request did not arrive within {most}: send it faster"
@@ -127,26 +129,25 @@ class Guarded:
 
         await self.app(scope, again, send)
 
-    async def read(self, receive: Receive) -> bytes:
+    async def read(self, scope: Scope, receive: Receive) -> bytes:
         """The body of a request, if it is not too long."""
-        body, size, more = b"", 0, True
+        body, more = bytearray(), True
         most = self.service.limits.max_body
         while more:
             message = await receive()
             if message["type"] != "http.request":
-                raise gone()
-            size += len(message.get("body", b""))
+                raise scope.get("refused") or gone()
+            body += message.get("body", b"")
             more = message.get("more_body", False)
-            if size <= most:
-                body += message.get("body", b"")
-            elif size > READ_AND_LEFT:
-                break
-        if size > most:
-            raise Problem(413, "too_long", f"the request is longer than {most:,} bytes: shorten it", CLOSE)
-        return body
+            if len(body) > most:
+                reason = f"the request is longer than {most:,} bytes: shorten it"
+                raise Problem(413, "too_long", reason, CLOSE)
+        return bytes(body)
 
-    def check_host(self, headers: dict[bytes, bytes]) -> None:
-        """Refuse a request that was sent to another name."""
+    def check_host(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        """Refuse a request that was sent to another name, or to two."""
+        if len(headers) < len(scope["headers"]) and [name for name, _ in scope["headers"]].count(b"host") > 1:
+            raise Problem(400, "unknown_host", "there are two Host headers: send one", CLOSE)
         if self.hosts and host_of(headers.get(b"host", b"").decode("latin-1")) not in self.hosts:
             names = ", ".join(sorted(self.hosts))
             message = f"this server answers to {names} alone; start it with --host"
@@ -170,6 +171,12 @@ class Guarded:
             self.service.metrics.refused.labels("draining").inc()
             raise stopping()
 
+    def note_refused(self, problem: Problem) -> None:
+        """Count and log a request of which there is no more than what is wrong with its head."""
+        self.service.metrics.answered("other", problem.status, 0.0)
+        if self.access_log:
+            self.service.log.put("request", status=problem.status, error=problem.kind)
+
     def note(self, scope: Scope, request: Request, status: int) -> None:
         """Count a request and log it."""
         path, seconds = scope["path"], time.monotonic() - request.begun
@@ -192,5 +199,6 @@ class Guarded:
 
 
 def host_of(header: str) -> str:
-    """The name in a Host header, without its port."""
+    """The name in a Host header, in lower case and without its port."""
+    header = header.lower()
     return header.rpartition("]")[0].strip("[") if header.startswith("[") else header.partition(":")[0]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hmac
+import os
 import re
+import stat
 from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
@@ -30,6 +32,12 @@ class Keys:
         """Whether a key is one of them; takes as long whichever it is, and however much of it is right."""
         digest = sha256(given).digest()
         return sum(hmac.compare_digest(digest, each) for each in self.digests) > 0
+
+
+def is_readable_by_others(file: Path) -> bool:
+    """Whether users other than its owner may read or change a file; on Windows it cannot be told."""
+    others = stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
+    return os.name == "posix" and bool(file.stat().st_mode & others)
 
 
 def read_keys(file: Path) -> Keys:

@@ -3,9 +3,28 @@
 from __future__ import annotations
 
 import math
+import os
+from contextlib import suppress
 from dataclasses import dataclass
 
 from nse.errors import InputError
+
+try:
+    import resource
+except ImportError:  # Windows has no such limits
+    resource = None  # type: ignore[assignment]
+
+MOST_HEAD, MOST_HEADERS, MOST_PATH = 1 << 16, 100, 1 << 13
+"""Bytes of the head of a request, headers in it, and bytes of the path. Trailers are bounded like a head."""
+
+RECEIVE_BUFFER = 1 << 16
+"""Bytes of a connection that the system keeps until they are read, about."""
+
+MOST_CONNECTIONS = 2048
+"""Connections that are open at a time, if the limit of open files allows for so many."""
+
+MORE_FILES = 32
+"""Files that a server opens later: pipes to processes that it starts anew."""
 
 LARGEST_BODY = 1 << 18
 """Bytes of a request, if no text of the longest kind needs more."""
@@ -65,3 +84,18 @@ class Limits:
 def option(name: str) -> str:
     """What a limit is called on the command line."""
     return f"--{name.replace('_', '-')}"
+
+
+def connection_room() -> tuple[int, int]:
+    """How many connections may be open, and how many may wait to be accepted.
+
+    Those that wait are accepted all at once, before any can be closed again, so they have descriptors too.
+    """
+    allowed, used = math.inf, 32
+    if resource is not None:
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        allowed = math.inf if soft == resource.RLIM_INFINITY else soft
+    with suppress(OSError):
+        used = len(os.listdir("/dev/fd"))
+    backlog = int(max(16, min(1024, allowed // 4)))
+    return int(max(16, min(MOST_CONNECTIONS, allowed - backlog - used - MORE_FILES))), backlog

@@ -17,8 +17,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-MOST_LINES = 10_000
-"""Lines that wait to be written."""
+MOST_LINES, MOST_BYTES = 10_000, 1 << 23
+"""Lines that wait to be written, and bytes of them."""
+
+WRITTEN_AT_ONCE = 1 << 20
+"""Bytes that are handed to the writer at a time, about; a reader that has stopped holds them up, no more."""
 
 PERIOD = 0.2
 """Seconds between two writes."""
@@ -42,10 +45,10 @@ class Log:
 
     def __init__(self, write: Callable[[bytes], None] = to_stderr):
         self.write = write
-        self.lines: deque[str] = deque(maxlen=MOST_LINES)
-        self.told = self.dropped = 0
+        self.lines: deque[str] = deque()
+        self.bytes = self.dropped = 0
         self.closing = threading.Event()
-        self.writing = threading.Lock()
+        self.queueing, self.writing = threading.Lock(), threading.Lock()
         self.thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -61,12 +64,16 @@ class Log:
 
     def put(self, event: str, **told: Any) -> None:
         """Note an event."""
-        if len(self.lines) == MOST_LINES:
-            self.dropped += 1
         now = time.time()
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
-        line = {"time": f"{stamp}.{int(now % 1 * 1000):03}Z", "event": event, **told}
-        self.lines.append(json.dumps(line, default=str))
+        content = {"time": f"{stamp}.{int(now % 1 * 1000):03}Z", "event": event, **told}
+        line = json.dumps(content, default=str)  # ASCII: as many characters as bytes
+        with self.queueing:
+            self.lines.append(line)
+            self.bytes += len(line)
+            while len(self.lines) > MOST_LINES or self.bytes > MOST_BYTES:  # the oldest are dropped
+                self.bytes -= len(self.lines.popleft())
+                self.dropped += 1
 
     def error(self, message: str, error: BaseException, **told: Any) -> None:
         """Note an error that nobody expected, with where it happened."""
@@ -76,9 +83,18 @@ class Log:
     def flush(self) -> None:
         """Write what waits."""
         with self.writing:
-            found = [self.lines.popleft() for _ in range(len(self.lines))]
-            if found:
-                self.write(("\n".join(found) + "\n").encode())
+            while content := self.take_lines():
+                self.write(content)
+
+    def take_lines(self) -> bytes:
+        """The next lines, as they are written."""
+        lines, size = [], 0
+        with self.queueing:
+            while self.lines and size < WRITTEN_AT_ONCE:
+                lines.append(self.lines.popleft() + "\n")
+                size += len(lines[-1])
+            self.bytes -= size - len(lines)
+        return "".join(lines).encode()
 
     def _run(self) -> None:
         while not self.closing.wait(PERIOD):

@@ -48,6 +48,11 @@ class Metrics:
         self.refused = Counter(
             "nse_refused", "Requests that were not let in.", ["reason"], registry=self.registry
         )
+        self.crowded_out = Counter(
+            "nse_connections_crowded_out",
+            "Connections without a request that were closed to make room for others.",
+            registry=self.registry,
+        )
         self.texts = Counter("nse_texts", "Texts computed.", registry=self.registry)
         self.failed = Counter(
             "nse_model_failures", "Requests on which the model failed.", registry=self.registry

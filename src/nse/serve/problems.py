@@ -63,13 +63,14 @@ def stopping() -> Problem:
 
 
 DESCRIPTIONS = {
-    400: "The model cannot take these texts, or this server is not called by this name.",
+    400: "The model cannot take these texts, a key comes twice, or the server is not called so.",
     401: "The key is missing or wrong.",
     408: "The request did not arrive in time.",
     413: "The request or a text is too long, or there are too many texts.",
     415: "The request does not say that it is JSON.",
     422: "The request has another form than described.",
     429: "Too many requests wait already; come back after as many seconds as Retry-After says.",
+    431: "The head of the request is too long, or has too many headers.",
     503: "The model failed on this request, or the server is about to stop.",
     504: "The answer was not there in time.",
 }

@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
+from pydantic import ValidationError
+
 from nse import asking, purpose, tracing
 from nse.errors import InputError
 from nse.loaded import Model
@@ -13,8 +15,15 @@ from nse.reading import limit
 from nse.serve import schemas
 from nse.serve.about import about
 from nse.serve.limits import MOST_CANDIDATES, MOST_SENTENCES, MOST_WORDS, Limits
-from nse.serve.problems import TooLongError
+from nse.serve.problems import Problem, TooLongError
 from nse.text.sentences import sentences
+
+LONGEST_NAME = 60
+"""Characters of the name of a part that a request has too much, or twice."""
+
+
+class DuplicateError(ValueError):
+    """A JSON object has a key twice."""
 
 
 class Question(NamedTuple):
@@ -248,8 +257,33 @@ def nameless(model: Model, message: str) -> str:
     return message.replace(str(model.loaded.folder), model.loaded.name)
 
 
+def read_question(route: Route, body: bytes) -> object:
+    """Read the body of a request, in the form that the route takes."""
+    try:
+        question = route.takes.model_validate_json(body)
+        # Of two equal keys that takes the last. What numbers there are does not matter any more.
+        json.loads(body, object_pairs_hook=refuse_duplicates, parse_int=str, parse_float=str)
+        return question
+    except DuplicateError as error:
+        raise Problem(400, "invalid_request", f"{error}; {route.hint}") from None
+    except ValidationError as error:
+        wrong = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    if wrong["type"] == "json_invalid":
+        raise Problem(422, "invalid_request", f"{wrong['msg']}; {route.hint}")
+    place = ".".join(str(part) for part in wrong["loc"])[:LONGEST_NAME]
+    raise Problem(422, "invalid_request", f"{place or 'body'}: {wrong['msg']}; {route.hint}")
+
+
+def refuse_duplicates(pairs: list[tuple[str, Any]]) -> None:
+    """Refuse a JSON object with a key twice."""
+    names = [name for name, _ in pairs]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DuplicateError(f"the key {twice[:LONGEST_NAME]!r} is there twice: send it once")
+
+
 def refuse_too_much(question: Question, limits: Limits) -> None:
-    """Refuse more texts, or longer ones, than are let in."""
+    """Refuse more texts, or longer ones, than are let in, and texts with a NUL, which no text file has."""
     if question.rows > limits.max_texts:
         most = f"at most {limits.max_texts:,} are read at a time"
         raise TooLongError(f"there are {question.rows:,} texts and {most}: send the others separately")
@@ -257,6 +291,8 @@ def refuse_too_much(question: Question, limits: Limits) -> None:
         if len(text) > limits.max_chars:
             most = f"{limits.max_chars:,} are read"
             raise TooLongError(f"text {number} has {len(text):,} characters and {most}: shorten it")
+        if "\0" in text:
+            raise Problem(400, "invalid_text", f"text {number} holds a NUL character: leave it out")
 
 
 def refuse_empty(model: Model, texts: Sequence[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import logging
 import os
@@ -15,22 +14,20 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from ipaddress import ip_address
 from types import FrameType
-from typing import Any
 
 import torch
 import uvicorn
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from nse.computing import cores
 from nse.errors import InputError
 from nse.loaded import Model
 from nse.serve.app import application
+from nse.serve.connection import Connection
 from nse.serve.engine import Engine, separate
 from nse.serve.guard import Guarded
 from nse.serve.keys import Keys
-from nse.serve.limits import Limits
+from nse.serve.limits import RECEIVE_BUFFER, Limits
 from nse.serve.log import IntoLog, Log
-from nse.serve.problems import Problem
 from nse.serve.service import Service
 
 KEEP_ALIVE = 75
@@ -150,6 +147,7 @@ class Server(uvicorn.Server):
                 proxy_headers=False,
                 timeout_keep_alive=KEEP_ALIVE,
                 timeout_graceful_shutdown=LAST_WORDS,
+                backlog=app.connections.backlog,
             )
         )
         self.app, self.service = app, app.service
@@ -183,56 +181,6 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
 
-class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
-    """A connection that has to send the head of a request within the time limit, and hears what is wrong."""
-
-    waiting: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        """Begin to wait for a request."""
-        super().connection_made(transport)
-        self.expect()
-
-    def data_received(self, data: bytes) -> None:
-        """Wait on, unless the head of a request is there."""
-        super().data_received(data)
-        self.expect()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no longer."""
-        super().connection_lost(exc)
-        self.forget()
-
-    def expect(self) -> None:
-        """See to it that half a request is not waited for without end."""
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.forget()
-        elif self.waiting is None:
-            seconds = self.config.app.service.limits.timeout
-            self.waiting = self.loop.call_later(seconds, self.transport.close)
-
-    def forget(self) -> None:
-        """Wait no longer."""
-        if self.waiting:
-            self.waiting.cancel()
-            self.waiting = None
-
-    def timeout_keep_alive_handler(self) -> None:
-        """Close a connection that is not used, also where its answer was never read."""
-        if self.transport.get_write_buffer_size():
-            self.transport.abort()
-        super().timeout_keep_alive_handler()
-
-    def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP, in the shape of all errors."""
-        body = bytes(
-            Problem(400, "no_http", "this is no HTTP request that can be understood").response().body
-        )
-        head = "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nConnection: close\r\n"
-        self.transport.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        self.transport.close()
-
-
 def bound(host: str, port: int) -> socket.socket:
     """A socket that listens, or an error that says what to do."""
     found = None
@@ -240,6 +188,7 @@ def bound(host: str, port: int) -> socket.socket:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         found = socket.socket(family, socket.SOCK_STREAM)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
         found.bind((host, port))
         found.listen(1024)
     except (OSError, UnicodeError) as error:

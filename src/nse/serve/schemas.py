@@ -143,8 +143,8 @@ class Health(BaseModel):
     status: str
 
 
-WORD = r"[^\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
-r"""Something that is not blank, as Python sees it; \S means less or more elsewhere."""
+WORD = r"[^\x00\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
+r"""Something that is not blank, as Python sees it, and no NUL; \S means less or more elsewhere."""
 
 BEAM = {
     "type": ["integer", "null"],
@@ -167,8 +167,8 @@ def escaped(code: int) -> str:
 
 
 def text(limits: Limits, tokenizer: str) -> dict[str, Any]:
-    """A text, as JSON Schema describes it: something in it becomes a word."""
-    pattern = visible() if tokenizer == "moses-en" else WORD
+    """A text, as JSON Schema describes it: something in it becomes a word, and nothing in it is a NUL."""
+    pattern = rf"^[^\x00]*{visible() if tokenizer == 'moses-en' else WORD}[^\x00]*$"
     return {"type": "string", "minLength": 1, "maxLength": limits.max_chars, "pattern": pattern}
 
 

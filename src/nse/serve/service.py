@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from pydantic import ValidationError
 from starlette.types import Receive
 
 from nse.errors import InputError, NSEError
@@ -17,16 +16,13 @@ from nse.serve.limits import Limits
 from nse.serve.log import Log
 from nse.serve.metrics import Metrics
 from nse.serve.problems import Problem, TooLongError
-from nse.serve.questions import Route, nameless, refuse_too_much
+from nse.serve.questions import Route, nameless, read_question, refuse_too_much
 
 GONE = 499
 """The status in the log and in the figures of a request whose client went away."""
 
 SOON = 0.1
 """Seconds: whoever is answered within them is not asked whether they are still there."""
-
-LONGEST_NAME = 60
-"""Characters of the name of a part that a request has too much."""
 
 
 class Request:
@@ -124,7 +120,7 @@ class Service:
         if route.unfit:
             raise Problem(400, "wrong_model", route.unfit)
         try:
-            question = route.ask(understood(route, body))
+            question = route.ask(read_question(route, body))
             refuse_too_much(question, self.limits)
         except TooLongError as error:
             raise Problem(413, "too_long", str(error)) from None
@@ -191,15 +187,3 @@ def gone() -> Problem:
 def late(limits: Limits) -> Problem:
     """The answer to somebody who has waited too long."""
     return Problem(504, "timed_out", f"there was no answer within {limits.timeout:g} s: try again later")
-
-
-def understood(route: Route, body: bytes) -> object:
-    """What a request brings, in the form that the route takes."""
-    try:
-        return route.takes.model_validate_json(body)
-    except ValidationError as error:
-        wrong = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    if wrong["type"] == "json_invalid":
-        raise Problem(422, "invalid_request", f"{wrong['msg']}; {route.hint}")
-    place = ".".join(str(part) for part in wrong["loc"])[:LONGEST_NAME]
-    raise Problem(422, "invalid_request", f"{place or 'body'}: {wrong['msg']}; {route.hint}")

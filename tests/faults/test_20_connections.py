@@ -1,0 +1,67 @@
+"""Fault 20: connections that are opened and left alone lock nobody out; nobody waits for them without end."""
+
+import pytest
+
+from serve.running import asked, events, figure, line_to, running
+from test_api import sentence_model
+
+FILES = 256
+FEW = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({FILES}, {FILES}))"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return sentence_model(tmp_path_factory.mktemp("models") / "mine")
+
+
+@pytest.fixture(scope="module")
+def small(folder):
+    """A server that may open few files."""
+    with running(folder, first=FEW) as found:
+        yield found
+
+
+HALVES = {
+    "nothing": b"",
+    "half a head": b"GET / HTTP/1.1\r\nHost: loc",
+    "half a body": b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{",
+    "a request, and nothing more": b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "no HTTP": b"\x16\x03\x01\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("half", HALVES.values(), ids=HALVES)
+def test_more_connections_than_there_is_room_for(small, half):
+    """The oldest are closed, and whoever asks is answered; it is counted, and the log has one line of it."""
+    address, process = small
+    before = figure(address, "nse_connections_crowded_out_total")
+    lines = []
+    try:
+        for number in range(2 * FILES):
+            lines.append(line_to(address))
+            lines[-1].sendall(half)
+            if number % 64 == 0:
+                assert asked(address, "/v1/predict", {"texts": ["good"]})[0] == 200
+        assert asked(address, "/v1/predict", {"texts": ["good"]})[0] == 200
+        assert figure(address, "nse_connections_crowded_out_total") > before + FILES / 2
+        assert FILES / 4 < figure(address, "nse_connections") < FILES
+        assert figure(address, "process_open_fds") < FILES
+    finally:
+        for line in lines:
+            line.close()
+    [line] = events(process, "crowded")
+    assert "the oldest without a request are closed; see ulimit -n" in line["message"]
+    assert "Too many open files" not in process.told()
+
+
+def test_who_reads_no_answer_is_cut_off(folder):
+    with running(folder, "--timeout", 1) as (address, _), line_to(address) as line:
+        line.settimeout(0.5)
+        with pytest.raises(OSError, match=r"timed out|reset|Broken pipe"):  # noqa: PT012
+            while True:
+                line.sendall(b"GET /page/app.js HTTP/1.1\r\nHost: localhost\r\n\r\n" * 100)
+        while figure(address, "nse_connections") > 1:  # its own
+            pass
+        with pytest.raises(ConnectionError):  # noqa: PT012
+            while True:
+                line.sendall(b"\r\n")
