@@ -121,7 +121,8 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no longer, and keep nothing."""
         super().connection_lost(exc)
-        self.held, self.head = b"", b""
+        self.held, self.head, self.headers = b"", b"", []
+        self.outlet.close = self.transport.close  # no circle of references is left to the garbage collector
         self.forget()
         self.forget_reader()
         self.guarded.connections.remove(self)

@@ -106,7 +106,7 @@ class Guarded:
     async def answer(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
         """Let a request in, read it whole and hand it on."""
         if "refused" in scope:
-            raise scope["refused"]
+            raise scope.pop("refused")
         self.check_host(scope, headers)
         self.check_key(scope["path"], headers)
         self.check_draining(scope)
@@ -136,7 +136,7 @@ class Guarded:
         while more:
             message = await receive()
             if message["type"] != "http.request":
-                raise scope.get("refused") or gone()
+                raise scope.pop("refused", None) or gone()  # not kept: it refers to what has the scope
             body += message.get("body", b"")
             more = message.get("more_body", False)
             if len(body) > most:
