@@ -115,7 +115,7 @@ BAD = {
         b"review,stars\na,b,1\n",
         "line 2: expected 2 fields, as the header has, got 3",
     ),
-    "an open quote": ("mine.csv", b'review,stars\na,1\n"b,1\nc,1\n', "line 3: is not CSV: unexpected end"),
+    "an open quote": ("mine.csv", b'review,stars\na,1\n"b,1\nc,1\n', "line 3: a quote is perhaps not closed"),
     "a wild quote": ("mine.csv", b'review,stars\n"a"b,1\n', "line 2: is not CSV: "),
     "a long field": (
         "mine.csv",

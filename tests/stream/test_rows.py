@@ -175,13 +175,40 @@ def test_json_that_only_looks_harmless(path):
         assert row == Row(2, ("a",))
 
 
-def test_a_quote_that_is_never_closed_does_not_fill_the_memory(path):
-    content = 'sentence\n"a\n' + "b\n" * 100_000
-    found = read(path, content, Format.csv)
-    assert found[0] == Problem(2, "is not CSV: field larger than field limit (131072)")
-    assert found[-1] == Row(100_002, ("b",))
-    (problem,) = read(path, 'sentence\n"a\nb\n', Format.csv)
-    assert problem == Problem(2, "is not CSV: unexpected end of data")
+OPEN = {
+    "up to the end": ("b\n" * 7_344, "unexpected end of data"),
+    "in the last line": ("", "unexpected end of data"),
+    "past what a field may have": ("b\n" * 100_000, r"field larger than field limit \(131072\)"),
+    "in fields that are short": ('b","b\n' * 300_000, "not closed for 1,048,576 bytes"),
+    "up to the next quote": ('b,1\n"good, really",2\n', "',' expected after '\"'"),
+}
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_a_quote_that_may_not_be_closed_ends_the_file(name, path):
+    """Whatever comes after it: nobody knows where the next row begins."""
+    rest, why = OPEN[name]
+    path.write_text(f'sentence,x\ngood,1\n"two\nlines",2\n"a,3\n{rest}')
+    found = []
+    wanted = f"rows: line 5: a quote is perhaps not closed: {why}; close it, or write it twice"
+    with pytest.raises(DataError, match=wanted), Source(path) as source:
+        found.extend(rows(source, Format.csv, ONE))
+    assert [(row.number, row.texts) for row in found] == [(2, ("good",)), (3, ("two\nlines",))]
+
+
+def test_a_quote_that_may_not_be_closed_is_found_by_the_number_of_quotes(path):
+    with pytest.raises(DataError, match="line 2: a quote is perhaps not closed"):  # though there are two
+        read(path, 'sentence,x\n5" nail,"b\n', Format.csv)
+    with pytest.raises(DataError, match="line 2: a quote is perhaps not closed: ',' expected"):  # three
+        read(path, 'sentence,x\n"a" b "c,1\nd",1\n', Format.csv)
+
+
+def test_a_record_that_is_no_row_is_told_with_all_its_lines(path):
+    (problem, row) = read(path, b'sentence,x\n"a\n\nb"\nc,1\n', Format.csv)
+    assert problem == Problem(2, "expected 2 fields, as in the header, got 1", lines=3)
+    assert row == Row(5, ("c",))
+    (problem, _) = read(path, b'sentence,x\n"a\ncaf\xe9",1\nc,1\n', Format.csv)
+    assert problem == Problem(2, "is not UTF-8", lines=2)
 
 
 def test_a_line_may_be_as_long_as_may_be(path, monkeypatch):

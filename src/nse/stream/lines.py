@@ -30,10 +30,11 @@ COMPRESSED: dict[str, Callable[[IO[bytes]], IO[bytes]]] = {
 
 
 class Problem(NamedTuple):
-    """Why a line cannot be read or answered."""
+    """Why a line cannot be read or answered, or a record of several lines."""
 
     number: int
     why: str
+    lines: int = 1
 
 
 class Source:
@@ -54,6 +55,8 @@ class Source:
     def __init__(self, file: Path | None):
         self.is_input = file is None or file == Path("-")
         self.name = "standard input" if self.is_input else str(file)
+        if self.is_input and sys.stdin is None:
+            raise DataError("standard input is closed: give texts or --file, or leave out <&-")
         try:
             self._raw = sys.stdin.buffer if self.is_input else open(str(file), "rb")  # noqa: SIM115
         except OSError as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from nse.errors import DataError, InputError, NSEError
-from nse.stream.lines import COMPRESSED, Problem, Source
+from nse.stream.lines import COMPRESSED, LONGEST, Problem, Source
 from nse.stream.people import shown
 
 Item = TypeVar("Item")
@@ -83,6 +83,10 @@ class Columns(NamedTuple):
         own = self.keys.get(name, name)
         is_text = own not in there and "text" in there and len(self.names) == 1 and not self.keys
         return "text" if is_text else own
+
+
+class OpenQuote(Problem):
+    """A quote of a CSV that is not closed; the lines after it cannot be told from its text."""
 
 
 class WrongError(Exception):
@@ -266,33 +270,50 @@ def from_tsv(lines: Iterable[tuple[int, bytes | Problem]]) -> Iterator[tuple[int
 
 
 def from_csv(lines: Iterable[tuple[int, bytes | Problem]]) -> Iterator[tuple[int, list[str] | Problem]]:
-    """Records of CSV, which may be several lines each where a quoted text has line breaks."""
+    """Records of CSV, which may be several lines each where a quoted text has line breaks.
+
+    Ends with an `OpenQuote` where a quote is not closed, or might not be: nobody knows then how many rows are
+    inside of it, nor where the next one begins.
+    """
     wrong: list[str] = []
+    size = quotes = 0  # of a record
+    ended = False
 
     def texts() -> Iterator[str]:
+        nonlocal size, quotes, ended
         for _, line in lines:
             if isinstance(line, Problem):
                 wrong.append(line.why)
                 yield "\n"
                 continue
+            size += len(line)
+            if size > LONGEST:
+                raise csv.Error(f"not closed for {LONGEST:,} bytes")
+            quotes += line.count(b'"')
             try:
                 yield decoded(line) + "\n"
             except WrongError as error:  # told of the record that it is in, whose quotes still count
                 wrong.append(str(error))
                 yield line.decode("utf-8", "replace") + "\n"
+        ended = True
 
     reader = csv.reader(texts(), strict=True)
     while True:
         number = reader.line_num + 1
         wrong.clear()
+        size = quotes = 0
         try:
             fields = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
+            if quotes % 2 or ended or reader.line_num > number:
+                advice = "close it, or write it twice where it is a part of a text"
+                yield number, OpenQuote(number, f"a quote is perhaps not closed: {error}; {advice}")
+                return
             wrong.append(f"is not CSV: {error}")
             fields = []
-        yield number, Problem(number, wrong[0]) if wrong else fields
+        yield number, Problem(number, wrong[0], reader.line_num + 1 - number) if wrong else fields
 
 
 def from_table(
@@ -302,6 +323,8 @@ def from_table(
     header: list[str] | None = None
     for number, fields in records:
         if isinstance(fields, Problem):
+            if isinstance(fields, OpenQuote):
+                raise DataError(f"{source.name}: line {number}: {fields.why}")
             if header is None:
                 raise DataError(f"{source.name}: line {number}: the header {fields.why}")
             yield fields
@@ -311,7 +334,8 @@ def from_table(
             header = [field.strip() for field in fields]
             places, name = found_in(header, columns, f"{source.name}: line {number}")
         elif len(fields) != len(header):
-            yield Problem(number, f"expected {len(header)} fields, as in the header, got {len(fields)}")
+            why = f"expected {len(header)} fields, as in the header, got {len(fields)}"
+            yield Problem(number, why, 1 + sum(field.count("\n") for field in fields))
         else:
             texts = tuple(fields[place] for place in places)
             yield Row(number, texts, None if name is None else fields[name])

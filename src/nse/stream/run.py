@@ -169,11 +169,13 @@ class Run:
 
     def meet(self, problem: Problem, progress: Progress) -> None:
         """Stop at a problem, or say that it is passed over."""
-        where = f"{self.source.name}: line {problem.number}: " if self.source else ""
+        last = problem.number + problem.lines - 1
+        lines = f"lines {problem.number} to {last}" if problem.lines > 1 else f"line {problem.number}"
+        where = f"{self.source.name}: {lines}: " if self.source else ""
         if self.given.bad == Bad.stop:
             raise (DataError if self.source else InputError)(f"{where}{problem.why}")
         progress.tell(f"{where}{problem.why}; skipped")
-        self.skipped += 1
+        self.skipped += problem.lines
 
     def sum_up(self) -> None:
         """Say what was written, cut and passed over."""
