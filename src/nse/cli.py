@@ -17,7 +17,7 @@ from nse.ask_commands import Device, Where, print_json
 from nse.data_commands import Data, Json
 from nse.data_commands import app as data_commands
 from nse.errors import InputError, NSEError
-from nse.files import write
+from nse.stream.printing import open_standard_streams
 from nse.train.signals import Stopped
 
 app = typer.Typer(
@@ -302,9 +302,10 @@ def bench(
 
     def save(report: dict[str, Any], file: Path | None) -> None:
         if file:
-            write(file, json.dumps(report, indent=1, allow_nan=False) + "\n")
+            look_commands.write_output(file, json.dumps(report, indent=1, allow_nan=False) + "\n")
 
-    unfinished = out.with_suffix(".unfinished.json") if out else None  # stays where a run is interrupted
+    # Stays where a run is interrupted; beside a device or a FIFO there is no place for it.
+    unfinished = out.with_suffix(".unfinished.json") if out and (out.is_file() or not out.exists()) else None
     report = benchmark.run(
         quick=quick,
         threads=threads,
@@ -323,8 +324,12 @@ def bench(
 
 def main() -> None:
     """Entry point: turns the user's mistakes into a message and exit 2."""
+    open_standard_streams()
     try:
-        app()
+        try:
+            app()
+        finally:  # what cannot be printed is told here, not as Python ends
+            sys.stdout.flush()
     except Stopped as stopped:
         print(f"nse: {stopped}", file=sys.stderr)
         sys.exit(stopped.code)
@@ -334,3 +339,5 @@ def main() -> None:
     except KeyboardInterrupt:
         print("nse: interrupted", file=sys.stderr)
         sys.exit(130)
+    except typer.Exit as ended:  # nobody reads on
+        sys.exit(ended.exit_code)

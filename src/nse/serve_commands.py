@@ -11,6 +11,7 @@ import typer
 
 from nse.ask_commands import Device, Where
 from nse.errors import InputError
+from nse.stream.printing import put
 
 NEEDED = ("fastapi", "uvicorn", "httptools", "prometheus_client")
 
@@ -82,7 +83,7 @@ def serve(
                 file=sys.stderr,
                 flush=True,
             )
-        print(f"nse: {model} is served at {address} (Ctrl-C stops)", flush=True)
+        put(f"nse: {model} is served at {address} (Ctrl-C stops)")
 
     code = run(loaded, host, port, ready, limits, keys, workers, access_log, log_texts)
     raise typer.Exit(code)
