@@ -49,11 +49,11 @@ def children_of(process):
     return {number: names[number] for number in below - {process}}
 
 
-def killed_in_the_middle(process, part, seconds=100):
+def killed_in_the_middle(process, folder, seconds=100):
     """Kill one of two workers with a chunk in its hands as soon as something is written; say how much was."""
     until = time.monotonic() + seconds
     while time.monotonic() < until and process.poll() is None:
-        size = part.stat().st_size if part.exists() else 0
+        size = sum(part.stat().st_size for part in folder.glob(".many.parquet.*.part"))
         busy = [number for number, name in children_of(process.pid).items() if "Worker)).submit" in name]
         if size and len(busy) == 2:
             os.kill(busy[0], signal.SIGKILL)
@@ -74,7 +74,7 @@ def test_two_workers_one_of_them_killed_lose_nothing(model, tmp_path):
     alone = CliRunner().invoke(cli.app, [*words, str(tmp_path / "alone.parquet")])
     assert alone.exit_code == 0, alone.output
 
-    out, part = tmp_path / "many.parquet", tmp_path / ".many.parquet.part"
+    out = tmp_path / "many.parquet"
     with subprocess.Popen(
         [sys.executable, "-m", "nse", *words, str(out), "--ray", "local", "--workers", "2"],
         env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
@@ -83,7 +83,7 @@ def test_two_workers_one_of_them_killed_lose_nothing(model, tmp_path):
         text=True,
     ) as process:
         try:
-            before = killed_in_the_middle(process, part)
+            before = killed_in_the_middle(process, tmp_path)
             printed, told = process.communicate(timeout=150)
         finally:
             if process.poll() is None:

@@ -235,13 +235,16 @@ def run(content: bytes, names: Sequence[str], batches: Sequence[Sequence[Tensor]
 def put(file: Path, content: bytes, words: bytes) -> None:
     """Write both files; if one cannot be written, both are as they were."""
     beside = words_file(file)
-    before = beside.read_bytes() if beside.exists() else None
+    new, before = not beside.exists(), beside.read_bytes() if beside.is_file() else None
     try:
         write_bytes(beside, words)
         write_bytes(file, content)
     except OSError as error:
         with suppress(OSError):
-            beside.unlink(missing_ok=True) if before is None else write_bytes(beside, before)
+            if before is not None:
+                write_bytes(beside, before)
+            elif new:
+                beside.unlink(missing_ok=True)
         raise RunError(f"{file} cannot be written: {error.strerror}; what was there is as it was") from None
 
 

@@ -1,9 +1,23 @@
 """Files that are there whole or not at all."""
 
+from __future__ import annotations
+
 import errno
+import hashlib
 import os
-from contextlib import suppress
+import re
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
+
+CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+"""A part file is always a new file: whatever somebody put in its place is neither followed nor emptied."""
+
+LOOK = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+"""How the part file of another process is opened to find out whether that process still writes it."""
 
 
 def write(file: Path, text: str) -> None:
@@ -18,18 +32,144 @@ def write_bytes(file: Path, content: bytes | memoryview) -> None:
         OSError: It cannot be written, for example because the disk is full: the old file is as it was, and
             nothing of the new one is left behind.
     """
-    part = partial(file)
-    try:
-        with part.open("wb") as handle:
-            handle.write(content)
+    with open_replacement(file) as handle:
+        handle.write(content)
+
+
+@contextmanager
+def open_replacement(file: Path, alone: bool = False) -> Iterator[IO[bytes]]:
+    """Open a part file beside a file, which replaces the file when the block ends without an error.
+
+    Many processes may do so at the same time: each has its own part file, and the last one to end wins. A
+    link is followed. The new file has the mode of the one that it replaces, and its owner if this process may
+    give files away. A device or a FIFO is never replaced: it is written into.
+
+    Args:
+        file: What to replace; its folder must exist.
+        alone: Whether to refuse a file that another process is writing at this moment.
+
+    Raises:
+        OSError: It cannot be written: the old file is as it was, and the part file is removed.
+    """
+    target, before = find_target(file)
+    if before is not None and not stat.S_ISREG(before.st_mode):
+        with os.fdopen(os.open(file, os.O_WRONLY), "wb") as stream:
+            yield stream
+        return
+    part, handle = open_part(target, before)
+    with handle:
+        try:
+            if remove_left_over(target, part) and alone:
+                raise BlockingIOError(errno.EWOULDBLOCK, "another process is writing it", str(file))
+            yield handle
             handle.flush()
             os.fsync(handle.fileno())  # or the new name might reach the disk before what it names
-        part.replace(file)
-    except BaseException:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
-        raise
-    settle(file.parent)
+            if os.name == "nt":  # which cannot rename an open file; elsewhere it stays locked until then
+                handle.close()
+            part.replace(target)
+        except BaseException:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+            raise
+    settle(target.parent)
+
+
+def find_target(file: Path) -> tuple[Path, os.stat_result | None]:
+    """The file that a path names when links are followed, and its status if it is there.
+
+    Raises:
+        OSError: It is a folder, or cannot be reached.
+    """
+    try:
+        before = os.stat(file)
+    except FileNotFoundError:
+        before = None
+    if before is not None and stat.S_ISDIR(before.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
+    return Path(os.path.realpath(file)), before
+
+
+def open_part(target: Path, before: os.stat_result | None) -> tuple[Path, IO[bytes]]:
+    """Create a part file of this process, locked, with the mode and the owner of the file it will replace."""
+    while True:
+        part = target.with_name(f"{part_prefix(target)}{os.getpid()}-{secrets.token_hex(4)}.part")
+        number = os.open(part, CREATE, 0o666 if before is None else 0o600)
+        handle = os.fdopen(number, "wb")
+        if lock(number) is False or not is_at(number, part):  # another process took it for a left-over
+            handle.close()
+            continue
+        if before is not None and os.name != "nt":
+            keep_mode(number, before)
+        return part, handle
+
+
+def part_prefix(target: Path) -> str:
+    """How the names of the part files of a file begin; short enough for a file system to take the rest."""
+    name = target.name
+    if len(os.fsencode(name)) > 200:
+        name = f"{name[:30]}-{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}"
+    return f".{name}."
+
+
+def lock(number: int) -> bool | None:
+    """Lock an open file; `False` if another process holds the lock, `None` where files cannot be locked."""
+    if os.name == "nt":
+        return None
+    import fcntl
+
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return None
+    return True
+
+
+def is_at(number: int, file: Path) -> bool:
+    """Whether an open file still has this name."""
+    try:
+        return os.path.samestat(os.fstat(number), file.stat())
+    except FileNotFoundError:
+        return False
+
+
+def keep_mode(number: int, before: os.stat_result) -> None:
+    """Give an open file the mode of another, and its group and owner as far as this process may."""
+    mode, now = before.st_mode & 0o777, os.fstat(number)
+    if now.st_gid != before.st_gid:
+        try:
+            os.fchown(number, -1, before.st_gid)
+        except OSError:
+            mode &= ~0o070  # which would open it to another group
+    with suppress(OSError):
+        if now.st_uid != before.st_uid:
+            os.fchown(number, before.st_uid, -1)
+    with suppress(OSError):  # of a file system that has no modes
+        os.fchmod(number, mode)
+
+
+def remove_left_over(target: Path, own: Path) -> int:
+    """Remove the part files of processes that are gone; returns how many others are being written.
+
+    A part file is locked as long as it is written, so that this also holds for processes of other containers.
+    """
+    name = re.compile(rf"{re.escape(part_prefix(target))}\d+-[0-9a-f]{{8}}\.part")
+    written = 0
+    with suppress(OSError), os.scandir(target.parent) as entries:  # a folder that cannot be listed
+        for entry in entries:
+            if entry.name == own.name or not name.fullmatch(entry.name):
+                continue
+            with suppress(OSError):  # it has just gone, or belongs to somebody else
+                number = os.open(entry.path, LOOK)
+                try:
+                    locked = lock(number)
+                    written += locked is False
+                    if locked:
+                        os.unlink(entry.path)
+                finally:
+                    os.close(number)
+    return written
 
 
 def settle(folder: Path) -> None:
@@ -45,13 +185,12 @@ def settle(folder: Path) -> None:
 
 def make_sure(file: Path) -> None:
     """Raise the OSError now that writing this file later would raise; make its folder."""
-    if file.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial(file).touch()
-    partial(file).unlink()
-
-
-def partial(file: Path) -> Path:
-    """Where a file is written before it takes its name."""
-    return file.with_name(f".{file.name}.part")
+    target, before = find_target(file)
+    if before is not None and not stat.S_ISREG(before.st_mode):
+        if not os.access(file, os.W_OK):  # not opened: the reader of a FIFO would take that for its end
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(file))
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part, handle = open_part(target, None)
+    handle.close()
+    part.unlink(missing_ok=True)

@@ -79,7 +79,7 @@ def explore(
         if file == Path("-"):
             put(made(found))
         else:
-            write(file, made(found))
+            write_output(file, made(found))
             print(f"{file}", file=sys.stderr if aside else sys.stdout)
     if not files or steps:
         show(found, steps, Console(stderr=aside))
@@ -89,6 +89,18 @@ def writable(file: Path) -> None:
     """Refuse a file that cannot be written, before anything is computed."""
     try:
         make_sure(file)
+    except OSError as error:
+        raise RunError(f"{file} cannot be written: {error.strerror}") from None
+
+
+def write_output(file: Path, text: str) -> None:
+    """Write a text file, whole or not at all.
+
+    Raises:
+        RunError: It cannot be written.
+    """
+    try:
+        write(file, text)
     except OSError as error:
         raise RunError(f"{file} cannot be written: {error.strerror}") from None
 

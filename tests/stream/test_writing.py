@@ -171,8 +171,8 @@ def test_two_do_not_write_one_file(tmp_path):
     assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"a.txt": "mine"}
 
 
-def test_what_a_killed_run_left_is_written_over(tmp_path):
-    (tmp_path / ".a.txt.part").write_text("half of something longer")
+def test_what_a_killed_run_left_is_removed(tmp_path):
+    (tmp_path / ".a.txt.12345-0123abcd.part").write_text("half of something longer")
     with whole(tmp_path / "a.txt") as handle:
         handle.write(b"whole")
     assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"a.txt": "whole"}

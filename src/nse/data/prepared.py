@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -131,9 +130,7 @@ def save(prepared: Prepared, file: Path) -> None:
     metadata = {KEY: json.dumps(prepared.information, sort_keys=True, allow_nan=False)}
     tensors = {name: np.ascontiguousarray(tensor) for name, tensor in prepared.tensors().items()}
     file.parent.mkdir(parents=True, exist_ok=True)
-    own = file.with_name(f".{os.getpid()}.{file.name}")  # several processes may do the same at once
-    write_bytes(own, to_bytes(tensors, metadata))
-    own.replace(file)
+    write_bytes(file, to_bytes(tensors, metadata))
 
 
 def load(file: Path) -> Prepared:

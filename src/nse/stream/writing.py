@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +15,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from nse.errors import InputError, RunError
-from nse.files import partial, settle
+from nse.files import open_replacement
 
 Answer = dict[str, Any]
 
@@ -48,6 +46,8 @@ def written(file: Path, endings: Sequence[str]) -> Iterator[Writer]:
     if ending not in endings:
         raise InputError(f"--out: expected a file ending in {', '.join(endings)}, got {file}")
     with whole(file) as handle:
+        if ending in (".npy", ".parquet") and not handle.seekable():
+            raise InputError(f"--out: {file} is a pipe, which can take .jsonl, but not {ending}")
         writer = WRITERS[ending](handle)
         try:
             yield writer
@@ -65,51 +65,13 @@ def whole(file: Path) -> Iterator[IO[bytes]]:
     Raises:
         RunError: It cannot be written.
     """
-    part = partial(file)
     try:
-        with ended_by_signals(), locked(file) as handle:
-            try:
+        with ended_by_signals():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with open_replacement(file, alone=True) as handle:
                 yield handle
-                handle.flush()
-                os.fsync(handle.fileno())  # or the new name might reach the disk before what it names
-                part.replace(file)
-            except BaseException:
-                with suppress(OSError):
-                    part.unlink(missing_ok=True)
-                raise
-        settle(file.parent)
     except OSError as error:
         raise RunError(f"{file} cannot be written: {error.strerror or error}") from None
-
-
-@contextmanager
-def locked(file: Path) -> Iterator[IO[bytes]]:
-    """The part of a file, empty, and nobody else's: two that write one file would mix."""
-    if file.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part = partial(file)
-    number = os.open(part, os.O_RDWR | os.O_CREAT, 0o666)  # not emptied yet: it may be another's
-    with os.fdopen(number, "r+b") as handle:
-        if not is_ours(handle, part):
-            raise RunError(f"{file} cannot be written: another process is writing it")
-        handle.truncate()
-        yield handle
-
-
-def is_ours(handle: IO[bytes], part: Path) -> bool:
-    """Whether nobody else has this file open to write, as far as the system can tell."""
-    if os.name == "nt":
-        return True
-    import fcntl
-
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.path.samestat(os.fstat(handle.fileno()), part.stat())  # or it just took its name
-    except (BlockingIOError, FileNotFoundError):
-        return False
-    except OSError:  # a file system without locks
-        return True
 
 
 @contextmanager
@@ -122,7 +84,9 @@ def ended_by_signals() -> Iterator[None]:
     names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
     if threading.current_thread() is not threading.main_thread():
         names = []  # only the main thread may
-    before = {getattr(signal, name): signal.signal(getattr(signal, name), end) for name in names}
+    numbers = [getattr(signal, name) for name in names]
+    heard = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]  # as under nohup
+    before = {number: signal.signal(number, end) for number in heard}
     try:
         yield
     finally:

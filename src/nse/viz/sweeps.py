@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nse.errors import InputError
+from nse.files import write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +43,6 @@ def sweeps(rows: Sequence[Row], path: Path, *, B: int = 32, T: int = 25) -> None
         raise InputError(f"pictures need matplotlib: {wanted}") from None
     from matplotlib.figure import Figure
 
-    path.parent.mkdir(parents=True, exist_ok=True)
     look: dict[Any, Any] = {
         "svg.hashsalt": "nse",
         "svg.fonttype": "none",
@@ -57,7 +58,10 @@ def sweeps(rows: Sequence[Row], path: Path, *, B: int = 32, T: int = 25) -> None
         handles, labels = left.get_legend_handles_labels()
         picture.legend(handles, labels, loc="outside upper center", ncols=len(SERIES), frameon=False)
         about = {"Title": "Time of a pass by length and by batch", "Identifier": fingerprint(rows)}
-        picture.savefig(path, format="svg", metadata={**about, "Creator": None, "Date": None})
+        content = BytesIO()
+        picture.savefig(content, format="svg", metadata={**about, "Creator": None, "Date": None})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(path, content.getvalue())
 
 
 def panel(axes: Axes, rows: Sequence[Row], over: str, fixed: Row, label: str) -> None:
