@@ -93,7 +93,10 @@ def open_part(target: Path, before: os.stat_result | None) -> tuple[Path, IO[byt
     """Create a part file of this process, locked, with the mode and the owner of the file it will replace."""
     while True:
         part = target.with_name(f"{part_prefix(target)}{os.getpid()}-{secrets.token_hex(4)}.part")
-        number = os.open(part, CREATE, 0o666 if before is None else 0o600)
+        try:
+            number = os.open(part, CREATE, 0o666 if before is None else 0o600)
+        except FileExistsError:
+            continue
         handle = os.fdopen(number, "wb")
         if lock(number) is False or not is_at(number, part):  # another process took it for a left-over
             handle.close()
