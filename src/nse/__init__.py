@@ -1,6 +1,13 @@
 """Neural Semantic Encoders: a memory-augmented recurrent encoder for text."""
 
+import os
 from typing import TYPE_CHECKING, Any
+
+# Before PyTorch is imported, whose OpenMP reads it once: how often a thread looks whether the others are done
+# before it sleeps. The default, 300,000 times, takes milliseconds from whoever else needs the core, often
+# the thread that is waited for; so beside a busy neighbour training fell to a tenth of its speed.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 from nse.errors import BackendError, ConfigError, DataError, InputError, ModelError, NSEError, RunError
 from nse.nn.encoder import NSE, Encoding, State

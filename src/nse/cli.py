@@ -112,13 +112,21 @@ def recipes(as_json: Json = False) -> None:
 @app.command()
 def train(
     recipe: Annotated[
-        str, typer.Argument(help="A recipe's name, such as logic/nse, or the path of a TOML file.")
-    ],
+        str | None,
+        typer.Argument(
+            help="A recipe's name, such as logic/nse, or the path of a TOML file. With --resume --out RUN it "
+            "may be left out.",
+            show_default=False,
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="A new folder for the run; runs/RECIPE by default.")
     ] = None,
     assignments: Set = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in that folder.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on with the run in that folder, from its checkpoint."),
+    ] = False,
     data: Data = None,
     train_file: TrainFile = None,
     dev_file: DevFile = None,
@@ -126,16 +134,18 @@ def train(
     columns: Columns = None,
     as_json: Json = False,
 ) -> None:
-    """Train one model by its recipe into a new folder. Ctrl-C and SIGTERM save first; --resume goes on."""
+    """Train one model by its recipe into a new folder. Ctrl-C, SIGTERM, SIGHUP save; --resume goes on."""
     from nse.tasks import load_recipe
     from nse.tasks.own import assignments as own
     from nse.train.distributed import leads
     from nse.train.progress import Progress
+    from nse.train.run import recipe_of_run
     from nse.train.run import train as run
 
     files = {"train": train_file, "dev": dev_file, "test": test_file}
-    loaded = load_recipe(recipe, [*(assignments or ()), *own(files, columns)])
-    folder = out or Path("runs") / recipe.removesuffix(".toml").replace("/", "-")
+    source = recipe or recipe_of_run(out if resume else None)
+    loaded = load_recipe(source, [*(assignments or ()), *own(files, columns)])
+    folder = out or Path("runs") / source.removesuffix(".toml").replace("/", "-")
     with Progress() as progress:
         result = run(recipe, loaded, folder, progress, resume=resume, data=data)
     if not leads():  # of several processes, one speaks
@@ -274,7 +284,10 @@ def table(
     """The paper's tables of tasks: its figures, ours over the seeds, baselines, on how much data."""
     from nse.tasks import tables
 
-    rows = {task: tables.table(task, results or Path("docs") / "results" / task) for task in tasks}
+    def tell(text: str) -> None:
+        print(f"nse: {text}", file=sys.stderr)
+
+    rows = {task: tables.table(task, results or Path("docs") / "results" / task, tell) for task in tasks}
     if as_json:
         print_json([row for each in rows.values() for row in each])
     elif markdown:

@@ -38,6 +38,7 @@ def test_a_run_holds_what_was_run_and_what_came_out(tmp_path):
     (events,) = (name for name in names if "tfevents" in name)
     assert names == sorted(
         [
+            "checkpoint.previous.pt",
             "checkpoint.pt",
             "data.json",
             "environment.json",

@@ -11,6 +11,9 @@ from typing import Literal
 
 from nse.errors import ConfigError
 
+MOST_THREADS = 1024
+"""More than any machine has cores for."""
+
 
 @dataclass
 class Training:
@@ -64,6 +67,9 @@ class Training:
     minutes: float = 10.0
     """Between two checkpoints inside an epoch; each epoch ends with one anyway."""
 
+    threads: int = 0
+    """CPU threads of each process; 0 is one per core, of a resumed run as many as it began with."""
+
     def __post_init__(self) -> None:
         """Refuse what cannot train."""
         for name in ("epochs", "batch", "multiple"):
@@ -78,6 +84,8 @@ class Training:
             raise ValueError("buckets and together cannot both be true: batches go by length or by question")
         if self.patience < 0 or self.minutes < 0:
             raise ValueError("patience and minutes must be at least 0")
+        if not 0 <= self.threads <= MOST_THREADS:
+            raise ValueError(f"threads must be from 0 to {MOST_THREADS}, got {self.threads}")
 
 
 def recipes() -> dict[str, Traversable]:

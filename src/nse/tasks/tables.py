@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -80,13 +80,18 @@ class Result(NamedTuple):
         }
 
 
-def table(task: str, folder: Path) -> list[dict[str, Any]]:
+def ignore(text: str) -> None:
+    """Say nothing."""
+
+
+def table(task: str, folder: Path, tell: Callable[[str], None] = ignore) -> list[dict[str, Any]]:
     """A row for each recipe of a task, those of the paper first.
 
     Args:
         task: Such as "snli".
         folder: Where the results are: every JSON file below it; of a run's folder result.json alone, and of a
             model's none.
+        tell: Is given a line for each run that is left out, because it has no test file.
 
     Returns:
         Rows that JSON can hold: recipe, paper (its figures by heading, or `None`), seeds; for each heading of
@@ -94,7 +99,7 @@ def table(task: str, folder: Path) -> list[dict[str, Any]]:
         (without embeddings), seconds (of an epoch, of the fastest run: others may have shared the device),
         device, examples (to train on), published (of them when whole), vectors.
     """
-    results = sorted(read(task, folder), key=lambda result: (result.recipe, result.told["seed"]))
+    results = sorted(read(task, folder, tell), key=lambda result: (result.recipe, result.told["seed"]))
     rows = [row(task, list(runs)) for _, runs in groupby(results, key=lambda result: result.recipe)]
     order = {recipe: place for place, recipe in enumerate(known(task).paper)}
     return sorted(rows, key=lambda each: order.get(each["recipe"], len(order)))
@@ -148,12 +153,12 @@ def spread(figures: Iterable[float]) -> dict[str, float | None]:
     return {"mean": statistics.mean(values), "sd": statistics.stdev(values) if len(values) > 1 else None}
 
 
-def read(task: str, folder: Path) -> list[Result]:
-    """Every result of a task below a folder."""
+def read(task: str, folder: Path, tell: Callable[[str], None] = ignore) -> list[Result]:
+    """Read every result of a task below a folder; runs without a test file are told and left out."""
     if not folder.is_dir():
         raise RunError(f"there is no folder {folder}: name the one that holds results or runs with --results")
     runs = {file.parent for file in folder.rglob("recipe.toml")}
-    found = []
+    found, untested = [], 0
     for file in sorted(folder.rglob("*.json")):
         run = next((parent for parent in file.parents if parent in runs), None)
         of_model = (file.parent / "model.safetensors").exists()
@@ -162,8 +167,14 @@ def read(task: str, folder: Path) -> list[Result]:
             check(file, told, {"task": str})
             if told["task"] == task:
                 check(file, told, FIELDS)
+                if "test" not in told["examples"] and task.startswith("own-"):
+                    tell(f"{file} is left out: the run had no test file (--test FILE)")
+                    untested += 1
+                    continue
                 check_figures(file, told, known(task).shown)
                 found.append(Result(file, told))
+    if not found and untested:
+        raise RunError(f"no result of {task} in {folder} has a test file: name one with --test FILE")
     if not found:
         first, *others = rooms(task)
         more = f" (or {', '.join(f'{room}/...' for room in others)})" if others else ""

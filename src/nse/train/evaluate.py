@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +29,7 @@ from nse.text.batching import Documents, Labelled, Texts
 from nse.text.subwords import Pieces
 from nse.text.vocabulary import Vocabulary
 from nse.train import own
+from nse.train.lock import only_writer, run_of
 
 
 class Asked(NamedTuple):
@@ -207,9 +209,11 @@ def ranked(scores: Tensor, rows: Labelled, trec: Path | None) -> dict[str, Any]:
     written = {}
     if trec:
         files = {ending: trec.with_name(f"{trec.name}.{ending}") for ending in ("run", "qrels")}
+        run = run_of(trec)
         try:
-            ranking.write(files["run"], given[0], given[1])
-            ranking.write_judgements(files["qrels"], given[1], given[2])
+            with only_writer(run) if run else nullcontext():
+                ranking.write(files["run"], given[0], given[1])
+                ranking.write_judgements(files["qrels"], given[1], given[2])
         except OSError as error:
             raise RunError(f"{trec} cannot be written: {error.strerror}") from None
         written = {"scores": str(files["run"])}

@@ -25,7 +25,8 @@ from nse.train.distributed import Team
 from nse.train.keeper import Keeper
 from nse.train.progress import Progress
 from nse.train.signals import Stopped
-from nse.train.state import Best, State, learned, put
+from nse.train.state import TO_START_OVER, Best, State, learned, put
+from nse.train.threads import same_threads_after, take_threads
 
 EVALUATION_BATCH = 512
 
@@ -92,7 +93,7 @@ def fit(
         team: The processes that train together; by default those of `torchrun`, or this one.
     """
     team = team or Team()
-    with products(recipe.train.tf32, team.device):
+    with products(recipe.train.tf32, team.device), same_threads_after():
         return Loop(task, recipe, examples, progress, keeper or Keeper(), team).run()
 
 
@@ -154,7 +155,9 @@ class Loop:
     def run(self) -> Outcome:
         """Train, epoch by epoch; then read every split but train and dev, once."""
         packed = self.team.lead(self.keeper.load)
+        take_threads(self.training.threads, packed, self.team)
         if packed:
+            self.refuse_other_place(packed)
             self.state.unpack(packed, self.team, self.seed + STREAM * self.team.rank)
             self.keeper.saved = self.state.step
         self.progress.begin(self.total, self.state.step)
@@ -169,6 +172,21 @@ class Loop:
             raise RunError(f"{error}; {self.keeper.left()}") from None
         self.progress.end()
         return self.outcome()
+
+    def refuse_other_place(self, packed: dict[str, Any]) -> None:
+        """Refuse a packed state whose counts do not fit this run, or each other."""
+        epoch, cursor, best = packed["epoch"], packed["cursor"], packed["best"]
+        steps = self.total // self.training.epochs
+        done = epoch - 1
+        fits = {
+            "epoch": done <= self.training.epochs and done == len(packed["metrics"]),
+            "cursor": cursor <= steps,
+            "step": packed["step"] == done * steps + cursor,
+            "best.epoch": (0 < best["epoch"] <= done) if done else best["epoch"] == 0,
+            "best.scores": not best["epoch"] or len(best["scores"]) == len(self.on_host["dev"].labels),
+        }
+        if wrong := [name for name, fit in fits.items() if not fit]:
+            raise RunError(f"the checkpoint does not fit this run: {', '.join(wrong)}; {TO_START_OVER}")
 
     def over(self) -> bool:
         """Whether all epochs are done, or dev did not get better for too long."""

@@ -4,10 +4,11 @@ recipe.toml        what was run, every value spelled out
 data.json          what the data was: name, counts, fingerprint
 environment.json   versions, device, number of processes
 metrics.jsonl      one line per epoch; events.out.tfevents.* tells TensorBoard the same
-checkpoint.pt      what the run needs to go on
+checkpoint.pt      what the run needs to go on; checkpoint.previous.pt is the one before it
 scores/            of candidates that are ranked: SPLIT.run and SPLIT.qrels, as trec_eval reads them
 model/             the model of the best epoch on dev so far, as a model folder
 result.json        the figures, written last: a folder without it is a run that did not finish
+.lock              while a process writes there: which one, and since when
 """
 
 from __future__ import annotations
@@ -16,38 +17,50 @@ import json
 import time
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from nse import config, hub
-from nse.errors import ConfigError, ModelError, RunError
+from nse.errors import ConfigError, InputError, ModelError, RunError
 from nse.files import write
 from nse.metrics import ranking
-from nse.tasks import OWN, TASKS
+from nse.tasks import OWN, TASKS, tables
 from nse.tasks.task import Examples
 from nse.text.batching import Labelled
-from nse.train import state
+from nse.train import checkpoints
 from nse.train.distributed import Team
 from nse.train.environment import environment
 from nse.train.keeper import Keeper
+from nse.train.lock import LOCK, only_writer
 from nse.train.log import Log
 from nse.train.loop import Outcome, fit
 from nse.train.progress import Progress
 from nse.train.signals import Stopped, heard
+from nse.train.threads import take_threads
 
 RECIPE, DATA, ENVIRONMENT = "recipe.toml", "data.json", "environment.json"
-CHECKPOINT, MODEL, RESULT, SCORES = "checkpoint.pt", "model", "result.json", "scores"
+MODEL, RESULT, SCORES = "model", "result.json", "scores"
+
+FIGURES: dict[str, type | tuple[type, ...]] = {
+    "task": str,
+    "epoch": int,
+    "epochs": int,
+    "parameters": int,
+    "seconds": (int, float),
+}
+"""What the result of a run tells of it, whatever its task."""
 
 OF_OWN_DATA = {"license": "unknown", "notes": "Whoever owns the data decides."}
 """What the card of a model says that nobody else can license."""
 
 
 def train(
-    name: str,
+    name: str | None,
     recipe: Any,
     folder: Path,
     progress: Progress,
@@ -57,7 +70,7 @@ def train(
     """Train by a recipe into a folder.
 
     Args:
-        name: Of the recipe, for people.
+        name: Of the recipe, for people; `None` goes on by the name under which the run began.
         recipe: The recipe.
         folder: A new or empty one; with `resume` also one that holds a run of the same recipe.
         progress: Where to show how far it is; in a run of many processes, only the first one does.
@@ -73,9 +86,10 @@ def train(
     """
     team, task = Team(), TASKS[recipe.task]
     progress = progress if team.rank == 0 else Progress.silent()
-    progress.name = name
+    progress.name = name or folder.name
     keeper = RunFolder(folder, name, recipe, progress, team)
-    with team.together(keeper.left):
+    with team.together(keeper.left), ExitStack() as held:
+        team.lead(lambda: held.enter_context(only_writer(folder)))
         if finished := team.lead(lambda: opened(folder, recipe, resume)):
             progress.tell(f"{folder} holds the finished run")
             return finished
@@ -92,6 +106,19 @@ def train(
             return team.lead(lambda: keeper.finish(outcome))
 
 
+def recipe_of_run(folder: Path | None) -> str:
+    """Return the recipe file of the run to go on with, where no recipe was named.
+
+    Raises:
+        InputError: There is no such run.
+    """
+    if folder is None:
+        raise InputError("train: name a recipe (nse recipes lists them), or go on with --resume --out RUN")
+    if not (folder / RECIPE).is_file():
+        raise InputError(f"train: {folder} holds no run, for it has no {RECIPE}: name a recipe to begin one")
+    return str(folder / RECIPE)
+
+
 def opened(folder: Path, recipe: Any, resume: bool) -> dict[str, Any] | None:
     """Make sure that the run may use its folder; returns the result of a run that is finished.
 
@@ -101,7 +128,8 @@ def opened(folder: Path, recipe: Any, resume: bool) -> dict[str, Any] | None:
         RunError: The folder cannot be used, or holds something else than this run.
     """
     try:
-        found = {file.name for file in folder.iterdir() if not file.name.endswith(".part")}
+        names = {file.name for file in folder.iterdir()} - {LOCK}
+        found = {name for name in names if not name.endswith(".part")}
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -113,9 +141,34 @@ def opened(folder: Path, recipe: Any, resume: bool) -> dict[str, Any] | None:
         raise RunError(f"{folder} is not empty: choose another --out{hint}")
     if RECIPE not in found:
         raise RunError(f"{folder} is not a run, for it has no {RECIPE}: choose another --out")
-    refuse_other_recipe(folder, (folder / RECIPE).read_text("utf-8"), recipe)
+    refuse_other_recipe(folder, read_text(folder / RECIPE), recipe)
     result = folder / RESULT
-    return json.loads(result.read_text("utf-8")) if result.exists() else None
+    return read_result(result, recipe.task) if result.exists() else None
+
+
+def read_text(file: Path) -> str:
+    """Read a text file of a run."""
+    try:
+        return file.read_text("utf-8")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise RunError(f"{file} cannot be read: {reason}: get it back, or choose another --out") from None
+
+
+def read_result(file: Path, task: str) -> dict[str, Any]:
+    """Read the figures of a finished run."""
+    try:
+        result: dict[str, Any] = tables.parsed(file)
+        tables.check(file, result, FIGURES)
+        if result["task"] != task:
+            raise RunError(f"{file} is no result: task is {result['task']}, not {task}")
+        for measure in {figure.measure for figure in TASKS[task].shown} & result.keys():
+            tables.check(file, result, {measure: dict})
+            for split in result[measure]:
+                tables.check(file, result, {f"{measure}.{split}": (int, float)})
+    except RunError as error:
+        raise RunError(f"{error}; remove it, and --resume computes it again") from None
+    return result
 
 
 def refuse_other_recipe(folder: Path, text: str, recipe: Any) -> None:
@@ -127,17 +180,18 @@ def refuse_other_recipe(folder: Path, text: str, recipe: Any) -> None:
     if changes := list(differences(before, recipe)):
         raise RunError(
             f"{folder} holds a run of another recipe ({', '.join(changes)}): "
-            "give the same one, or choose another --out"
+            "give the same one, or choose another --out; "
+            f"`nse train --resume --out {folder}` goes on by the run's own"
         )
 
 
 def differences(before: Any, now: Any, prefix: str = "") -> Iterator[str]:
-    """The keys in which two recipes differ, with both values."""
+    """The keys in which two recipes differ, with both values; the number of threads may change."""
     for each in fields(before):
         key, old, new = f"{prefix}{each.name}", getattr(before, each.name), getattr(now, each.name)
         if is_dataclass(old) and type(old) is type(new):
             yield from differences(old, new, f"{key}.")
-        elif old != new:
+        elif old != new and key != "train.threads":
             yield f"{key} was {old} and is now {new}"
 
 
@@ -146,31 +200,42 @@ class RunFolder(Keeper):
 
     examples: Examples
 
-    def __init__(self, folder: Path, name: str, recipe: Any, progress: Progress, team: Team):
+    def __init__(self, folder: Path, name: str | None, recipe: Any, progress: Progress, team: Team):
         super().__init__()
-        self.folder, self.name, self.recipe, self.progress, self.team = folder, name, recipe, progress, team
+        self.folder, self.recipe, self.progress, self.team = folder, recipe, progress, team
+        self.given, self.name = name, name or str(folder / RECIPE)
         self.task = TASKS[recipe.task]
         self.toml = config.to_toml(recipe, comments=True)
-        self.checkpoint = folder / CHECKPOINT
         self.seconds_between: float = 60 * recipe.train.minutes
         self.last = time.monotonic()
 
     def load(self) -> dict[str, Any] | None:
         """The state to go on from, if it is of this run; and write what runs it now."""
         packed = None
-        if self.checkpoint.exists():
-            packed = state.load(self.checkpoint)
+        if loaded := checkpoints.load(self.folder):
+            packed = loaded.packed
             refuse_other_recipe(self.folder, packed["recipe"], self.recipe)
             self.refuse_other_data(packed["data"])
-            self.saved = packed["step"]
-            self.tell_how_it_goes_on(packed)
+            self.saved, self.name = packed["step"], self.given or packed["name"]
+            self.tell_how_it_goes_on(loaded)
+        take_threads(self.recipe.train.threads, packed, self.team)
+        self.tell_threads()
         with self.writing():
             self.folder.mkdir(parents=True, exist_ok=True)
+            self.clear(bad=bool(loaded and loaded.wrong))
             write(self.folder / RECIPE, self.toml)
             write(self.folder / DATA, as_json(self.examples.about))
             write(self.folder / ENVIRONMENT, as_json(environment(self.team.device, self.team.size)))
             self.log = Log(self.folder, packed["metrics"] if packed else [])
         return packed
+
+    def clear(self, bad: bool) -> None:
+        """Remove what a killed writer left half written, and put a bad checkpoint aside."""
+        if bad:
+            checkpoints.put_bad_aside(self.folder)
+        for part in self.folder.glob(".*.part"):
+            with suppress(IsADirectoryError, PermissionError):
+                part.unlink()
 
     def refuse_other_data(self, fingerprint: str) -> None:
         """Refuse to go on with data that is not that of before."""
@@ -180,11 +245,21 @@ class RunFolder(Keeper):
                 "give the same data, or choose another --out"
             )
 
-    def tell_how_it_goes_on(self, packed: dict[str, Any]) -> None:
-        """Say where the run goes on, and whether with another number of processes."""
+    def tell_how_it_goes_on(self, loaded: checkpoints.Loaded) -> None:
+        """Say where the run goes on, from which file, and whether with another number of processes."""
+        packed, file, wrong = loaded
+        if wrong:
+            self.progress.tell(f"{wrong}; it is kept as {checkpoints.BAD}, and the one before it is taken")
         before, now = len(packed["processes"]), self.team.size
         processes = "" if before == now else f"; there were {before} processes, now {now}"
-        self.progress.tell(f"goes on after step {packed['step']} in epoch {packed['epoch']}{processes}")
+        where = f"step {packed['step']} in epoch {packed['epoch']}, from {file.name}"
+        self.progress.tell(f"goes on after {where}{processes}")
+
+    def tell_threads(self) -> None:
+        """Say on how many threads of the CPU the run computes, where there is a choice."""
+        threads = torch.get_num_threads()
+        if self.team.device.type == "cpu" and (threads > 1 or self.recipe.train.threads):
+            self.progress.tell(f"computes on {threads} threads of the CPU; train.threads changes it")
 
     def due(self) -> bool:
         """Whether the last save is long enough ago."""
@@ -192,9 +267,9 @@ class RunFolder(Keeper):
 
     def save(self, packed: dict[str, Any]) -> None:
         """Write the checkpoint."""
-        about = {"recipe": self.toml, "data": self.examples.about["fingerprint"]}
+        about = {"name": self.name, "recipe": self.toml, "data": self.examples.about["fingerprint"]}
         with self.writing():
-            state.save(self.checkpoint, packed | about)
+            checkpoints.save(self.folder, packed | about)
         self.last = time.monotonic()
 
     def best(self, model: nn.Module, row: dict[str, Any]) -> None:
@@ -275,6 +350,8 @@ class RunFolder(Keeper):
         """Inside, what cannot be written is told, with what is left."""
         try:
             yield
+        except checkpoints.NotFiniteError as error:
+            raise RunError(f"{error}; {self.left()}") from None
         except (OSError, ModelError) as error:
             reason = error if isinstance(error, ModelError) else error.strerror or error
             what = "" if isinstance(error, ModelError) else f"{self.folder} cannot be written: "

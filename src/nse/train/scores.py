@@ -15,6 +15,7 @@ from nse.errors import DataError, InputError, RunError
 from nse.files import write
 from nse.metrics import ranking
 from nse.train.evaluate import means
+from nse.train.lock import only_writer
 from nse.train.run import RESULT, SCORES, as_json
 
 Figures = dict[str, dict[str, float | int]]
@@ -36,12 +37,16 @@ def score(path: Path, qrels: Path | None = None) -> dict[str, Any]:
     Raises:
         InputError: There is no such path, there are no scores, or trec_eval is not installed.
         DataError: A file is broken, or the two of a split do not belong together.
-        RunError: A finished run tells other figures, or its result.json cannot be read or written.
+        RunError: A finished run tells other figures, its result.json cannot be read or written, or another
+            process writes in its folder.
     """
     files = found(path, qrels)
     ranking.needed()
     splits = {name: figures(*both) for name, both in files.items()}
-    added = complete(path / RESULT, splits) if path.is_dir() else []
+    added = []
+    if (path / RESULT).is_file():
+        with only_writer(path):
+            added = complete(path / RESULT, splits)
     return {"scores": str(path), "splits": splits, "added": added}
 
 

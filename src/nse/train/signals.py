@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C ask a run to stop: it finishes its step, saves, and exits as a shell expects."""
+"""SIGTERM, SIGHUP and Ctrl-C ask a run to stop: it finishes its step, saves, and exits as a shell expects."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from nse.errors import NSEError
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
+HANGUP = getattr(signal, "SIGHUP", None)
+"""What a closed terminal sends; there is none on Windows."""
+
 
 class Stopped(NSEError):  # noqa: N818, it is no error
     """A run was asked to stop, and has saved what it did.
 
     Attributes:
-        code: What to exit with: 143 for SIGTERM, 130 for Ctrl-C.
+        code: What to exit with: 143 for SIGTERM, 130 for Ctrl-C, 129 for SIGHUP.
     """
 
     def __init__(self, code: int, message: str = ""):
@@ -48,13 +51,18 @@ class Stop:
 
 @contextmanager
 def heard(patient: bool = False) -> Iterator[Stop]:
-    """Inside, SIGTERM and Ctrl-C are noted instead of ending the program; see `Stop` for `patient`."""
+    """Inside, the signals are noted instead of ending the program; see `Stop` for `patient`.
+
+    SIGHUP stays ignored where it is, as under nohup.
+    """
     stop = Stop(patient)
     if threading.current_thread() is not threading.main_thread():  # which alone may hear signals
         yield stop
         return
     ask = stop.ask  # one object, to be known again
-    before = {number: signal.signal(number, ask) for number in SIGNALS}
+    hears_hangup = HANGUP is not None and signal.getsignal(HANGUP) is not signal.SIG_IGN
+    numbers = (*SIGNALS, HANGUP) if hears_hangup else SIGNALS
+    before = {number: signal.signal(number, ask) for number in numbers if number is not None}
     try:
         yield stop
     finally:

@@ -5,7 +5,9 @@ The file holds tensors, numbers, strings, lists and dictionaries only, and is re
 
 from __future__ import annotations
 
+import hashlib
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,8 +21,17 @@ from nse.files import write_bytes
 from nse.train.captured import Average
 from nse.train.distributed import Team
 
-FORMAT = 2
+FORMAT = 3
 """Of the file; one of another format is refused by its number."""
+
+MARK = b"SHA-256\n"
+"""At the end of the file, before the SHA-256 of everything in front of it."""
+
+MOMENTS = {"step", "exp_avg", "exp_avg_sq"}
+"""What Adam remembers of each weight."""
+
+TO_START_OVER = "remove it to start over"
+"""What helps where a checkpoint does not fit."""
 
 Weights = dict[str, Tensor]
 
@@ -104,7 +115,13 @@ class State:
             "cursor": self.cursor,
             "step": self.step,
             "order": self.drawn,
-            "processes": team.gather({"random": random_state(team.device), "sums": self.sums.values()}),
+            "processes": team.gather(
+                {
+                    "random": random_state(team.device),
+                    "sums": self.sums.values(),
+                    "threads": torch.get_num_threads(),
+                }
+            ),
             "model": learned(self.model),
             "average": on_host(self.average.values) if self.average else [],
             # Without what it is set to, which the recipe says, and on a GPU lies on the device.
@@ -119,7 +136,19 @@ class State:
         """Go back to where a packed state was.
 
         With another number of processes than then, the processes that are new draw from `seed`.
+
+        Raises:
+            RunError: It is the state of another model, or holds what no run saves.
         """
+        self.refuse_other_shapes(packed)
+        try:
+            self.take(packed, team, seed)
+        except (RuntimeError, TypeError, ValueError) as error:  # as PyTorch refuses a random state
+            reason = str(error).split("\n")[0]
+            raise RunError(f"the checkpoint does not fit this run: {reason}; {TO_START_OVER}") from None
+
+    def take(self, packed: dict[str, Any], team: Team, seed: int) -> None:
+        """Take over a packed state, of which the shapes fit."""
         self.epoch, self.cursor, self.step = packed["epoch"], packed["cursor"], packed["step"]
         self.epoch_seconds, self.seconds = packed["epoch_seconds"], packed["seconds"]
         self.metrics, self.best = packed["metrics"], Best(**packed["best"])
@@ -143,6 +172,33 @@ class State:
             loss, right, examples = (sum(each) for each in zip(*(p["sums"] for p in parts), strict=True))
             self.sums = Sums(loss, right, int(examples))
 
+    def refuse_other_shapes(self, packed: dict[str, Any]) -> None:
+        """Refuse a packed state whose tensors are not those of this model and its optimizer."""
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        shapes = [p.shape for p in parameters]
+        if differ := other_tensors(learned(self.model), packed["model"]):
+            raise RunError(f"the checkpoint is of another model: {', '.join(differ[:5])}")
+        if [value.shape for value in packed["average"]] != (shapes if self.average else []):
+            raise RunError("the checkpoint is of another model: its average of the weights has other shapes")
+        for number, moments in packed["optimizer"].items():
+            fits = number < len(shapes) and moments.keys() == MOMENTS
+            if not fits or any(moments[name].shape != shapes[number] for name in MOMENTS - {"step"}):
+                raise RunError("the checkpoint is of another model: its optimizer has other shapes")
+        best = packed["best"]
+        if best["epoch"] and other_tensors(packed["model"], best["weights"]):
+            raise RunError("the checkpoint is of another model: its best weights have other shapes")
+
+
+def other_tensors(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> list[str]:
+    """Return the names of the tensors that two sets of weights do not both have, in one shape and type."""
+    same = {name for name in one.keys() & other.keys() if alike(one[name], other[name])}
+    return sorted((one.keys() | other.keys()) - same)
+
+
+def alike(one: Tensor, other: Tensor) -> bool:
+    """Say whether two tensors have the same shape and type."""
+    return one.shape == other.shape and one.dtype == other.dtype
+
 
 def learned(model: nn.Module) -> Weights:
     """A copy of the weights on the host, less word vectors that stay as the data give them."""
@@ -153,8 +209,7 @@ def learned(model: nn.Module) -> Weights:
 
 def put(model: nn.Module, weights: Weights) -> None:
     """Give a model weights that it, or one like it, had learned."""
-    own = learned(model)
-    if differ := sorted(own.keys() ^ weights.keys()):
+    if differ := other_tensors(learned(model), weights):
         raise RunError(f"the checkpoint is of another model: {', '.join(differ[:5])}")
     model.load_state_dict(weights, strict=False)
 
@@ -183,6 +238,13 @@ def set_random_state(state: dict[str, Tensor], device: torch.device) -> None:
         torch.cuda.set_rng_state(state["cuda"], device)
 
 
+class CheckpointError(RunError):
+    """A file is no checkpoint, has changed since it was saved, or holds what no run saves."""
+
+    def __init__(self, file: Path, reason: str):
+        super().__init__(f"{file} cannot be read as a checkpoint ({reason})")
+
+
 def save(file: Path, packed: dict[str, Any]) -> None:
     """Write a checkpoint; whatever interrupts it, the file is the old one or the new one.
 
@@ -191,25 +253,43 @@ def save(file: Path, packed: dict[str, Any]) -> None:
     """
     content = io.BytesIO()  # and not into the file, where PyTorch hides what the system said
     torch.save(packed, content)
+    checksum = hashlib.sha256(content.getbuffer()).digest()
+    content.seek(0, io.SEEK_END)
+    content.write(MARK + checksum)
     write_bytes(file, content.getbuffer())
 
 
 def load(file: Path) -> dict[str, Any]:
-    """Read a checkpoint.
+    """Read a checkpoint, once its checksum shows that not a bit of it has changed.
 
     Raises:
-        RunError: It is not one, or of another format.
+        CheckpointError: It is not one, or has changed.
+        RunError: It is of another format.
     """
+    content = read_verified(file)
     try:
-        packed = torch.load(file, map_location="cpu", weights_only=True)
+        packed = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:  # PyTorch raises whatever the bytes lead it to
-        reason = str(error).split("\n")[0][:200]
-        raise RunError(
-            f"{file} cannot be read as a checkpoint ({reason}): get it back, or remove it to start over"
-        ) from None
+        raise CheckpointError(file, str(error).split("\n")[0][:200]) from None
     found = packed.get("format") if isinstance(packed, dict) else None
     if found != FORMAT:
         raise RunError(
             f"{file}: format {found!r}, this version reads {FORMAT}: use the version that wrote it"
         )
     return dict(packed)
+
+
+def read_verified(file: Path) -> bytes:
+    """Return what `torch.save` wrote into a checkpoint file."""
+    if file.exists() and not file.is_file():  # a FIFO would be waited for
+        raise CheckpointError(file, "it is no regular file")
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise CheckpointError(file, error.strerror or str(error)) from None
+    body, mark, checksum = content[:-40], content[-40:-32], content[-32:]
+    if mark != MARK:
+        raise CheckpointError(file, "it does not end in a checksum: it is cut off, or of another version")
+    if hashlib.sha256(body).digest() != checksum:
+        raise CheckpointError(file, "its checksum is wrong: it has changed since it was saved")
+    return body
