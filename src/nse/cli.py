@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -344,7 +345,8 @@ def main() -> None:
         finally:  # what cannot be printed is told here, not as Python ends
             sys.stdout.flush()
     except Stopped as stopped:
-        print(f"nse: {stopped}", file=sys.stderr)
+        with suppress(OSError):  # of a terminal that was closed
+            print(f"nse: {stopped}", file=sys.stderr)
         sys.exit(stopped.code)
     except NSEError as error:
         print(f"nse: {error}", file=sys.stderr)

@@ -1,16 +1,23 @@
-"""Fault 6: SIGTERM or Ctrl-C in training: the step is finished, the state saved, the exit code right."""
+"""Fault 6: SIGTERM, SIGHUP or Ctrl-C in training: the step is finished, the state saved, the code right."""
 
+import os
+import pty
 import re
+import select
 import signal
+import sys
 import threading
+import time
 
 import pytest
 
-from faults.made_runs import checkpoint, end, started, wait_for
+from faults.made_runs import ENVIRONMENT, checkpoint, end, started, wait_for, words
 from nse.train.signals import Stop, heard
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
+)
 def test_a_signal_saves_and_exits(tmp_path, number, code):
     folder = tmp_path / "run"
     process = started(folder, "train.epochs=2000", recipe="logic/bow")
@@ -27,18 +34,49 @@ def test_a_signal_saves_and_exits(tmp_path, number, code):
     assert not (folder / "result.json").exists()
 
 
+def test_a_terminal_that_is_closed_costs_nothing(tmp_path):
+    """The system sends SIGHUP, and every word to the terminal fails from then on."""
+    folder = tmp_path / "run"
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(sys.executable, words(folder, "train.epochs=2000", recipe="logic/bow"), ENVIRONMENT)
+    end = time.monotonic() + 60
+    while not (folder / "checkpoint.pt").exists():
+        assert time.monotonic() < end
+        if select.select([terminal], [], [], 0.01)[0]:
+            os.read(terminal, 1000)
+    os.close(terminal)
+    status = os.waitpid(pid, 0)[1]
+    assert os.waitstatus_to_exitcode(status) == 129
+    before = checkpoint(folder)["step"]
+    assert before % 9  # inside an epoch: it was saved for the signal
+    assert not (folder / "result.json").exists()
+
+
+def test_what_ignores_a_hangup_goes_on_doing_so():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup starts a program
+    try:
+        with heard() as stop:
+            signal.raise_signal(signal.SIGHUP)
+            assert stop.code == 0
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_signals_are_noted_inside_only():
-    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
     with heard() as stop:
         assert stop.code == 0
         signal.raise_signal(signal.SIGTERM)
         assert stop.code == 143
         signal.raise_signal(signal.SIGTERM)
         assert stop.code == 143
-    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+    assert [signal.getsignal(number) for number in numbers] == before
     with pytest.raises(ZeroDivisionError), heard():
         raise ZeroDivisionError
-    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+    assert [signal.getsignal(number) for number in numbers] == before
 
 
 def test_a_second_ctrl_c_stops_at_once():

@@ -2,20 +2,21 @@
 
 import io
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 from rich.console import Console
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
 from faults.made_runs import ENVIRONMENT, SMALL, assert_same_end, checkpoint, stop, train
-from nse import RunError
+from nse import InputError, RunError, cli
 from nse.config import to_toml
-from nse.tasks import TASKS, load_recipe
+from nse.tasks import TASKS, load_recipe, own
+from nse.train import state
 from nse.train.progress import Progress
 
 KINDS = {
@@ -134,13 +135,62 @@ def test_a_broken_checkpoint_is_named(tmp_path, content):
     if content == "truncated":
         content = file.read_bytes()[:-100]
     if content == "other":
-        torch.save({"format": 99}, file)
+        state.save(file, {"format": 99})
+        told = "checkpoint.pt: format 99, this version reads 3"
     else:
         file.write_bytes(content)
-    with pytest.raises(
-        RunError, match=r"checkpoint.pt(: format 99, this version reads 2| cannot be read as a)"
-    ):
+        told = "checkpoint.pt cannot be read as a.*: get it back, or remove it to start over"
+    with pytest.raises(RunError, match=told):
         train(tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_the_folder_alone_is_enough_to_go_on(tmp_path, killed):
+    """With the recipe, the overrides, and the name that the run began with."""
+    whole = train(tmp_path / "whole", "train.average=0.9", recipe="logic/bow")
+    stop(tmp_path / "run", "train.average=0.9", after=11, recipe="logic/bow")
+    if killed:  # and the newest checkpoint gone with it
+        (tmp_path / "run" / "checkpoint.pt").unlink()
+    cli.train(out=tmp_path / "run", resume=True)
+    assert_same_end(tmp_path / "whole", tmp_path / "run")
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert (result["recipe"], result["accuracy"]) == ("logic/bow", whole["accuracy"])
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"resume": True}, "name a recipe (nse recipes lists them), or go on with --resume --out RUN"),
+        ({}, "train: name a recipe (nse recipes lists them), or go on with --resume --out RUN"),
+        ({"out": "."}, "train: name a recipe (nse recipes lists them), or go on with --resume --out RUN"),
+        ({"out": ".", "resume": True}, "holds no run, for it has no recipe.toml: name a recipe to begin"),
+        (
+            {"out": "no", "resume": True},
+            "holds no run, for it has no recipe.toml: name a recipe to begin one",
+        ),
+    ],
+)
+def test_without_a_recipe_and_without_a_run_it_says_what_to_type(tmp_path, monkeypatch, given, told):
+    monkeypatch.chdir(tmp_path)
+    if "out" in given:
+        given = {**given, "out": tmp_path / given["out"]}
+    with pytest.raises(InputError, match=re.escape(told)):
+        cli.train(**given)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_on_own_data_goes_on_without_its_file_options(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    texts = [{"text": f"{word} {number}", "label": word} for number in range(40) for word in ("good", "bad")]
+    Path("mine.jsonl").write_text("\n".join(map(json.dumps, texts)))
+    settings = ["train.batch=10", "train.epochs=2", "model.size=8", "model.hidden=8"]
+    given = own.assignments({"train": "mine.jsonl", "name": "mine.jsonl"}, None)
+    stop(tmp_path / "run", *given, small=settings, recipe="own/sentence", after=9)
+    wanted = re.escape(f"`nse train --resume --out {tmp_path / 'run'}` goes on by the run's own")
+    with pytest.raises(RunError, match=wanted):
+        train(tmp_path / "run", small=settings, recipe="own/sentence", resume=True)
+    cli.train(out=tmp_path / "run", resume=True)
+    assert (tmp_path / "run" / "result.json").exists()
 
 
 def test_a_folder_that_is_no_run_is_left_alone(tmp_path):

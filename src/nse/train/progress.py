@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
-from typing import Any
+from typing import IO, Any, TextIO, cast
 
 from rich.console import Console
 from rich.progress import (
@@ -21,6 +23,32 @@ from rich.table import Column
 EVERY = 20  # steps between two changes of the bar
 
 
+class WhileItCan:
+    """A text stream that drops what can no longer be written: a run outlives the terminal that watched it.
+
+    Args:
+        stream: Where to write.
+    """
+
+    def __init__(self, stream: TextIO):
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """Write text."""
+        with suppress(OSError):
+            self.stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Bring what was written to its place."""
+        with suppress(OSError):
+            self.stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        """Return whatever else the stream has."""
+        return getattr(self.stream, name)
+
+
 class Progress:
     """Shows runs one after the other, on a console.
 
@@ -29,7 +57,7 @@ class Progress:
     """
 
     def __init__(self, console: Console | None = None):
-        self.console = console or Console(stderr=True)
+        self.console = console or Console(file=cast(IO[str], WhileItCan(sys.stderr)))
         self.name = ""
         self._bar = Bar(
             TextColumn("{task.description}"),

@@ -1,0 +1,203 @@
+"""Fault 19, run folders: one process holds the lock of a run, and every other is told who that is."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from faults.made_runs import assert_same_end, stop, train
+from nse import RunError, cli
+from nse.text.batching import Labelled
+from nse.train import run, scores
+from nse.train.evaluate import ranked
+from nse.train.lock import LOCK, only_writer, run_of
+
+BOW = {"recipe": "logic/bow"}
+
+HOLD = """
+import sys
+from pathlib import Path
+from nse.train.lock import only_writer
+
+with only_writer(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+FORK = """
+import os, signal, sys, time
+from pathlib import Path
+from nse.train.lock import only_writer
+
+with only_writer(Path(sys.argv[1])):
+    child = os.fork()
+    if child == 0:
+        print("forked", flush=True)
+        time.sleep(60)
+    print(child, flush=True)
+    time.sleep(60)
+"""
+
+
+def program(text, folder):
+    """A process that holds the lock of a folder."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", text, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    process.first = process.stdout.readline()
+    return process
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A run that was stopped."""
+    folder = tmp_path_factory.mktemp("made") / "run"
+    stop(folder, after=11, **BOW)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory, made):
+    """A run folder that another process holds, and its number."""
+    folder = shutil.copytree(made, tmp_path_factory.mktemp("held") / "run")
+    (folder / "result.json").write_text("{}")
+    (folder / "scores").mkdir()
+    process = program(HOLD, folder)
+    yield folder, process.pid
+    process.communicate("\n", timeout=60)
+
+
+def write_scores(folder):
+    rows = Labelled((), torch.tensor([1, 0]), torch.tensor([0, 0]))
+    ranked(torch.tensor([[0.5], [0.25]]), rows, folder / "scores" / "test")
+
+
+WRITERS = {
+    "a new run": partial(train, **BOW),
+    "--resume": partial(train, resume=True, **BOW),
+    "--resume alone": lambda folder: cli.train(out=folder, resume=True),
+    "another seed": lambda folder: train(folder, "seed=9", resume=True, **BOW),
+    "evaluate --trec": write_scores,
+    "evaluate --scores": scores.score,
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_second_writer_is_told_who_the_first_one_is(held, writer, monkeypatch):
+    folder, holder = held
+    monkeypatch.setattr(scores.ranking, "needed", lambda: None)
+    monkeypatch.setattr(scores, "found", lambda *_: {})
+    before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    told = (
+        rf"{folder} is in use by process {holder}, since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d: "
+        "wait for it to end, stop it, or choose another folder"
+    )
+    with pytest.raises(RunError, match=told):
+        WRITERS[writer](folder)
+    assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before
+
+
+def test_the_lock_of_a_killed_run_is_free_at_once(made, tmp_path):
+    folder = shutil.copytree(made, tmp_path / "run")
+    process = program(HOLD, folder)
+    process.kill()
+    process.communicate()
+    assert f"process {process.pid}" in (folder / LOCK).read_text()  # nobody could remove it
+    train(folder, resume=True, **BOW)
+    train(tmp_path / "whole", **BOW)
+    assert_same_end(folder, tmp_path / "whole")
+    assert not (folder / LOCK).exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_does_not_hold_the_lock_of_its_dead_parent(tmp_path):
+    process = program(FORK, tmp_path)
+    lines = {process.first.strip(), process.stdout.readline().strip()}
+    assert "forked" in lines
+    (child,) = map(int, lines - {"forked"})
+    try:
+        with pytest.raises(RunError, match=f"in use by process {process.pid}"), only_writer(tmp_path):
+            pass
+        process.kill()
+        process.wait()
+        with only_writer(tmp_path):
+            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+        process.communicate()
+
+
+def test_a_started_program_does_not_inherit_the_lock(tmp_path):
+    with only_writer(tmp_path):
+        child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False)
+    with only_writer(tmp_path):
+        pass
+    child.communicate(b"\n")
+
+
+def test_of_two_new_runs_that_begin_at_once_one_is_refused(tmp_path, monkeypatch):
+    """The first one is still reading its data."""
+    folder, reading, over = tmp_path / "run", threading.Event(), threading.Event()
+    honest = run.fit
+
+    def fit(*given):
+        reading.set()
+        over.wait()
+        return honest(*given)
+
+    monkeypatch.setattr(run, "fit", fit)
+    first = threading.Thread(target=partial(train, folder, **BOW))
+    first.start()
+    reading.wait()
+    with pytest.raises(RunError, match=f"is in use by process {os.getpid()}"):
+        train(folder, "seed=2", **BOW)
+    over.set()
+    first.join()
+    assert json.loads((folder / "result.json").read_text())["seed"] == 1
+
+
+def test_the_lock_leaves_nothing_behind(tmp_path):
+    folder = tmp_path / "new" / "run"
+    with only_writer(folder):
+        assert folder.is_dir()
+    assert not (tmp_path / "new").exists()
+    with only_writer(folder):
+        (folder / "mine").touch()
+    assert [file.name for file in folder.iterdir()] == ["mine"]
+
+
+def test_a_lock_left_behind_makes_no_folder_full(tmp_path):
+    (tmp_path / LOCK).write_text("process 1, since yesterday\n")
+    assert train(tmp_path, **BOW)["seed"] == 1
+
+
+def test_a_link_in_place_of_the_lock_is_not_followed(made, tmp_path):
+    folder = shutil.copytree(made, tmp_path / "run")
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (folder / LOCK).symlink_to(victim)
+    with pytest.raises(RunError, match=re.escape(f"{folder} cannot be used: {folder / LOCK}: ")):
+        train(folder, resume=True, **BOW)
+    assert victim.read_text() == "precious"
+
+
+def test_which_run_a_file_belongs_to(made, tmp_path):
+    assert run_of(made / "scores" / "test") == made
+    assert run_of(made / "test") == made
+    assert run_of(tmp_path / "test") is None
+    assert run_of(Path("test")) is None
+
+
+def test_without_locks_a_run_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fcntl", None)  # as on Windows
+    assert train(tmp_path / "run", **BOW)["seed"] == 1
+    assert not (tmp_path / "run" / LOCK).exists()
