@@ -4,6 +4,7 @@ import os
 from importlib.util import find_spec
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as `import nse` says, but PyTorch comes first here
 
 import pytest
 import torch

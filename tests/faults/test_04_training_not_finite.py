@@ -1,18 +1,20 @@
 """Fault 4, in training: a loss or gradient that is no number stops the run; the last checkpoint is good."""
 
+import io
 import json
 import math
 import re
+import shutil
 from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
-from faults.made_runs import SMALL, checkpoint, finished
+from faults.made_runs import SMALL, checkpoint, finished, stop, train
 from nse import RunError
 from nse.tasks import TASKS, load_recipe
-from nse.train import log, watch
+from nse.train import checkpoints, log, state, watch
 from nse.train.captured import Average, Step, adam
 from nse.train.loop import fit
 from nse.train.progress import Progress
@@ -123,3 +125,65 @@ def test_nan_never_gets_into_json():
     with pytest.raises(ValueError, match="not JSON compliant"):
         log.line({"epoch": 1, "loss": math.nan})
     assert json.loads(log.line({"epoch": 1, "loss": 0.5})) == {"epoch": 1, "loss": 0.5}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A run that was stopped twice, so that it has two checkpoints."""
+    folder = tmp_path_factory.mktemp("made") / "run"
+    stop(folder, "train.average=0.9", after=4, recipe="logic/bow")
+    stop(folder, "train.average=0.9", after=12, recipe="logic/bow", resume=True)
+    return folder
+
+
+def last(tensor):
+    """The last number of a tensor, to be changed."""
+    return tensor.view(-1)[-1:]
+
+
+PLACES = {
+    "embedding.weight": lambda packed: packed["model"]["embedding.weight"],
+    "the average of weight 0": lambda packed: packed["average"][0],
+    "the optimizer's exp_avg of weight 0": lambda packed: packed["optimizer"][0]["exp_avg"],
+    "the optimizer's exp_avg_sq of weight 1": lambda packed: packed["optimizer"][1]["exp_avg_sq"],
+    "the best epoch's embedding.weight": lambda packed: packed["best"]["weights"]["embedding.weight"],
+    "the best epoch's scores": lambda packed: packed["best"]["scores"],
+}
+
+
+@pytest.mark.parametrize("value", [math.nan, -math.inf])
+@pytest.mark.parametrize("name", PLACES)
+def test_one_number_that_is_not_finite_is_neither_saved_nor_taken(made, tmp_path, name, value):
+    folder = shutil.copytree(made, tmp_path / "run")
+    packed = checkpoints.load(folder).packed
+    last(PLACES[name](packed)).fill_(value)
+    before = {file: file.read_bytes() for file in folder.glob("checkpoint*")}
+    with pytest.raises(RunError, match=f"NaN or infinity in {name} after step 12, which is not saved"):
+        checkpoints.save(folder, packed)
+    assert {file: file.read_bytes() for file in folder.glob("checkpoint*")} == before
+    state.save(folder / "checkpoint.pt", packed)  # as a version saved it that did not look
+    told = io.StringIO()
+    stop(folder, "train.average=0.9", after=10, recipe="logic/bow", resume=True, told=told)
+    assert (
+        f"checkpoint.pt cannot be read as a checkpoint (NaN or infinity in {name}); it is" in told.getvalue()
+    )
+    assert "goes on after step 9 in epoch 2, from checkpoint.previous.pt" in told.getvalue()
+
+
+def test_a_run_that_comes_to_nan_in_silence_does_not_call_it_good(made, tmp_path, monkeypatch):
+    """In a row that no example uses: neither loss nor gradient tells."""
+    folder, honest = shutil.copytree(made, tmp_path / "run"), state.State.pack
+
+    def pack(*given):
+        packed = honest(*given)
+        last(packed["model"]["embedding.weight"]).fill_(math.nan)
+        return packed
+
+    monkeypatch.setattr(state.State, "pack", pack)
+    told = (
+        "NaN or infinity in embedding.weight after step 14, which is not saved; "
+        "the checkpoint at step 12 is good$"
+    )
+    with pytest.raises(RunError, match=told):
+        train(folder, "train.average=0.9", recipe="logic/bow", resume=True, after=14)
+    assert checkpoint(folder)["step"] == 12

@@ -257,3 +257,29 @@ def test_nothing_to_show(tmp_path):
         table("snli", tmp_path)
     with pytest.raises(RunError, match=r"there is no folder .*missing: name the one"):
         table("snli", tmp_path / "missing")
+
+
+def test_a_run_without_a_test_file_is_named_and_left_out(tmp_path):
+    own = {"task": "own-sentence", "recipe": "own/sentence", "data__vectors": ""}
+    tested = result(tmp_path / "tested.json", **own)
+    result(tmp_path / "not.json", **own, seed=2)
+    told = json.loads((tmp_path / "not.json").read_text())
+    del told["accuracy"]["test"], told["examples"]["test"]
+    (tmp_path / "not.json").write_text(json.dumps(told))
+    lines = []
+    rows = table("own-sentence", tmp_path, lines.append)
+    assert [row["seeds"] for row in rows] == [[1]]
+    assert lines == [f"{tmp_path / 'not.json'} is left out: the run had no test file (--test FILE)"]
+    assert table("own-sentence", tmp_path) == rows
+    tested.unlink()
+    with pytest.raises(RunError, match=r"no result of own-sentence in .* has a test file: name one"):
+        table("own-sentence", tmp_path)
+
+
+def test_a_published_split_that_is_missing_is_still_refused(tmp_path):
+    file = result(tmp_path / "1.json")
+    told = json.loads(file.read_text())
+    del told["accuracy"]["test"], told["examples"]["test"]
+    file.write_text(json.dumps(told))
+    with pytest.raises(RunError, match=r"accuracy\.test is missing"):
+        table("snli", tmp_path)

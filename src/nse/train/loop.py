@@ -155,7 +155,7 @@ class Loop:
     def run(self) -> Outcome:
         """Train, epoch by epoch; then read every split but train and dev, once."""
         packed = self.team.lead(self.keeper.load)
-        take_threads(self.training.threads, packed, self.team)
+        take_threads(self.recipe, packed, self.team)
         if packed:
             self.refuse_other_place(packed)
             self.state.unpack(packed, self.team, self.seed + STREAM * self.team.rank)

@@ -17,7 +17,7 @@ import json
 import time
 import tomllib
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -208,6 +208,7 @@ class RunFolder(Keeper):
         self.toml = config.to_toml(recipe, comments=True)
         self.seconds_between: float = 60 * recipe.train.minutes
         self.last = time.monotonic()
+        self.threads_before = torch.get_num_threads()
 
     def load(self) -> dict[str, Any] | None:
         """The state to go on from, if it is of this run; and write what runs it now."""
@@ -218,24 +219,17 @@ class RunFolder(Keeper):
             self.refuse_other_data(packed["data"])
             self.saved, self.name = packed["step"], self.given or packed["name"]
             self.tell_how_it_goes_on(loaded)
-        take_threads(self.recipe.train.threads, packed, self.team)
+        take_threads(self.recipe, packed, self.team)
         self.tell_threads()
         with self.writing():
             self.folder.mkdir(parents=True, exist_ok=True)
-            self.clear(bad=bool(loaded and loaded.wrong))
+            if loaded and loaded.wrong:
+                checkpoints.put_bad_aside(self.folder)
             write(self.folder / RECIPE, self.toml)
             write(self.folder / DATA, as_json(self.examples.about))
             write(self.folder / ENVIRONMENT, as_json(environment(self.team.device, self.team.size)))
             self.log = Log(self.folder, packed["metrics"] if packed else [])
         return packed
-
-    def clear(self, bad: bool) -> None:
-        """Remove what a killed writer left half written, and put a bad checkpoint aside."""
-        if bad:
-            checkpoints.put_bad_aside(self.folder)
-        for part in self.folder.glob(".*.part"):
-            with suppress(IsADirectoryError, PermissionError):
-                part.unlink()
 
     def refuse_other_data(self, fingerprint: str) -> None:
         """Refuse to go on with data that is not that of before."""
@@ -258,8 +252,9 @@ class RunFolder(Keeper):
     def tell_threads(self) -> None:
         """Say on how many threads of the CPU the run computes, where there is a choice."""
         threads = torch.get_num_threads()
-        if self.team.device.type == "cpu" and (threads > 1 or self.recipe.train.threads):
-            self.progress.tell(f"computes on {threads} threads of the CPU; train.threads changes it")
+        if self.team.device.type == "cpu" and max(threads, self.threads_before) > 1:
+            many = "1 thread" if threads == 1 else f"{threads} threads"
+            self.progress.tell(f"computes on {many} of the CPU (train.threads changes it)")
 
     def due(self) -> bool:
         """Whether the last save is long enough ago."""

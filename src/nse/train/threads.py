@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,19 +11,28 @@ import torch
 
 from nse.train.distributed import Team
 
+SMALL = 128
+"""Below so many numbers a vector, a second thread gains a seventh on an idle machine and costs half on a busy
+one: the products are so small that threads mostly wait for each other."""
 
-def take_threads(wanted: int, packed: dict[str, Any] | None, team: Team) -> None:
-    """Set the number of threads of this process.
+
+def take_threads(recipe: Any, packed: dict[str, Any] | None, team: Team) -> None:
+    """Set the number of threads of this process: by the recipe, never by how busy the machine is.
+
+    In this order: `train.threads`; as many as the run began with, if it had as many processes;
+    OMP_NUM_THREADS; one for a small model; as many as there are cores.
 
     Args:
-        wanted: The recipe's; 0 takes as many as the run began with, else as many as PyTorch takes by itself.
+        recipe: The run's.
         packed: The state to go on from, if there is one.
-        team: The processes; if there were more or fewer, what the run began with does not count.
+        team: The processes.
     """
-    if wanted:
-        torch.set_num_threads(wanted)
+    if recipe.train.threads:
+        torch.set_num_threads(recipe.train.threads)
     elif packed and len(packed["processes"]) == team.size:
         torch.set_num_threads(packed["processes"][team.rank]["threads"])
+    elif "OMP_NUM_THREADS" not in os.environ and recipe.model.size < SMALL:
+        torch.set_num_threads(1)
 
 
 @contextmanager

@@ -1,0 +1,153 @@
+"""How fast training is beside a busy neighbour, with PyTorch's usual threads and with ours: five minutes.
+
+    python benchmarks/train_threads.py
+
+Each measurement is a process of its own, in turns: "before" takes a thread per core that waits as GNU OpenMP
+does by default (300,000 looks before it sleeps), "after" is what `nse train` does, "one thread" never waits.
+A busy neighbour is a process that computes without end and is not bound to a core.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from nse.computing import cores
+from nse.files import write
+
+RESULTS = Path(__file__).parent / "results" / "train_threads.json"
+
+WORKLOADS = {
+    "logic/nse": ["data.train=4000"],
+    "logic/nse, k = 300": ["data.train=4000", "model.size=300", "train.batch=128"],
+}
+
+WAYS: dict[str, dict[str, str]] = {
+    "before": {"GOMP_SPINCOUNT": "300000"},
+    "after": {},
+    "one thread": {"OMP_NUM_THREADS": "1"},
+}
+
+NEIGHBOURS = {"idle": 0, "one core busy": 1}
+
+FIRST = 3
+"""Steps that are not timed."""
+
+
+class Enough(Exception):  # noqa: N818, it is no error
+    """The time to measure is over."""
+
+
+def measure(workload: str, seconds: float) -> float:
+    """Train in this process; return examples per second."""
+    from nse.tasks import TASKS, load_recipe
+    from nse.train.distributed import Team
+    from nse.train.keeper import Keeper
+    from nse.train.loop import Loop
+    from nse.train.progress import Progress
+    from nse.train.threads import take_threads
+
+    recipe = load_recipe("logic/nse", WORKLOADS[workload])
+    task = TASKS[recipe.task]
+    loop = Loop(task, recipe, task.examples(recipe), Progress.silent(), Keeper(), Team())
+    import torch  # after nse, which says how threads wait
+
+    if WAYS["before"].items() <= os.environ.items():
+        torch.set_num_threads(cores())  # which is how it was
+    else:
+        take_threads(recipe, None, Team())
+    times: list[float] = []
+
+    def note() -> None:
+        times.append(time.perf_counter())
+        if len(times) > FIRST + 1 and times[-1] - times[FIRST] > seconds:
+            raise Enough
+
+    loop.breathe = note  # type: ignore[method-assign]
+    loop.progress.begin(loop.total)
+    try:
+        while True:
+            loop.take_steps()
+            loop.state.next_epoch()
+    except Enough:
+        steps = len(times) - 1 - FIRST
+        return recipe.train.batch * steps / (times[-1] - times[FIRST])
+
+
+@contextmanager
+def neighbours(number: int) -> Iterator[None]:
+    """Inside, so many processes compute without end."""
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(number)]
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
+def run_child(workload: str, way: str, seconds: float) -> float:
+    """Measure in a new process, whose threads wait in this way."""
+    given = {key: value for key, value in os.environ.items() if not key.startswith(("GOMP_", "OMP_"))}
+    command = [sys.executable, __file__, "--child", workload, "--seconds", str(seconds)]
+    answer = subprocess.run(command, env=given | WAYS[way], capture_output=True, text=True, check=True)
+    return float(answer.stdout)
+
+
+def report(rounds: int, seconds: float) -> dict[str, Any]:
+    """Measure everything, in turns."""
+    found: dict[tuple[str, str, str], list[float]] = {}
+    for _ in range(rounds):
+        for load, number in NEIGHBOURS.items():
+            with neighbours(number):
+                for workload in WORKLOADS:
+                    for way in WAYS:
+                        speed = run_child(workload, way, seconds)
+                        found.setdefault((workload, load, way), []).append(speed)
+                        print(f"{workload}, {load}, {way}: {speed:,.0f} examples/s", file=sys.stderr)
+    rows = [
+        {"recipe": workload, "load": load}
+        | {
+            way: {
+                "examples_per_second": round(statistics.median(found[workload, load, way]), 1),
+                "all": [round(speed, 1) for speed in found[workload, load, way]],
+            }
+            for way in WAYS
+        }
+        for workload in WORKLOADS
+        for load in NEIGHBOURS
+    ]
+    import torch
+
+    machine = {"cores": cores(), "system": f"{platform.system()} {platform.machine()}"}
+    return {"machine": machine | {"torch": str(torch.__version__)}, "rounds": rounds, "rows": rows}
+
+
+def main() -> None:
+    """Measure, print a table, and write it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=2.5, help="Of each measurement.")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--child", choices=WORKLOADS)
+    given = parser.parse_args()
+    if given.child:
+        print(measure(given.child, given.seconds))
+        return
+    result = report(given.rounds, given.seconds)
+    for row in result["rows"]:
+        speeds = ", ".join(f"{way} {row[way]['examples_per_second']:,.0f}" for way in WAYS)
+        print(f"{row['recipe']}, {row['load']}: {speeds} examples/s")
+    write(given.out, json.dumps(result, indent=1, allow_nan=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()
