@@ -1,12 +1,14 @@
 """Batches side by side give what batches one after the other give, in the same order."""
 
+import functools
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 import nse
-from nse import computing
+from faults.made_models import saved
+from nse import api, computing
 from nse.errors import RunError
 from test_api import SENTENCES, document_model, ranking_model, sentence_model
 from test_translate import translator
@@ -76,3 +78,30 @@ def test_it_takes_every_core_and_one_thread_of_torch_for_each(monkeypatch):
         assert computing.at_once(2, 10) == 2
     finally:
         computing._threads.shutdown()
+
+
+@pytest.mark.parametrize("folded", [True, False])
+@pytest.mark.parametrize(
+    ("make", "model"),
+    [
+        (saved, {}),
+        (saved, {"model": {"encoder": "mma", "directions": 2}}),
+        (saved, {"model": {"attention": "aligned", "pool": "mean-max"}}),
+        (sentence_model, {}),
+        (sentence_model, {"pool": "mean-max", "padding": "paper", "longest": 3}),
+        (sentence_model, {"encoder": "lstm", "directions": 2, "words": 4}),
+        (sentence_model, {"encoder": "bow"}),
+        (ranking_model, {}),
+        (document_model, {}),
+        (document_model, {"reader": "lstm"}),
+        (translator, {}),
+        (translator, {"directions": 2}),
+    ],
+)
+def test_no_texts_have_no_vectors_of_the_same_size(make, model, folded, tmp_path):
+    make(tmp_path / "mine", **model)
+    loaded = nse.load(tmp_path / "mine")
+    encode = loaded.encode if folded else functools.partial(api.encode, loaded.loaded)
+    none, one = encode([]), encode(["a dog"])
+    assert none.shape == (0, one.shape[1])
+    assert none.dtype == one.dtype

@@ -23,6 +23,7 @@ from nse.nn.translation import TranslationConfig, Translator
 from nse.reading import Read, Source, as_documents, as_texts
 from nse.tasks import translation
 from nse.text.batching import Labelled, Texts, shares
+from nse.text.vocabulary import Vocabulary
 
 Computed = Tensor | list[list[str]]
 """Of each row, in their order: scores or a vector [N, n], or the words of a translation."""
@@ -84,7 +85,7 @@ def per_row(
     keys = [tuple((each.ids, each.lengths) for each in row) for row in rows]
     different = list(dict.fromkeys(keys))
     if not different:
-        return torch.zeros(0, len(loaded.config.labels))
+        return torch.zeros(0, measure_width(loaded, function))
     columns = [tuple(zip(*column, strict=True)) for column in zip(*different, strict=True)]
     is_document = loaded.config.kind == "document"
     texts = tuple(as_documents(*column) if is_document else as_texts(column[0]) for column in columns)
@@ -92,6 +93,14 @@ def per_row(
     found = scored(loaded.model, labelled, batch, function)
     place = {key: at for at, key in enumerate(different)}
     return found[[place[key] for key in keys]]
+
+
+def measure_width(loaded: hub.Model, function: Callable[..., Tensor] | None) -> int:
+    """Count the numbers that a function of a text gives, by default the model's scores: those of one word."""
+    if function is None:
+        return len(loaded.config.labels)
+    word = Read((Vocabulary.UNKNOWN,), 0, (1,) if loaded.config.kind == "document" else ())
+    return per_row(loaded, [[word]], 1, function).shape[1]
 
 
 def scored(
