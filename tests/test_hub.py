@@ -13,7 +13,7 @@ from huggingface_hub import ModelCard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from faults.made_models import LABELS, WORDS, configured, made, same, saved
+from faults.made_models import LABELS, WORDS, configured, made, same, saved, write_sums
 from nse import card, hub, weights
 from nse.errors import InputError, ModelError, NSEError
 from nse.nn.models import SentenceClassifier, SentenceConfig
@@ -50,6 +50,7 @@ def test_what_is_saved_is_loaded(encoder, tmp_path):
     assert sorted(os.listdir(tmp_path / "new")) == ["mine"]
     assert sorted(os.listdir(tmp_path / "new" / "mine")) == [
         "README.md",
+        "SHA256SUMS",
         "config.json",
         "model.safetensors",
         "vocabulary.txt",
@@ -87,6 +88,7 @@ def test_a_folder_that_mistakes_its_kind_is_refused(folder, tmp_path):
     """Whether its configuration does not fit the kind, or its weights do not."""
     file = folder / "config.json"
     good = json.loads(file.read_text())
+    (folder / "SHA256SUMS").unlink()
     file.write_text(json.dumps(good | {"kind": "sentence"}))
     with pytest.raises(ModelError, match=r"model\.attention: no such key"):
         hub.load(folder)
@@ -127,6 +129,7 @@ def test_a_folder_from_before_there_were_kinds_of_sentences_is_loaded(folder):
     before = {key: told["model"].pop(key) for key in ("layers", "word_dropout", "counts")}
     assert before == {"layers": 1, "word_dropout": 0.0, "counts": False}
     file.write_text(json.dumps(told))
+    (folder / "SHA256SUMS").unlink()
     assert hub.load(folder).config == configured()
 
 
@@ -443,15 +446,23 @@ def test_a_key_twice_nan_and_endless_nesting_are_refused(folder):
         ),
         (good.replace('"pair"', "[]"), "kind: expected"),
         (good.replace('"neutral"', '"entailment"'), "labels must be given, each once"),
-        (good.replace('"size": 6', f'"size": {10**12}'), "no model can be built as it says"),
-        (good.replace('"size": 6', f'"size": {10**400}'), "no model can be built as it says"),
+        (
+            good.replace('"size": 6', f'"size": {10**12}'),
+            r"config\.json: model\.size: must be at least 1 and at most 65,536, got 1000000000000$",
+        ),
+        (
+            good.replace('"size": 6', f'"size": {10**400}'),
+            r"model\.size: must be .* 65,536, got 10{99}\.\.\.$",
+        ),
         (good.replace('"size": 6', '"size": true'), r"model\.size: expected integer, got true"),
         (good.replace('"size": 6', f'"size": {"9" * 5000}'), "is no configuration"),
     ]:
         (folder / "config.json").write_text(text)
+        write_sums(folder)
         with pytest.raises(ModelError, match=message):
             hub.load(folder)
     (folder / "config.json").write_text(good)
+    write_sums(folder)
     hub.load(folder)
 
 
@@ -469,9 +480,11 @@ def test_a_vocabulary_of_another_model_is_refused(folder):
         (good + "dogs\n", "got 'dogs' twice"),
     ]:
         file.write_text(text, "utf-8")
+        write_sums(folder)
         with pytest.raises(ModelError, match=message):
             hub.load(folder)
     file.write_bytes(b"\xff")
+    write_sums(folder)
     with pytest.raises(ModelError, match="UTF-8"):
         hub.load(folder)
 
@@ -501,6 +514,8 @@ def test_any_change_of_any_byte_loads_a_valid_model_or_is_refused(tmp_path_facto
     if data.draw(st.booleans()):
         content = content[: data.draw(st.integers(0, len(content)))]
     file.write_bytes(content)
+    if data.draw(st.booleans()):  # what checksums do not tell is told by the rest
+        write_sums(folder)
     try:
         loaded = hub.load(folder)
     except NSEError:

@@ -148,7 +148,14 @@ def test_only_the_files_of_a_model_folder_are_fetched(monkeypatch, tmp_path):
     assert asked == {
         "repository": "someone/dogs",
         "revision": COMMIT,
-        "allow_patterns": ["config.json", "model.safetensors", "vocabulary.txt", "target.txt", "README.md"],
+        "allow_patterns": [
+            "config.json",
+            "model.safetensors",
+            "vocabulary.txt",
+            "target.txt",
+            "SHA256SUMS",
+            "README.md",
+        ],
     }
 
 

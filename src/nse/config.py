@@ -24,11 +24,15 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from nse.errors import ConfigError
+from nse.bounds import escape, read_bounded
+from nse.errors import ConfigError, FieldsError
 
-__all__ = ["Entry", "build", "describe", "load", "override", "to_toml"]
+__all__ = ["Entry", "build", "describe", "load", "override", "read_toml", "to_toml"]
 
 T = TypeVar("T")
+
+LONGEST = 1 << 20
+"""Bytes of a recipe: no sensible one comes near."""
 
 
 class Entry(NamedTuple):
@@ -71,7 +75,7 @@ def load(cls: type[T], path: Path | Traversable, overrides: Sequence[str] = ()) 
         ConfigError: With every mistake in the file and in the assignments, one a line.
     """
     try:
-        data = _read(path)
+        data = read_toml(path)
     except ConfigError as error:
         _, _, mistakes = _assign({}, overrides)
         raise _combined(str(path), [str(error), *mistakes]) from None
@@ -206,9 +210,10 @@ def _docs(cls: type) -> dict[str, str]:
     return docs
 
 
-def _read(path: Path | Traversable) -> dict[str, object]:
+def read_toml(path: Path | Traversable) -> dict[str, object]:
+    """Reads a TOML file, a regular one of bounded size; `ConfigError` says what is wrong with it."""
     try:
-        content = path.read_bytes()
+        content = read_bounded(path, LONGEST) if isinstance(path, Path) else path.read_bytes()
         return tomllib.loads(content.decode())
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror or error}") from None
@@ -280,11 +285,16 @@ class _Checker:
         known = {field.name: field for field in _fields(cls, base)}
         for name in data:
             if name not in known:
-                self.refuse_key(_join(key, str(name)), data[name], [_join(key, other) for other in known])
+                self.refuse_key(
+                    _join(key, str(name)[:100]), data[name], [_join(key, other) for other in known]
+                )
         values = {name: self.field(field, data, _join(key, name)) for name, field in known.items()}
         if len(self.mistakes) == before:
             try:
                 return cls(**values)
+            except FieldsError as error:
+                for name, text in error.mistakes.items():
+                    self.tell(_join(key, name), text)
             except ValueError as error:  # raised by the dataclass's own __post_init__
                 for line in re.findall(r"\S.*", str(error)) or ["refused without a reason"]:
                     self.tell(key, line + self.set_below(key))
@@ -344,7 +354,7 @@ class _Checker:
 
     def tell(self, key: str, text: str) -> Any:
         from_set = any(key == whole or key.startswith((f"{whole}.", f"{whole}[")) for whole in self.assigned)
-        self.mistakes.append(("--set " if from_set else "") + (f"{key}: " if key else "") + text)
+        self.mistakes.append(escape(("--set " if from_set else "") + (f"{key}: " if key else "") + text))
 
     def set_below(self, key: str) -> str:
         """Names the assignments inside a section, which may be what its mistake is due to."""

@@ -27,3 +27,15 @@ class ModelError(NSEError):
 
 class DataError(NSEError):
     """Data is missing or broken: which file, which line, and the command that gets it."""
+
+
+class FieldsError(ValueError):
+    """Fields of a configuration cannot be as they are.
+
+    Args:
+        mistakes: What is wrong with each, by its name.
+    """
+
+    def __init__(self, mistakes: dict[str, str]):
+        self.mistakes = mistakes
+        super().__init__("\n".join(f"{name} {text}" for name, text in mistakes.items()))

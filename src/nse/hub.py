@@ -5,13 +5,14 @@ model.safetensors   the weights; never a pickle
 vocabulary.txt      a word a line, in the order of the ids
 target.txt          of a translator, the words that it translates into, likewise
 README.md           the card: what it is, its figures, data and licence, how to use it
+SHA256SUMS          the checksums of the others but the card
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
+import reprlib
 import shutil
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -27,8 +28,10 @@ from torch import Tensor, nn
 from nse import config as strict
 from nse import remote
 from nse import weights as tensors
+from nse.bounds import check_labels, check_name, shorten
 from nse.card import card_text
-from nse.errors import ConfigError, InputError, ModelError
+from nse.checksums import SUMS, Checksums, compute_digest, write_sums
+from nse.errors import ConfigError, FieldsError, InputError, ModelError
 from nse.files import settle, write_bytes
 from nse.nn.documents import DocumentClassifier, DocumentConfig
 from nse.nn.models import PairClassifier, PairConfig, SentenceClassifier, SentenceConfig, TextConfig
@@ -57,8 +60,8 @@ and of labels, or of target words."""
 RARITY = "rarity"
 """The one other tensor of a model that has a row for each word."""
 
-LONGEST_CONFIG = 1 << 20
-"""Bytes: no configuration comes near."""
+LONGEST = 1 << 20
+"""Bytes that are read of a configuration or a card: none comes near."""
 
 Words = TypeVar("Words", bound=Vocabulary)
 Weights = Literal["float32", "float16"]
@@ -89,14 +92,18 @@ class Described:
     """The data set it was trained on."""
 
     def __post_init__(self) -> None:
-        """Refuse another format, and labels that cannot be told apart."""
+        """Refuse another format, labels that cannot be told apart, and names that cannot be printed."""
         if self.format != FORMAT:
-            raise ValueError(f"format must be {FORMAT}, got {self.format}")
+            raise ValueError(f"format must be {FORMAT}, got {shorten(self.format)}")
+        checked = {"task": check_name(self.task), "data": check_name(self.data)}
+        checked["labels"] = check_labels(self.labels)
+        if mistakes := {name: why for name, why in checked.items() if why}:
+            raise FieldsError(mistakes)
         if self.kind == "translation":
             if self.labels:
-                raise ValueError(f"a translation has no labels, got {self.labels}")
+                raise ValueError(f"a translation has no labels, got {reprlib.repr(self.labels)}")
         elif not self.labels or len(set(self.labels)) != len(self.labels):
-            raise ValueError(f"labels must be given, each once, got {self.labels}")
+            raise ValueError(f"labels must be given, each once, got {reprlib.repr(self.labels)}")
 
 
 @dataclass(kw_only=True)
@@ -166,16 +173,17 @@ def load(name: str | Path, device: str | torch.device = "cpu", revision: str | N
         ModelError: There is no such model, or a file of it is missing, broken, or does not fit the others.
     """
     place, folder = device_named(device), find(name, revision)
-    config = _read_config(folder / CONFIG)
-    vocabulary, words = _read_vocabulary(folder / WORDS, Vocabulary)
+    sums = Checksums(folder)
+    config = _read_config(folder / CONFIG, sums)
+    vocabulary, words = _read_vocabulary(folder / WORDS, Vocabulary, sums)
     target, into = None, b""
     if config.kind == "translation":
-        target, into = _read_vocabulary(folder / TARGET, TargetVocabulary)
+        target, into = _read_vocabulary(folder / TARGET, TargetVocabulary, sums)
     sizes = _sizes(config, vocabulary, target)
     model = _outline(config, sizes, folder)
     expected = tensors.layout(model.state_dict(), Precision(config.weights, config.vectors))
-    state = tensors.read(folder / WEIGHTS, expected, _checksum(words + into))
-    model.load_state_dict({name: tensors.exact(each) for name, each in state.items()}, assign=True)
+    state = tensors.read(folder / WEIGHTS, expected, compute_digest(words + into), sums)
+    model.load_state_dict(state, assign=True)
     tokenize = TOKENIZERS[config.tokenizer]
     if config.pieces:
         tokenize = _cut(tokenize, vocabulary)
@@ -222,9 +230,9 @@ def compact(
     """
     loaded = load(model)
     config = replace(loaded.config, weights=weights, vectors=vectors)
-    kept = content(loaded.folder / CARD).decode("utf-8", "replace") if card is None else _card(config, card)
+    known = content(loaded.folder / CARD, LONGEST) if card is None else _card(config, card)
     made, vocabulary = _with_words(loaded, words) if words else (loaded.model, loaded.vocabulary)
-    _write(out, made, config, vocabulary, kept, loaded.target)
+    _write(out, made, config, vocabulary, known, loaded.target)
 
 
 def _with_words(loaded: Model, words: WordVectors) -> tuple[nn.Module, Vocabulary]:
@@ -261,7 +269,7 @@ def shipped() -> dict[str, Path]:
 def find(name: str | Path, revision: str | None = None) -> Path:
     """The folder of a model; see `load`."""
     if remote.is_remote(name):
-        return remote.fetched(str(name), (CONFIG, WEIGHTS, WORDS, TARGET, CARD), revision)
+        return remote.fetched(str(name), (CONFIG, WEIGHTS, WORDS, TARGET, SUMS, CARD), revision)
     if revision is not None:
         raise ModelError(f"{name}: only a model on the Hub, such as hf:owner/name, has a revision")
     models = shipped()
@@ -296,8 +304,8 @@ def device_named(name: str | torch.device) -> torch.device:
     return device
 
 
-def _card(config: ModelConfig, told: Mapping[str, Any]) -> str:
-    return card_text(config.task, config.data, config.labels, told)
+def _card(config: ModelConfig, told: Mapping[str, Any]) -> bytes:
+    return card_text(config.task, config.data, config.labels, told).encode()
 
 
 def _write(
@@ -305,23 +313,28 @@ def _write(
     model: nn.Module,
     config: ModelConfig,
     vocabulary: Vocabulary,
-    card: str,
+    card: bytes,
     target: TargetVocabulary | None,
 ) -> None:
     if (config.kind == "translation") != (target is not None):
         raise ModelError(f"{folder}: a translator, and nothing else, needs the words that it translates into")
     words, into = vocabulary.to_bytes(), target.to_bytes() if target else b""
+    if (size := max(len(words), len(into))) > Vocabulary.LONGEST or len(vocabulary) > Vocabulary.MOST:
+        most = f"{Vocabulary.MOST:,} words in {Vocabulary.LONGEST:,} bytes"
+        raise ModelError(
+            f"{folder}: {len(vocabulary):,} words in {size:,} bytes; at most {most} can be loaded"
+        )
     state, precision = model.state_dict(), Precision(config.weights, config.vectors)
     outline = _outline(config, _sizes(config, vocabulary, target), folder).state_dict()
     if mistakes := tensors.differences(tensors.layout(outline, precision), tensors.layout(state, precision)):
         raise ModelError(f"{folder}: the model is not what its configuration says: {mistakes}")
     files = {
         CONFIG: (json.dumps(asdict(config), indent=2, allow_nan=False) + "\n").encode(),
-        WEIGHTS: tensors.written(state, precision, _checksum(words + into)),
+        WEIGHTS: tensors.written(state, precision, compute_digest(words + into)),
         WORDS: words,
         **({TARGET: into} if target else {}),
-        CARD: card.encode(),
     }
+    files |= {SUMS: write_sums(files), CARD: card}
     # Links are followed: what is renamed must be the folder itself.
     place, new, old = Path(os.path.realpath(folder)), _beside(folder, "new"), _beside(folder, "old")
     try:
@@ -380,41 +393,40 @@ def _outline(config: ModelConfig, sizes: tuple[int, int], folder: Path) -> nn.Mo
         raise ModelError(f"{folder / CONFIG}: no model can be built as it says: {reason}") from None
 
 
-def _read_vocabulary(file: Path, kind: type[Words]) -> tuple[Words, bytes]:
+def _read_vocabulary(file: Path, kind: type[Words], sums: Checksums) -> tuple[Words, bytes]:
     """The words, and their file as it is."""
-    written = content(file)
+    written = content(file, kind.LONGEST)
+    sums.verify(file.name, written)
     try:
         return kind.from_bytes(written), written
     except InputError as error:
         raise ModelError(f"{file} is no vocabulary: {error}; {AGAIN}") from None
 
 
-def _checksum(words: bytes) -> str:
-    return hashlib.sha256(words).hexdigest()
-
-
-def _read_config(file: Path) -> ModelConfig:
-    data = _parsed(file)
+def _read_config(file: Path, sums: Checksums) -> ModelConfig:
+    written = content(file, LONGEST)
+    sums.verify(file.name, written)
+    data = _parsed(file, written)
     if type(number := data.get("format")) is int and number > FORMAT:
-        raise ModelError(f"{file}: format {number} is newer than {FORMAT}, which this nse reads: update nse")
+        reason = f"format {shorten(number)} is newer than {FORMAT}, which this nse reads"
+        raise ModelError(f"{file}: {reason}: update nse")
     kind = KINDS.get(str(data.get("kind")), KINDS["pair"])  # an unknown one is refused below, with the rest
     whole = make_dataclass("ModelConfig", [("model", kind[0])], bases=(Described,), kw_only=True)
     try:
         return ModelConfig(**vars(strict.build(whole, data, source=str(file))))
     except (ConfigError, RecursionError) as error:
-        raise ModelError(str(error)) from None
+        first, *mistakes = str(error).split("\n  ")
+        more = [f"and {len(mistakes) - tensors.MANY} more"] if len(mistakes) > tensors.MANY else []
+        raise ModelError("; ".join([first, *mistakes[: tensors.MANY], *more])) from None
 
 
-def _parsed(file: Path) -> dict[str, object]:
+def _parsed(file: Path, written: bytes) -> dict[str, object]:
     """JSON without the liberties that Python takes: each key once, no NaN, no endless nesting."""
 
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is no number in JSON")
 
-    written = content(file, LONGEST_CONFIG + 1)
     try:
-        if len(written) > LONGEST_CONFIG:
-            raise ValueError(f"longer than {LONGEST_CONFIG:,} bytes")
         data = json.loads(written.decode("utf-8"), object_pairs_hook=_each_once, parse_constant=refuse)
         if not isinstance(data, dict):
             raise ValueError(f"expected keys and values, got {type(data).__name__}")
@@ -429,5 +441,5 @@ def _parsed(file: Path) -> dict[str, object]:
 def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     data = dict(pairs)
     if len(data) != len(pairs):
-        raise ValueError(f"a key occurs twice among {', '.join(key for key, _ in pairs)}")
+        raise ValueError(f"a key occurs twice among {shorten(', '.join(key for key, _ in pairs), 400)}")
     return data

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from io import BufferedReader
+from operator import index
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from nse.bounds import open_regular, read_bounded, shorten
+from nse.checksums import Checksums
 from nse.errors import ModelError
 
 VECTORS, SCALE = "embedding.weight", "embedding.weight.scale"
@@ -22,6 +28,12 @@ CHECKSUM = "vocabulary"
 """The key of the file's metadata that holds the vocabulary's checksum. One key: several have no order."""
 
 AGAIN = "get the model folder again, whole"
+
+LARGEST = 1 << 34
+"""Bytes that are read of a file of weights: 16 GiB; five million words of 600 numbers each need 11."""
+
+LONGEST_HEAD = 1 << 20
+"""Bytes of its head, which has a hundred of them for each tensor."""
 
 MANY = 20
 """So many names are listed in an error; the rest is counted."""
@@ -37,6 +49,8 @@ DTYPES: dict[torch.dtype, str] = {
 }
 """How safetensors names what a model may be stored as."""
 
+TYPES = {name: dtype for dtype, name in DTYPES.items()}
+"""The types by those names."""
 
 DRAWING = {nn.init.normal_, nn.init.uniform_, Tensor.normal_, Tensor.uniform_}
 """How a tensor is filled with random numbers."""
@@ -50,6 +64,27 @@ class Stored(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.dtype} {list(self.shape)}"
+
+    @property
+    def size(self) -> int:
+        """Count its bytes."""
+        return math.prod(self.shape) * TYPES[self.dtype].itemsize
+
+
+class Head(NamedTuple):
+    """What the head of a file of weights says.
+
+    Attributes:
+        size: Bytes of it; the tensors come after them.
+        stored: How each tensor lies in the file.
+        places: Where each begins and ends, counted from the end of the head.
+        words: The checksum of the vocabulary.
+    """
+
+    size: int
+    stored: dict[str, Stored]
+    places: dict[str, tuple[int, ...]]
+    words: object
 
 
 class Precision(NamedTuple):
@@ -96,35 +131,82 @@ def as_bytes(rows: Tensor) -> tuple[Tensor, Tensor]:
     return small.to(torch.int8), scale.squeeze(1)
 
 
-def read(file: Path, expected: Mapping[str, Stored], checksum: str) -> dict[str, Tensor]:
+def read(file: Path, expected: Mapping[str, Stored], checksum: str, sums: Checksums) -> dict[str, Tensor]:
     """The weights in a file, if they are exactly the expected ones and finite.
+
+    Its head is compared with what is expected before anything else is read.
 
     Args:
         file: The safetensors file.
         expected: What must be in it; see `layout`.
         checksum: Of the vocabulary that it must have been saved with.
+        sums: Of the files of its folder.
+
+    Returns:
+        The weights as float32, in memory of their own.
     """
-    refuse_pickle(file)
-    try:
-        with safe_open(file, framework="pt") as handle:
-            slices = {name: handle.get_slice(name) for name in handle.keys()}  # noqa: SIM118
-            found = {name: Stored(s.get_dtype(), tuple(s.get_shape())) for name, s in slices.items()}
-            if mistakes := differences(expected, found):
-                raise ModelError(
-                    f"{file} does not fit the configuration and vocabulary beside it: {mistakes}"
-                )
-            if (handle.metadata() or {}).get(CHECKSUM) != checksum:
-                raise ModelError(
-                    f"{file}: the vocabulary beside it is not the one it was saved with; {AGAIN}"
-                )
-            tensors = {name: handle.get_tensor(name) for name in found}
-    except (SafetensorError, OSError) as error:
-        raise ModelError(f"{file} is not a whole safetensors file ({error}); {AGAIN}") from None
+    with translate_errors(file), open_regular(file) as handle:
+        refuse_pickle(file, handle.read(9) or b"")
+        try:
+            head = read_head(handle)
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise make_error(file, shorten(error)) from None
+        if mistakes := differences(expected, head.stored):
+            raise ModelError(f"{file} does not fit the configuration and vocabulary beside it: {mistakes}")
+        if head.words != checksum:
+            raise ModelError(f"{file}: the vocabulary beside it is not the one it was saved with; {AGAIN}")
+        size, whole = os.fstat(handle.fileno()).st_size, head.size + sum(s.size for s in expected.values())
+        if size != whole:
+            raise make_error(file, f"{size:,} bytes, expected {whole:,}")
+        if any(expected[name].size != end - start for name, (start, end) in head.places.items()):
+            raise make_error(file, "a tensor has another number of bytes than its shape")
+        if size > LARGEST:
+            raise ModelError(f"{file} cannot be read: longer than {LARGEST:,} bytes")
+        content = bytearray(size)
+        handle.seek(0)
+        handle.readinto(content)
+        sums.verify(file.name, content)
+        return load_tensors(file, head, content)
+
+
+def read_head(handle: BufferedReader) -> Head:
+    """Read the head of a safetensors file.
+
+    Raises:
+        ValueError: It is no such head; others are raised where it has other parts than expected.
+    """
+    handle.seek(0)
+    size = int.from_bytes(handle.read(8), "little")
+    if size > LONGEST_HEAD:
+        raise ValueError(f"its head is longer than {LONGEST_HEAD:,} bytes")
+    head = json.loads(handle.read(size).decode("utf-8"))
+    words = head.pop("__metadata__", {}).get(CHECKSUM)
+    stored = {name: Stored(str(each["dtype"]), tuple(each["shape"])) for name, each in head.items()}
+    places, at = {name: tuple(map(index, each["data_offsets"])) for name, each in head.items()}, 0
+    for start, end in sorted(places.values()):
+        if start != at or end < at:
+            raise ValueError("its tensors overlap or leave holes")
+        at = end
+    return Head(8 + size, stored, places, words)
+
+
+def load_tensors(file: Path, head: Head, content: bytearray) -> dict[str, Tensor]:
+    """Load the tensors of a file's content; see `read`."""
+    tensors = {}
+    for name, (start, _) in head.places.items():
+        dtype, shape = TYPES[head.stored[name].dtype], head.stored[name].shape
+        flat = torch.frombuffer(content, dtype=dtype, count=math.prod(shape), offset=head.size + start)
+        tensors[name] = flat.reshape(shape)
     refuse_non_finite(str(file), tensors)
     if SCALE in tensors:
         tensors[VECTORS] = tensors[VECTORS] * tensors.pop(SCALE)[:, None]
         refuse_non_finite(str(file), {VECTORS: tensors[VECTORS]})
-    return tensors
+    return {name: exact(tensor) for name, tensor in tensors.items()}
+
+
+def make_error(file: Path, reason: str) -> ModelError:
+    """Make the error for a file that is cut off or something else."""
+    return ModelError(f"{file} is not a whole safetensors file ({reason}); {AGAIN}")
 
 
 def differences(expected: Mapping[str, Stored], found: Mapping[str, Stored]) -> str:
@@ -143,12 +225,11 @@ def listed(names: Iterable[str]) -> str:
     """Names in a line, in their order."""
     every = sorted(names)
     more = f" and {len(every) - MANY} more" if len(every) > MANY else ""
-    return ", ".join(every[:MANY]) + more
+    return ", ".join(shorten(name, 200) for name in every[:MANY]) + more
 
 
-def refuse_pickle(file: Path) -> None:
+def refuse_pickle(file: Path, start: bytes) -> None:
     """Say what it is where a pickle has taken the name; nothing but its first bytes is read."""
-    start = content(file, 9)
     if start[8:] == b"{":  # safetensors: the size of its head comes first, and may begin as a pickle does
         return
     if start[:1] == b"\x80" or start[:4] == b"PK\x03\x04":  # a pickle, or the archive that torch.save writes
@@ -170,15 +251,25 @@ def finite(tensor: Tensor) -> bool:
     return not tensor.numel() or all(math.isfinite(float(end)) for end in tensor.aminmax())
 
 
-def content(file: Path, size: int = -1) -> bytes:
-    """The bytes of a file of a model folder, or its first ones."""
+def content(file: Path, most: int) -> bytes:
+    """The bytes of a file of a model folder, which must be a regular one of at most so many."""
+    with translate_errors(file):
+        return read_bounded(file, most)
+
+
+@contextmanager
+def translate_errors(file: Path) -> Iterator[None]:
+    """Turn what is raised inside, where a file cannot be read, into a `ModelError`."""
     try:
-        with file.open("rb") as handle:
-            return handle.read(size)
+        yield
     except FileNotFoundError:
         raise ModelError(f"{file} is missing; {AGAIN}") from None
     except OSError as error:
         raise ModelError(f"{file} cannot be read: {error.strerror or error}") from None
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "allocate" not in str(error):  # as PyTorch says it
+            raise
+        raise ModelError(f"{file} cannot be read: there is not enough memory for it") from None
 
 
 def exact(tensor: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ import math
 
 from hypothesis import strategies as st
 
+from faults.made_models import write_sums
 from nse import api, hub
 from nse.errors import ConfigError, ModelError, RunError
 from nse.tasks import load_recipe
@@ -77,6 +78,7 @@ def try_folder(files, folder):
             (folder / name).unlink(missing_ok=True)
         else:
             (folder / name).write_bytes(content)
+    write_sums(folder)  # or checksums would tell all, and nothing behind them be tried
     try:
         loaded = hub.load(folder)
         if loaded.config.kind == "pair" and len(loaded.config.labels) > 1:

@@ -6,7 +6,7 @@ import sys
 
 import torch
 
-from nse import hub
+from nse import checksums, hub
 from nse.nn.models import PairClassifier, PairConfig, SentenceClassifier, SentenceConfig
 from nse.text.vocabulary import Vocabulary
 
@@ -36,6 +36,14 @@ def saved(folder, seed=0, **changes):
     model, vocabulary = made(config, seed)
     hub.save(folder, model, config, vocabulary, {"accuracy": {"dev": 0.5}})
     return model
+
+
+def write_sums(folder):
+    """Write the checksums of a folder again, as after a change that was meant."""
+    loaded = [file for file in sorted(folder.iterdir()) if file.name not in ("SHA256SUMS", "README.md")]
+    (folder / "SHA256SUMS").write_bytes(
+        checksums.write_sums({each.name: each.read_bytes() for each in loaded})
+    )
 
 
 def same(one, other):

@@ -7,7 +7,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from faults.made_models import refused, saved, shell
+from faults.made_models import refused, saved, shell, write_sums
 from nse import hub
 from nse.errors import ModelError
 
@@ -32,6 +32,7 @@ def configure(folder, edit):
     data = json.loads((folder / "config.json").read_text())
     edit(data)
     (folder / "config.json").write_text(json.dumps(data))
+    write_sums(folder)
 
 
 def test_a_tensor_is_missing(folder):

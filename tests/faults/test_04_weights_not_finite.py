@@ -5,7 +5,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from faults.made_models import refused, saved, shell
+from faults.made_models import refused, saved, shell, write_sums
 from nse import hub
 from nse.errors import ModelError
 
@@ -17,6 +17,7 @@ def spoil(folder, name, value):
     tensors = load_file(file)
     tensors[name].view(-1)[-1] = value
     save_file(tensors, file, metadata)
+    write_sums(folder)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])

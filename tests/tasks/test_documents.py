@@ -133,7 +133,7 @@ def test_one_split_by_hand():
 
 
 def test_sentences_of_nothing_are_refused():
-    with pytest.raises(ConfigError, match="model: longest must be at least 1, got 0"):
+    with pytest.raises(ConfigError, match=r"model\.longest: must be at least 1 and at most 10,000, got 0"):
         recipe("model.longest=0")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 
+from nse.bounds import check_labels
 from nse.data.own import Mistakes, Table
 from nse.data.rows import Rows
 from nse.errors import DataError
@@ -31,6 +32,8 @@ def labels_of(table: Table) -> tuple[str, ...]:
         raise DataError(
             f"{table.file}: every row has a label of its own, as {labels[0]!r}; is it that column?"
         )
+    if why := check_labels(labels):
+        raise DataError(f"{table.file}: labels: {why}; is it that column?")
     return labels
 
 

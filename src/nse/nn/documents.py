@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from torch import Tensor, nn
 
-from nse.nn.models import TextConfig, TextModel, initial, sentence_encoder
+from nse.bounds import Probability, Range
+from nse.nn.models import LONGEST, TextConfig, TextModel, initial, sentence_encoder
 from nse.nn.sentences import Encoded, LSTMSentence, NSESentence
 
 
@@ -18,19 +19,15 @@ class DocumentConfig(TextConfig):
     reader: Literal["nse", "lstm"] = "nse"
     """What reads the vectors of a document's sentences."""
 
-    longest: int = 96
+    longest: Annotated[int, Range(1, LONGEST)] = 96
     """A sentence of more words is read as several of at most so many: no word is lost, the memory bounded."""
 
-    output_dropout: float = 0.0
+    output_dropout: Probability = 0.0
     """On the document's vector, before the scores."""
 
     def __post_init__(self) -> None:
         """Refuse what makes no model."""
         super().__post_init__()
-        if not 0 <= self.output_dropout < 1:
-            raise ValueError(f"output_dropout must be at least 0 and below 1, got {self.output_dropout}")
-        if self.longest < 1:
-            raise ValueError(f"longest must be at least 1, got {self.longest}")
         if self.padding == "paper" or self.directions == 2:
             raise ValueError('documents are read in one direction, with padding = "masked"')
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nse.bounds import Probability, Range, check_ranges
 from nse.nn.attention import Alignment, Attention
 from nse.nn.sentences import BagOfWords, Encoded, LSTMSentence, NSESentence, Pool, at_end
 from nse.ops.parts import real
 
 PAD, UNKNOWN = 0, 1
 """The ids of padding and of every unknown word."""
+
+LONGEST = 10_000
+"""Words of a sentence that a model may read, or write: time and memory grow with their square."""
 
 COUNTS = 2
 """How many numbers tell the head about shared words."""
@@ -27,43 +31,43 @@ class TextConfig:
     encoder: Literal["nse", "lstm", "bow"] = "nse"
     """What reads a sentence."""
 
-    size: int = 300
+    size: Annotated[int, Range(1, 65_536)] = 300
     """k: of the encoder, in each direction."""
 
-    layers: int = 1
+    layers: Annotated[int, Range(1, 64)] = 1
     """Of the encoder's LSTMs; of an NSE, both of its read and of its write LSTM."""
 
-    words: int = 0
+    words: Annotated[int, Range(0, 65_536)] = 0
     """Size of the word vectors, where it is not k: a linear map brings them to k. 0 means k."""
 
     trained: bool = True
     """Whether the word vectors are learned; false keeps them fixed, as in the paper."""
 
-    directions: int = 1
+    directions: Annotated[int, Range(1, 2)] = 1
     """2 adds an encoder that reads from the last word to the first."""
 
-    word_dropout: float = 0.0
+    word_dropout: Probability = 0.0
     """On the word vectors, before the linear map and before they become the memory."""
 
-    dropout: float = 0.0
+    dropout: Probability = 0.0
     """On words as the encoder reads them, on compositions and on the hidden layer; never on the memory."""
 
     padding: Literal["masked", "paper"] = "masked"
     """masked: true lengths. paper: padded on the left to `longest`, and pads are words like any other."""
 
-    longest: int = 0
+    longest: Annotated[int, Range(0, LONGEST)] = 0
     """Sentences are cut to so many words; 0 means never."""
 
-    blanks: int = 0
+    blanks: Annotated[int, Range(0, 1_000)] = 0
     """Learned blank slots in the memory of an NSE."""
 
-    starts: int = 0
+    starts: Annotated[int, Range(0, 1_000)] = 0
     """Learned start words in front of a sentence, for an NSE."""
 
     init: Literal["uniform", "lookup"] = "uniform"
     """How an NSE starts: uniform, as in the paper; lookup: by looking each word up in its memory."""
 
-    init_range: float = 0.0
+    init_range: Annotated[float, Range(0, 10)] = 0.0
     """Weights and biases start uniform within this range, as in the original; 0 leaves it to each layer."""
 
     map: Literal["learned", "fixed"] = "learned"
@@ -71,19 +75,9 @@ class TextConfig:
 
     def __post_init__(self) -> None:
         """Refuse sizes, probabilities and combinations that make no model."""
-        if min(self.size, self.layers) < 1:
-            raise ValueError(f"size and layers must be at least 1, got {self.size}, {self.layers}")
-        if min(self.words, self.longest, self.blanks, self.starts) < 0:
-            raise ValueError("words, longest, blanks and starts must be at least 0")
-        for name in ("word_dropout", "dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 0 and below 1, got {getattr(self, name)}")
-        if self.directions not in (1, 2):
-            raise ValueError(f"directions must be 1 or 2, got {self.directions}")
+        check_ranges(self)
         if self.padding == "paper" and not self.longest:
             raise ValueError('padding = "paper" needs longest, such as 32: how far to pad')
-        if self.init_range < 0:
-            raise ValueError(f"init_range must be at least 0, got {self.init_range}")
         if self.encoder in ("lstm", "bow") and (self.blanks or self.starts):
             raise ValueError("blanks and starts need an NSE as the encoder")
         if self.encoder == "bow" and (self.directions == 2 or self.layers > 1):
@@ -101,14 +95,8 @@ class HeadConfig(TextConfig):
     pool: Pool = "last"
     """One vector out of a sentence's outputs: the last, the largest of each unit, or mean and largest."""
 
-    hidden: int = 1024
+    hidden: Annotated[int, Range(1, 65_536)] = 1024
     """Units of the head's hidden layer."""
-
-    def __post_init__(self) -> None:
-        """Refuse what makes no model."""
-        super().__post_init__()
-        if self.hidden < 1:
-            raise ValueError(f"hidden must be at least 1, got {self.hidden}")
 
 
 @dataclass

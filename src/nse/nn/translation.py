@@ -6,15 +6,16 @@ LSTM-LSTM, NSE-LSTM and NSE-NSE, in which the decoder reads and writes the memor
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nse.bounds import Probability, Range
 from nse.nn.decoder import Decoder, LSTMDecoder, NSEDecoder, Source, Standing
 from nse.nn.encoder import NSE
-from nse.nn.models import PAD, TextConfig, TextModel, initial
+from nse.nn.models import LONGEST, PAD, TextConfig, TextModel, initial
 from nse.nn.search import BEGIN, Found, beam_search, greedy
 from nse.nn.sentences import run_to_end, turned
 from nse.ops.parts import Memory
@@ -28,19 +29,19 @@ class TranslationConfig(TextConfig):
     decoder: Literal["nse", "lstm"] = "nse"
     """What writes the translation. nse: reads and writes the memory of the encoder, which must be an NSE."""
 
-    output_dropout: float = 0.0
+    output_dropout: Probability = 0.0
     """On the last hidden layer, before the scores of words."""
 
     tied: bool = False
     """Whether the scores of words are products with the words' own vectors."""
 
-    most: int = 25
+    most: Annotated[int, Range(1, LONGEST)] = 25
     """A translation has at most so many words."""
 
-    beam: int = 1
+    beam: Annotated[int, Range(1, 100)] = 1
     """How many translations are followed at a time; 1 always takes the best next word."""
 
-    penalty: float = 1.0
+    penalty: Annotated[float, Range(0, 5)] = 1.0
     """Translations are compared by their log probability divided by this power of their length."""
 
     replace: bool = False
@@ -55,10 +56,6 @@ class TranslationConfig(TextConfig):
             raise ValueError('decoder = "nse" needs encoder = "nse": it goes on with the memory of that')
         if self.padding == "paper" or self.layers > 1:
             raise ValueError('translation takes padding = "masked" and layers = 1 (an LSTM has two anyway)')
-        if not 0 <= self.output_dropout < 1:
-            raise ValueError(f"output_dropout must be at least 0 and below 1, got {self.output_dropout}")
-        if min(self.most, self.beam) < 1 or self.penalty < 0:
-            raise ValueError("most and beam must be at least 1, penalty at least 0")
 
 
 class Encoded(NamedTuple):

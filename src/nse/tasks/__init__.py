@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -52,8 +51,8 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Any:
 def task_of(file: Traversable) -> Task:
     """The task that a recipe file names."""
     try:
-        name = tomllib.loads(file.read_text("utf-8")).get("task")
-    except (OSError, ValueError):
+        name = config.read_toml(file).get("task")
+    except ConfigError:
         return TASKS["logic"]  # loading it in full tells what is wrong with the file
     if name not in TASKS:
         raise ConfigError(f"{file}: task: expected one of {', '.join(TASKS)}, got {name!r}")

@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from nse.bounds import check_name
 from nse.data.catalogue import DATA, DataSet
 from nse.data.folders import data_folder
 from nse.data.own import Table, read
@@ -24,7 +25,7 @@ from nse.data.own_rows import held_out, labelled, labels_of
 from nse.data.prepare import prepare_set
 from nse.data.prepared import Prepared
 from nse.data.rows import Rows
-from nse.errors import DataError, InputError
+from nse.errors import DataError, FieldsError, InputError
 from nse.nn.models import PairClassifier, TextConfig, TextModel
 from nse.tasks.answers import rarity
 from nse.tasks.published import about, give_vectors, vectors_for
@@ -89,6 +90,8 @@ class OwnData:
         """Refuse what cannot be meant; paths become whole ones, so that the run finds its files again."""
         if not self.name.strip() or not self.name.isprintable() or self.name in (*DATA, "logic"):
             raise ValueError(f"name: expected a name that no published data set has, got {self.name!r}")
+        if why := check_name(self.name):
+            raise FieldsError({"name": why})
         if not 0 < self.share < 1:
             raise ValueError(f"share must be above 0 and below 1, got {self.share}")
         if self.least < 1:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from nse import files
+from nse.bounds import read_bounded
 from nse.errors import DataError, InputError
 
 
@@ -17,6 +18,9 @@ class Vocabulary:
     Args:
         words: The known words, without the special entries.
     """
+
+    LONGEST, MOST = 1 << 26, 5_000_000
+    """Bytes of a file that are read, and words that it may have: twice as many as any published vectors."""
 
     PAD, UNKNOWN = 0, 1
     SPECIAL: tuple[str, ...] = ("<pad>", "<unk>")
@@ -58,6 +62,8 @@ class Vocabulary:
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
         """What `to_bytes` gave; `InputError` says what is wrong with anything else."""
+        if content.count(b"\n") > cls.MOST:
+            raise InputError(f"words: expected at most {cls.MOST:,}, a word a line")
         try:  # split at the line feed alone: a word may hold other characters that end lines
             *words, end = content.decode("utf-8").split("\n")
         except UnicodeDecodeError:
@@ -76,7 +82,7 @@ class Vocabulary:
     def load(cls, file: Path) -> Self:
         """What `save` wrote; `DataError` names a file that is something else."""
         try:
-            return cls.from_bytes(file.read_bytes())
+            return cls.from_bytes(read_bounded(file, cls.LONGEST))
         except OSError as error:
             raise DataError(f"{file}: cannot be read: {error.strerror}") from None
         except InputError as error:

@@ -1,0 +1,146 @@
+"""Bounds on what comes from outside: the numbers and labels of a configuration, and files to read."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from io import BufferedReader
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+from nse.errors import FieldsError
+
+MOST_LABELS = 10_000
+"""Labels that a model may tell apart."""
+
+LONGEST_LABELS = 800_000
+"""Bytes of all of them as JSON, so that a configuration with them is one that can be read."""
+
+LONGEST_NAME = 200
+"""Characters of a label, and of the name of a task or a data set."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """The numbers that a field of a configuration may hold; its annotation carries it.
+
+    Attributes:
+        low: The smallest.
+        high: The largest.
+        below: Whether the number must be below `high`.
+    """
+
+    low: int
+    high: int
+    below: bool = False
+
+    def __str__(self) -> str:
+        """Say it as a message does."""
+        return f"at least {self.low:,} and {'below' if self.below else 'at most'} {self.high:,}"
+
+    def holds(self, value: float) -> bool:
+        """Tell whether a number is inside; NaN never is."""
+        return self.low <= value <= self.high and not (self.below and value == self.high)
+
+
+Probability = Annotated[float, Range(0, 1, below=True)]
+
+
+def check_ranges(config: Any) -> None:
+    """Refuse a dataclass with numbers outside the ranges of its fields.
+
+    Raises:
+        FieldsError: With every number that is outside.
+    """
+    cls: Any = type(config)
+    known = ranges(cls)
+    values = {name: getattr(config, name) for name in known}
+    mistakes = {
+        name: f"must be {bounds}, got {shorten(str(values[name]))}"
+        for name, bounds in known.items()
+        if not bounds.holds(values[name])
+    }
+    if mistakes:
+        raise FieldsError(mistakes)
+
+
+@cache
+def ranges(cls: Any) -> dict[str, Range]:
+    """Collect the ranges of a dataclass's fields, by their names."""
+    hints = get_type_hints(cls, include_extras=True).items()
+    annotations = {name: get_args(hint)[1] for name, hint in hints if get_origin(hint) is Annotated}
+    return {name: bounds for name, bounds in annotations.items() if isinstance(bounds, Range)}
+
+
+def check_labels(labels: Sequence[str]) -> str:
+    """Say why these cannot be the labels of a model; nothing where they can."""
+    if len(labels) > MOST_LABELS:
+        return f"there may be at most {MOST_LABELS:,}, got {len(labels):,}"
+    if len(json.dumps(list(labels))) > LONGEST_LABELS:
+        return f"they take more than {LONGEST_LABELS:,} bytes"
+    return next((f"{shorten(label)!r} {why}" for label in labels if (why := check_name(label))), "")
+
+
+def check_name(name: str) -> str:
+    """Say why this cannot be a label or a name; nothing where it can."""
+    if not name.isprintable():  # it could rewrite a terminal's screen, or turn a line around
+        return "holds what cannot be printed"
+    return f"is longer than {LONGEST_NAME} characters" if len(name) > LONGEST_NAME else ""
+
+
+def shorten(value: object, most: int = 100) -> str:
+    """Write a value so that it fits a line of a message: cut, and with escapes for what cannot be printed."""
+    text = escape(str(value)[:most])
+    return text if len(str(value)) <= most else f"{text}..."
+
+
+def escape(text: str) -> str:
+    """Write what cannot be printed as Python's escapes."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def open_regular(file: Path) -> BufferedReader:
+    """Open a file to read it; devices, FIFOs and folders are refused, because reading them may never end.
+
+    Raises:
+        OSError: It is no regular file, or cannot be opened.
+    """
+    _refuse_irregular(os.stat(file))  # before it is opened, which may start a device
+    handle = open(file, "rb", opener=_without_waiting)  # noqa: SIM115  # whoever asked closes it
+    try:
+        _refuse_irregular(os.fstat(handle.fileno()))  # again: it may have been replaced since
+    except OSError:
+        handle.close()
+        raise
+    return handle
+
+
+def read_bounded(file: Path, most: int) -> bytes:
+    """Read a regular file of at most so many bytes.
+
+    Raises:
+        OSError: It is no regular file, is longer, or cannot be read.
+    """
+    with open_regular(file) as handle:
+        content = handle.read(most + 1) or b""  # nothing where it would have to be waited for
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"longer than {most:,} bytes")
+    return content
+
+
+def _without_waiting(file: Any, flags: int) -> int:
+    return os.open(file, flags | getattr(os, "O_NONBLOCK", 0))  # a FIFO would wait for who writes it
+
+
+def _refuse_irregular(status: os.stat_result) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "a device or a FIFO, not a file")

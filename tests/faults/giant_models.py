@@ -1,0 +1,71 @@
+"""Loads the model folders that it is told, each in a process of its own, and says what came of it.
+
+Run by test_22 beside pytest, where each new tensor is filled, so that even an outline takes memory. A request
+is a line of JSON: `folder`; perhaps `make`, the size of the model to make there; and `memory`, how many times
+the memory of its weights loading may take. The answer is one too: `message`, `size` of the weights, and
+`memory`, the bytes that were taken at most.
+"""
+
+import json
+import os
+import resource
+import sys
+from pathlib import Path
+
+from faults.made_models import saved
+from nse import hub, weights
+from nse.checksums import SUMS, Checksums, compute_digest
+from nse.errors import ModelError
+from nse.text.vocabulary import Vocabulary
+
+
+def make(folder, size):
+    """Make a folder whose weights are as long as its configuration says, and nothing but a hole."""
+    saved(folder)
+    (folder / SUMS).unlink()
+    config = json.loads((folder / "config.json").read_text())
+    config["model"]["size"] = size
+    (folder / "config.json").write_text(json.dumps(config))
+    described = hub._read_config(folder / "config.json", Checksums(folder))
+    words = (folder / "vocabulary.txt").read_bytes()
+    model = hub._outline(described, (len(Vocabulary.from_bytes(words)), len(described.labels)), folder)
+    head, at = {"__metadata__": {weights.CHECKSUM: compute_digest(words)}}, 0
+    for name, each in weights.layout(model.state_dict(), weights.Precision("float32", "float32")).items():
+        head[name] = {"dtype": each.dtype, "shape": each.shape, "data_offsets": [at, at + each.size]}
+        at += each.size
+    text = json.dumps(head).encode()
+    with (folder / "model.safetensors").open("wb") as handle:
+        handle.write(len(text).to_bytes(8, "little") + text)
+        handle.truncate(8 + len(text) + at)
+    return at
+
+
+def load(folder, memory):
+    """Load a folder with so many times the memory that its weights take; returns what is wrong with it."""
+    if memory:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + memory,) * 2)
+    try:
+        hub.load(folder)
+    except ModelError as error:
+        return str(error)
+    return ""
+
+
+def answer(request):
+    """Do what a request asks for, and write the answer."""
+    folder = Path(request["folder"])
+    size = make(folder, request["make"]) if "make" in request else 0
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    message = load(folder, int(request.get("memory", 0) * size))
+    taken = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    print(json.dumps({"message": message, "memory": taken * 1024, "size": size}), flush=True)
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        if not (child := os.fork()):
+            answer(json.loads(line))
+            os._exit(0)
+        if os.waitpid(child, 0)[1]:
+            print(json.dumps({"message": "ended otherwise"}), flush=True)
