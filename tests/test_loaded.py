@@ -1,6 +1,9 @@
 """A model in one line, and from wherever it comes."""
 
+import copy
 import json
+import multiprocessing
+import pickle
 import shutil
 import subprocess
 import sys
@@ -15,6 +18,14 @@ from nse import api, hub
 from nse.errors import InputError, ModelError
 from test_api import CANDIDATES, SENTENCES, document_model, ranking_model, sentence_model
 from test_translate import translator
+
+KINDS = {
+    "sentence": sentence_model,
+    "pair": saved,
+    "mma": ranking_model,
+    "document": document_model,
+    "translator": translator,
+}
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -53,16 +64,9 @@ def test_it_ranks_and_translates_and_traces(tmp_path):
         ranker.predict([("a", "b")])
 
 
-@pytest.mark.parametrize("kind", ["sentence", "pair", "mma", "document", "translator"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_vectors_do_not_depend_on_the_others(kind, tmp_path):
-    make = {
-        "sentence": sentence_model,
-        "pair": saved,
-        "mma": ranking_model,
-        "document": document_model,
-        "translator": translator,
-    }[kind]
-    make(tmp_path / "mine")
+    KINDS[kind](tmp_path / "mine")
     model = nse.load(tmp_path / "mine")
     texts = ["a dog runs .", "the cat", "some dogs bark and all dogs bark", "a dog runs ."]
     found = model.encode(texts)
@@ -85,6 +89,111 @@ def test_the_vector_of_a_sentence_is_what_its_head_sees(tmp_path):
         chances = model.loaded.model.head(vectors).softmax(-1)
     wanted = [list(row["probabilities"].values()) for row in model.predict(SENTENCES)]
     np.testing.assert_allclose(chances.numpy(), wanted, atol=1e-5)
+
+
+SHIPPED = {
+    "snli": [
+        ("Two dogs play in the snow.", "The animals are outdoors."),
+        ("A man sleeps.", "Nobody is there."),
+    ],
+    "sentiment": ["It isn't bad at all.", "A dull, endless film."],
+    "translate-en-de": ["A man is playing a guitar.", "Two dogs run."],
+}
+
+
+def answers(model, texts):
+    """What a model answers, with vectors."""
+    plain = [text if isinstance(text, str) else text[0] for text in texts]
+    if model.task == "rank":
+        said = model.rank(*texts[0])
+    else:
+        said = getattr(model, model.task)(texts)
+    return said, model.encode(plain).tobytes(), model.trace(*flat(texts[0])).to_json()
+
+
+def flat(text):
+    return [text] if isinstance(text, str) else [text[0], *text[1]] if isinstance(text[1], list) else text
+
+
+def made(name, folder):
+    """A shipped model, or a small one of a kind; and texts that it takes."""
+    if name in SHIPPED:
+        return nse.load(name), SHIPPED[name]
+    KINDS[name](folder)
+    texts = {"pair": [("all dogs bark", "some dogs bark")], "mma": [("who runs ?", CANDIDATES)]}
+    return nse.load(folder), texts.get(name, ["a dog runs .", "the cat sleeps ."])
+
+
+@pytest.mark.parametrize("name", [*SHIPPED, *KINDS])
+def test_copies_answer_to_the_last_bit(name, tmp_path):
+    model, texts = made(name, tmp_path / "mine")
+    before, content = answers(model, texts), pickle.dumps(model)
+    for other in (copy.deepcopy(model), pickle.loads(content), copy.deepcopy(copy.deepcopy(model))):
+        assert answers(other, texts) == before
+        assert type(other.quick.model) is type(model.quick.model)
+        assert other.loaded.model is not model.loaded.model
+    assert answers(model, texts) == before
+    if name in SHIPPED:
+        weights = sum(each.nbytes for each in model.loaded.model.state_dict().values())
+        assert len(content) < 1.6 * weights
+
+
+def answer_elsewhere(model, texts, line):
+    torch.set_num_threads(1)  # as here: with others products may round otherwise
+    line.send(answers(model, texts))
+
+
+def test_a_spawned_process_takes_a_model(tmp_path):
+    """As the workers of a data loader do."""
+    model, texts = made("snli", tmp_path)
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=answer_elsewhere, args=(model, texts, theirs))
+    process.start()
+    before = answers(model, texts)
+    assert ours.recv() == before
+    process.join()
+
+
+CHANGES = {
+    "in place": lambda module: torch.nn.init.zeros_(module.embedding.weight),
+    "another state": lambda module: module.load_state_dict(module.state_dict()),
+    "a state instead": lambda module: module.load_state_dict(copy.deepcopy(module.state_dict()), assign=True),
+    "vectors": lambda module: torch.nn.utils.vector_to_parameters(
+        torch.nn.utils.parameters_to_vector(module.parameters()).detach(), module.parameters()
+    ),
+    "another part": lambda module: setattr(module, "head", copy.deepcopy(module.head)),
+    "moved": lambda module: module.double(),
+}
+
+
+@pytest.mark.parametrize("kind", ["sentence", "document"])  # folded, and not
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_module_that_was_changed_needs_a_new_model(change, kind, tmp_path):
+    model, texts = made(kind, tmp_path / "mine")
+    CHANGES[change](model.loaded.model)
+    for use in (
+        model.predict,
+        model.encode,
+        lambda texts: model.trace(*texts),
+        lambda _: copy.deepcopy(model),
+    ):
+        with pytest.raises(InputError, match=r"changed after .* make a new one, nse\.Model\(model\.loaded\)"):
+            use(texts[:1])
+    if change != "moved":
+        assert nse.Model(model.loaded).predict(texts)
+
+
+@pytest.mark.parametrize("kind", ["sentence", "translator"])
+def test_a_module_in_training_does_not_answer(kind, tmp_path):
+    model, texts = made(kind, tmp_path / "mine")
+    before = answers(model, texts)
+    for module in (model.loaded.model, next(model.loaded.model.children())):
+        module.train()
+        with pytest.raises(InputError, match=r"in training mode.* call model\.loaded\.model\.eval\(\)"):
+            answers(model, texts)
+        module.eval()
+    assert answers(model, texts) == before
 
 
 def in_cache(tmp_path, monkeypatch, made=saved, repository="someone/dogs"):

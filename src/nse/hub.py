@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, make_dataclass, replace
 from difflib import get_close_matches
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -198,8 +199,11 @@ def _called(folder: Path) -> str:
 
 def _cut(tokenize: Callable[[str], list[str]], vocabulary: Vocabulary) -> Callable[[str], list[str]]:
     """A tokenizer that cuts words into the pieces of a vocabulary."""
-    pieces = Pieces(vocabulary.words)
-    return lambda text: pieces.cut_all(tokenize(text))
+    return partial(_cut_text, tokenize, Pieces(vocabulary.words))  # which, unlike a lambda, can be pickled
+
+
+def _cut_text(tokenize: Callable[[str], list[str]], pieces: Pieces, text: str) -> list[str]:
+    return pieces.cut_all(tokenize(text))
 
 
 def _sizes(config: ModelConfig, vocabulary: Vocabulary, target: TargetVocabulary | None) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from nse import api, hub, purpose
 from nse.asking import Pair
+from nse.errors import InputError
 from nse.nn.folded import folded
 from nse.viz.trace import MemoryTrace
 
@@ -45,12 +48,28 @@ class Model:
     Attributes:
         loaded: The same: the module, its configuration, vocabulary and tokenizer.
         quick: The same for answers: on a CPU with folded weights (`nse.nn.folded`). They are folded once, so
-            a module that is changed or moved afterwards needs a new `Model`.
+            a module that is changed or moved afterwards needs a new `Model`: the old one refuses
+            to answer. What is asked of `quick` itself is not checked.
     """
 
     def __init__(self, loaded: hub.Model):
         self.loaded = loaded
         self.quick = loaded._replace(model=folded(loaded.model))
+        self._original = Snapshot(loaded.model)
+
+    def __getstate__(self) -> bytes:
+        """Copy or pickle what was loaded and what was folded of it, weights that both have once.
+
+        They travel by value: spawning a process with tensors would take shared memory, of which a container
+        has little, and a file descriptor for each.
+        """
+        self._original.refuse_changes()
+        return pickle.dumps((self.loaded, self.quick))
+
+    def __setstate__(self, state: bytes) -> None:
+        """Become a copy."""
+        self.loaded, self.quick = pickle.loads(state)
+        self._original = Snapshot(self.loaded.model)
 
     def __repr__(self) -> str:
         """What it is for, as a person reads it."""
@@ -75,32 +94,85 @@ class Model:
         self, texts: Sequence[str | Pair], batch: int = api.BATCH, strict: bool = False
     ) -> list[dict[str, Any]]:
         """The labels of sentences, of pairs of them, or of documents; see `nse.api.predict`."""
-        return api.predict(self.quick, texts, batch, strict)
+        return api.predict(self._require_unchanged(self.quick), texts, batch, strict)
 
     def rank(
         self, question: str, candidates: Sequence[str], batch: int = api.BATCH, strict: bool = False
     ) -> list[dict[str, Any]]:
         """Candidate answers to a question, the best first; see `nse.api.rank`."""
-        return api.rank(self.quick, question, candidates, batch, strict)
+        return api.rank(self._require_unchanged(self.quick), question, candidates, batch, strict)
 
     def translate(
         self, texts: Sequence[str], beam: int | None = None, batch: int = api.BATCH, strict: bool = False
     ) -> list[dict[str, Any]]:
         """Translations of sentences; see `nse.api.translate`."""
-        return api.translate(self.quick, texts, beam, batch, strict)
+        return api.translate(self._require_unchanged(self.quick), texts, beam, batch, strict)
 
     def translations(
         self, texts: Iterable[str], beam: int | None = None, batch: int = api.BATCH, strict: bool = False
     ) -> Iterator[dict[str, Any]]:
         """Translations one by one, of texts that may be endless; see `nse.api.translations`."""
-        return api.translations(self.quick, texts, beam, batch, strict)
+        return api.translations(self._require_unchanged(self.quick), texts, beam, batch, strict)
 
     def encode(
         self, texts: Sequence[str], batch: int = api.BATCH, strict: bool = False
     ) -> NDArray[np.float32]:
         """A vector for each text [N, d]; see `nse.api.encode`."""
-        return api.encode(self.quick, texts, batch, strict)
+        return api.encode(self._require_unchanged(self.quick), texts, batch, strict)
 
     def trace(self, *texts: str, beam: int | None = None, strict: bool = False) -> MemoryTrace:
         """What the memories did with texts, and what the model says to them; see `nse.api.trace`."""
-        return api.trace(self.loaded, *texts, beam=beam, strict=strict)
+        return api.trace(self._require_unchanged(self.loaded), *texts, beam=beam, strict=strict)
+
+    def _require_unchanged(self, model: hub.Model) -> hub.Model:
+        """Give this model back, if its module is as it was loaded."""
+        self._original.refuse_training()
+        self._original.refuse_changes()
+        return model
+
+
+class Snapshot:
+    """The parts and weights of a module as they are now, to tell whether they still are.
+
+    It costs microseconds: not numbers are compared, but which tensors there are, where they lie and how often
+    PyTorch has seen them change. What is written into a tensor through `.data` PyTorch does not see.
+
+    Args:
+        module: The module.
+    """
+
+    def __init__(self, module: nn.Module):
+        self.modules = list(module.modules())
+        tables = [
+            table for each in self.modules for table in (each._modules, each._parameters, each._buffers)
+        ]
+        self.parts = [(table, name, part) for table in tables for name, part in table.items()]
+        tensors = [*module.parameters(), *module.buffers()]
+        self.tensors = [(each, each.detach(), count_changes(each)) for each in tensors]
+
+    def refuse_training(self) -> None:
+        """Refuse a module in training mode, where dropout changes answers."""
+        if any([each.training for each in self.modules]):  # noqa: C419  # twice as fast as a generator
+            raise InputError(
+                "model: its module is in training mode, where dropout changes answers: "
+                "call model.loaded.model.eval()"
+            )
+
+    def refuse_changes(self) -> None:
+        """Refuse a module of which a part or a weight is another one now."""
+        replaced = any([table.get(name) is not part for table, name, part in self.parts])  # noqa: C419
+        if replaced or any(
+            [  # noqa: C419
+                each.data_ptr() != before.data_ptr() or count_changes(each) != count
+                for each, before, count in self.tensors
+            ]
+        ):
+            raise InputError(
+                "model: its module was changed after nse.Model was made, and answers would be partly of the "
+                "old weights: make a new one, nse.Model(model.loaded)"
+            )
+
+
+def count_changes(tensor: Tensor) -> int:
+    """Count how often a tensor was changed in place, as far as PyTorch knows it."""
+    return -1 if tensor.is_inference() else tensor._version

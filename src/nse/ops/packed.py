@@ -31,6 +31,10 @@ class Product:
         weight = weight.detach().contiguous()
         self.weight = _onednn()._reorder_linear_weight(weight, ROWS) if self.is_packed else weight
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle it as plain weights, which are laid out anew: packed ones cannot be copied."""
+        return Product, (self.weight.to_dense() if self.is_packed else self.weight, self.bias)
+
     def __call__(self, x: Tensor, plus: Tensor | None = None) -> Tensor:
         """The product of x [N, k], plus the bias, or plus [N, n] instead of it."""
         found: Tensor
