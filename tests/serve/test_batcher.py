@@ -11,6 +11,7 @@ from nse.asking import Asked
 from nse.errors import InputError, RunError
 from nse.serve import batcher
 from nse.serve.batcher import Batcher, FullError, Job
+from nse.serve.engine import DiedError
 
 
 class Model:
@@ -264,6 +265,91 @@ def test_a_thread_outlives_everything(model):
         assert await good.future == b"[1]"
 
     run(model, story)
+
+
+class Engine:
+    """In the place of a process: it can be away, and die of what it is asked."""
+
+    def __init__(self, model, ready=True):
+        self.model, self.ready, self.deaths = model, ready, []
+
+    def computed(self, loaded, asked, batch):
+        assert self.ready
+        if self.deaths:
+            raise self.deaths.pop(0)
+        return self.model.computed(loaded, asked, batch)
+
+
+@pytest.mark.parametrize("deadly", [True, False])
+def test_those_a_process_died_at_are_computed_by_themselves(deadly, model):
+    """And the one that it died of, again alone, is told so."""
+    died, engine = DiedError("it died"), Engine(model)
+    model.wrong = {2: died} if deadly else {}
+    engine.deaths = [] if deadly else [died]
+
+    async def story(made):
+        jobs = [job(1), job(2), job(3)]
+        with made.changed:  # so that they come at once
+            for each in jobs:
+                made.submit(each)
+        found = await asyncio.gather(*(each.future for each in jobs), return_exceptions=True)
+        assert found == [b"[1]", died if deadly else b"[2]", b"[3]"]
+
+    run(model, story, engines=[engine])
+    assert model.batches == [[1, 2, 3]] * deadly + [[1], [2], [3]]
+
+
+def test_what_a_process_did_not_die_of_is_computed_by_the_next(model):
+    engine = Engine(model)
+    engine.deaths = [DiedError("it died", delivered=False)] * 2
+
+    async def story(made):
+        first = job(1)
+        made.submit(first)
+        assert await first.future == b"[1]"
+
+    run(model, story, engines=[engine])
+
+
+def test_a_thread_without_its_process_takes_no_job(model):
+    away, here = Engine(model, ready=False), Engine(model)
+
+    async def story(made):
+        for number in range(20):  # whichever thread is woken
+            each = job(number)
+            made.submit(each)
+            assert await each.future == f"[{number}]".encode()
+        assert made.find_able() == [1]
+        here.ready = False
+        waiting = job(20)
+        made.submit(waiting)
+        assert not made.find_able()
+        away.ready = True
+        made.look_again()
+        assert await waiting.future == b"[20]"
+        away.ready = False
+
+    run(model, story, engines=[away, here])  # and it ends, though both are away
+
+
+def test_it_is_late_if_every_thread_that_can_compute_is(model):
+    engines = [Engine(model), Engine(model), Engine(model, ready=False)]
+
+    async def story(made):
+        model.gate.clear()
+        jobs = [job(1), job(2)]
+        for number, each in enumerate(jobs, start=1):
+            assert not made.is_late(0)
+            made.submit(each)
+            await until(lambda number=number: len(model.batches) == number)
+        assert made.is_late(0)
+        assert not made.is_late(60)
+        engines[2].ready = True
+        assert not made.is_late(0)
+        model.gate.set()
+        await asyncio.gather(*(each.future for each in jobs))
+
+    run(model, story, engines=engines, max_batch=1)
 
 
 def test_stopping_computes_what_waits(model):

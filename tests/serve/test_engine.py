@@ -1,7 +1,9 @@
-"""A process that computes: what it gives, what goes wrong in it, and how it ends."""
+"""A process that computes: what it gives, what goes wrong in it, how it is replaced and how it ends."""
 
+import json
 import os
 import signal
+import time
 
 import pytest
 import torch
@@ -11,7 +13,8 @@ from nse import asking
 from nse.computing import computed
 from nse.errors import RunError
 from nse.serve import engine as engines
-from nse.serve.engine import DiedError, Engine
+from nse.serve.engine import DiedError, Engine, end_all
+from nse.serve.log import Log
 from test_api import SENTENCES, sentence_model
 from test_translate import translator
 
@@ -27,9 +30,17 @@ def started():
         return found[-1], model
 
     yield start
+    end_all(found, 5)
     for each in found:
-        each.end()
         assert not each.process.is_alive()
+
+
+def until(true, seconds=60):
+    """Wait for what another thread brings about."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_it_gives_what_this_process_would(started, tmp_path):
@@ -54,14 +65,60 @@ def test_what_goes_wrong_in_it_comes_back(error, started, tmp_path, monkeypatch)
     assert ("in wrong" in notes) == isinstance(error, MemoryError)  # where it was, of what nobody expected
 
 
-def test_one_that_dies_is_followed_by_another(started, tmp_path):
+def test_one_that_dies_is_followed_by_another(started, tmp_path, monkeypatch):
+    """Though nobody asked; and where it cannot be started at first, it is tried again, and noted once."""
     engine, model = started(sentence_model(tmp_path / "mine"))
-    asked, first = asking.labels(model, SENTENCES), engine.process.pid
+    asked, first, lines, seen = asking.labels(model, SENTENCES), engine.process.pid, [], []
+    before, dumps, failures = engine.computed(model, asked, 4), engines.pickle.dumps, [MemoryError()] * 2
+    monkeypatch.setattr(engines, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(engines.pickle, "dumps", lambda each: fail(failures) or dumps(each))
+    log = Log(lines.append)
+    engine.watch(60, log, lambda: seen.append(engine.ready))
     os.kill(first, signal.SIGKILL)
-    with pytest.raises(DiedError, match="exit code -9"):
-        engine.computed(model, asked, 4)
-    torch.testing.assert_close(engine.computed(model, asked, 4), computed(model, asked, 4))
-    assert engine.process.pid != first
+    until(lambda: seen == [False, True])
+    assert torch.equal(engine.computed(model, asked, 4), before)  # to the last bit
+    assert engine.replaced == 1
+    log.flush()
+    told = [json.loads(line) for line in b"".join(lines).splitlines()]
+    assert [line["event"] for line in told] == ["engine_lost", "error", "engine_replaced"]
+    assert (told[0]["process"], told[0]["code"], told[0]["reason"]) == (first, -9, "died")
+    assert told[1]["error"] == "MemoryError"
+    assert told[2]["tries"] == 3
+
+
+def fail(failures):
+    if failures:
+        raise failures.pop()
+
+
+def test_what_it_did_not_die_of_can_be_told(started, tmp_path):
+    engine, model = started(sentence_model(tmp_path / "mine"))
+    engine.process.kill()
+    engine.process.join()
+    for _ in range(2):  # once at the line, and once because it is known
+        with pytest.raises(DiedError) as died:
+            engine.computed(model, asking.labels(model, SENTENCES), 4)
+        assert not died.value.delivered
+        assert not engine.ready
+
+
+def test_an_idle_one_that_hangs_is_noticed(started, tmp_path, monkeypatch):
+    engine, _ = started(sentence_model(tmp_path / "mine"))
+    assert not engine._hangs(10)
+    monkeypatch.setattr(engines, "PATIENCE", 0.1)
+    os.kill(engine.process.pid, signal.SIGSTOP)
+    assert engine._hangs(0.1)
+    os.kill(engine.process.pid, signal.SIGCONT)
+
+
+def test_those_that_hang_end_in_time(started, tmp_path):
+    model = sentence_model(tmp_path / "mine")
+    several = [started(model)[0] for _ in range(3)]
+    for each in several:
+        os.kill(each.process.pid, signal.SIGSTOP)
+    begun = time.monotonic()
+    end_all(several, 0.5)
+    assert time.monotonic() - begun < 3
 
 
 def test_only_a_model_on_a_cpu_is_computed_elsewhere(tmp_path):

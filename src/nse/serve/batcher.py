@@ -22,7 +22,7 @@ from nse import hub
 from nse.asking import Asked
 from nse.computing import Computed, computed
 from nse.errors import NSEError
-from nse.serve.engine import Engine
+from nse.serve.engine import DiedError, Engine
 
 LONGEST_RETRY = 60
 """Seconds after which somebody who was refused is told to come back, at the most."""
@@ -60,6 +60,7 @@ class Job:
         future: The answer, once it is there.
         arrived: When it began to wait, by the clock of `time.monotonic`.
         waited: How many seconds it did, before anything of it was computed.
+        by_itself: Whether it is computed with no other, because a process died at it.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Job:
         self.group, self.rows, self.work, self.answer = group, rows, work, answer
         self.future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self.arrived, self.waited = time.monotonic(), 0.0
-        self.gone = False
+        self.gone = self.by_itself = False
         self.asked: Asked | None = None
         self.places: list[int] = []
         self.parts: list[Any] = []
@@ -149,15 +150,20 @@ class Batcher:
         self.loaded, self.observe = loaded, observe
         self.max_batch, self.max_wait, self.max_queue = max_batch, max_wait, max_queue
         self.queue: deque[Job] = deque()
-        self.changed = threading.Condition()
+        self.engines: Sequence[Engine | None] = engines or [None] * workers
+        lock = threading.RLock()
+        self.changed = threading.Condition(lock)
+        self.replaced = threading.Condition(lock)  # for threads whose process is being replaced
         self.running: dict[int, float] = {}  # of each thread that computes: since when
         self.rows_waiting = 0
         self.latest = 0.0  # when the last job came
         self.alone = self.stopping = False
         self.row_seconds = 0.0  # how long a row takes, of late
         self.threads = [
-            threading.Thread(target=self._work, args=[engine], name=f"nse-worker-{number}", daemon=True)
-            for number, engine in enumerate(engines or [None] * workers)
+            threading.Thread(
+                target=self._work, args=[number, engine], name=f"nse-worker-{number}", daemon=True
+            )
+            for number, engine in enumerate(self.engines)
         ]
 
     def start(self) -> None:
@@ -170,10 +176,16 @@ class Batcher:
         end = time.monotonic() + seconds
         with self.changed:
             self.stopping = True
-            self.changed.notify_all()
+            self.look_again()
         for thread in self.threads:
             thread.join(max(0.0, end - time.monotonic()))
         return not any(thread.is_alive() for thread in self.threads)
+
+    def look_again(self) -> None:
+        """Let every thread see whether there is a job for it, as when its process was replaced."""
+        with self.changed:
+            self.changed.notify_all()
+            self.replaced.notify_all()
 
     def submit(self, job: Job) -> None:
         """Let a job wait.
@@ -215,6 +227,16 @@ class Batcher:
         """For how many seconds the oldest batch has been computed."""
         return max((time.monotonic() - since for since in list(self.running.values())), default=0.0)
 
+    def find_able(self) -> list[int]:
+        """List the threads that can compute: all but those whose process is being replaced."""
+        return [number for number, engine in enumerate(self.engines) if engine is None or engine.ready]
+
+    def is_late(self, seconds: float) -> bool:
+        """Whether every thread that can compute has been at one batch for longer than this."""
+        running, now = dict(self.running), time.monotonic()
+        late = [number for number, since in running.items() if now - since > seconds]
+        return bool(late) and (self.alone or set(late) >= set(self.find_able()))
+
     def _push(self, job: Job) -> None:
         self.queue.append(job)
         self.rows_waiting += job.left
@@ -229,9 +251,9 @@ class Batcher:
         seconds = self.rows_waiting * self.row_seconds / len(self.threads)
         return min(LONGEST_RETRY, max(1, math.ceil(seconds)))
 
-    def _work(self, engine: Engine | None) -> None:
-        me, compute = threading.get_ident(), engine.computed if engine else computed
-        while batch := self._next(me):
+    def _work(self, me: int, engine: Engine | None) -> None:
+        compute = engine.computed if engine else computed
+        while batch := self._next(me, engine):
             begun = time.monotonic()
             rows = sum(size for _, size in batch)
             try:
@@ -250,14 +272,17 @@ class Batcher:
             self.observe(rows, seconds)
             deliver(done)
 
-    def _next(self, me: int) -> list[tuple[Job, int]]:
+    def _next(self, me: int, engine: Engine | None) -> list[tuple[Job, int]]:
         """Wait for jobs; gives them and how many rows of each to compute, or none when it is time to end."""
         with self.changed:
             free = time.monotonic()
             while True:
+                if self.stopping and not self.queue:
+                    return []
+                if engine and not engine.ready:  # others are to be woken by a job, and not this thread
+                    self.replaced.wait()
+                    continue
                 if not self.queue or self.alone:
-                    if self.stopping and not self.queue:
-                        return []
                     self.changed.wait()
                     continue
                 first = self.queue[0]
@@ -291,15 +316,15 @@ class Batcher:
         Where other threads are idle, it is no more than leaves as much for each of them.
         """
         found: list[tuple[Job, int]] = []
-        idle = len(self.threads) - len(self.running)
+        idle = len(set(self.find_able()) - self.running.keys()) or 1
         room = min(self.max_batch, max(FEW, math.ceil(self.rows_waiting / idle)))
         while room > 0 and self.queue and self.queue[0].group == group:
             job = self.queue[0]
-            if found and job.left > room:
+            if found and (job.left > room or job.by_itself):
                 break
             size = min(self.max_batch, job.left)
             found.append((self._pop(), size))
-            room -= size
+            room = 0 if job.by_itself else room - size
         return found
 
     def _computed(self, batch: Batch, compute: Compute) -> tuple[list[Outcome], list[Job]]:
@@ -340,6 +365,12 @@ class Batcher:
         assert asked is not None
         try:
             found: Any = compute(self.loaded, asked._replace(rows=rows), self.max_batch)
+        except DiedError as died:
+            if died.delivered and len(batch) == 1:
+                return [(batch[0][0], died)]
+            for job, _ in batch:  # they wait once more; if one of them was the cause, it will fail alone
+                job.by_itself = job.by_itself or died.delivered
+            return [(job, None) for job, _ in batch]
         except Exception as error:
             if len(batch) > 1:
                 return [one for each in batch for one in self._compute([each], compute)]

@@ -23,7 +23,7 @@ from nse.errors import InputError
 from nse.loaded import Model
 from nse.serve.app import application
 from nse.serve.connection import Connection
-from nse.serve.engine import Engine, separate
+from nse.serve.engine import Engine, end_all, separate
 from nse.serve.guard import Guarded
 from nse.serve.keys import Keys
 from nse.serve.limits import RECEIVE_BUFFER, Limits
@@ -79,12 +79,14 @@ def serve(
         service = Service(model, limits, log, workers, log_texts, engines)
         server = Server(application(service, hosts, keys, access_log))
         service.batcher.start()
+        for engine in engines:
+            engine.watch(limits.timeout, log, service.batcher.look_again)
         log.put("started", address=address, model=model.loaded.name, **asdict(limits))
         ready(address, not hosts)
         server.run(sockets=[listening])
+        end = time.monotonic() + LAST_WORDS
         finished = service.batcher.stop(LAST_WORDS)
-        for engine in engines:
-            engine.end(LAST_WORDS if finished else 0)
+        end_all(engines, end - time.monotonic() if finished else 0)
         log.put("stopped", code=server.code, finished=finished)
     if not finished:  # a thread that still computes would be waited for
         sys.stdout.flush()

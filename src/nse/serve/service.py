@@ -88,6 +88,14 @@ class Service:
         gauges = {
             "nse_queue_requests": ("Requests that wait for the model.", self.batcher.waiting),
             "nse_computing": ("Threads that compute.", self.batcher.computing),
+            "nse_engines": (
+                "Processes that compute and can be asked; on a GPU, threads.",
+                lambda: float(len(self.batcher.find_able())),
+            ),
+            "nse_engines_replaced": (
+                "Processes that died or hung, and were followed by another.",
+                lambda: float(sum(engine.replaced for engine in engines)),
+            ),
             "nse_ready": ("Whether requests are let in.", lambda: float(self.unready() is None)),
             "nse_log_dropped": ("Lines of the log that nobody took in time.", lambda: self.log.dropped),
         }
@@ -100,7 +108,9 @@ class Service:
             return "the server is about to stop"
         if not self.batcher.alive():
             return "the thread that computes has ended: start the server again"
-        if self.batcher.longest() > self.limits.timeout:
+        if not self.batcher.find_able():
+            return "the processes that compute have died or hung: others are being started"
+        if self.batcher.is_late(self.limits.timeout):
             return f"the model has been computing for more than {self.limits.timeout:g} s"
         return None
 

@@ -1,0 +1,100 @@
+"""Fault 21: a process that computes hangs: its requests get 504, others an answer, and it is replaced."""
+
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from faults.test_13_shutdown import gone
+from faults.test_17_model_folder_changes import engines, until
+from serve.running import asked, error, events, figure, running, told
+from test_api import sentence_model
+
+TEXT = {"texts": ["a good film"]}
+
+
+def status(address):
+    return asked(address, "/v1/predict", TEXT)[0]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A server with two processes and a short time limit, and the program that starts others."""
+    folder = tmp_path_factory.mktemp("hangs")
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    first = f"import multiprocessing; multiprocessing.set_executable({str(python)!r})"
+    model = sentence_model(folder / "mine")
+    with running(model, "--timeout", 2, "--max-batch", 1, workers=2, first=first) as (address, server):
+        yield address, server, python
+
+
+def test_others_are_answered_and_it_is_replaced(served):
+    address, server, _ = served
+    until(lambda: figure(address, "nse_engines") == 2)
+    count, (stuck, _) = figure(address, "nse_engines_replaced"), engines(server)
+    os.kill(stuck, signal.SIGSTOP)
+    statuses = Counter()
+    with ThreadPoolExecutor(4) as pool:
+        while figure(address, "nse_engines") == 2:
+            statuses.update(pool.map(lambda _: status(address), range(8)))
+            assert asked(address, "/health/ready")[0] == 200  # the other one answers
+    assert statuses.keys() == {200, 504}
+    assert statuses[504] == 1  # it had one text
+    until(lambda: figure(address, "nse_engines") == 2)
+    assert figure(address, "nse_engines_replaced") == count + 1
+    assert stuck not in engines(server)
+    assert status(address) == 200
+    line = events(server, "engine_lost")[-1]
+    assert (line["process"], line["reason"], line["code"]) == (stuck, "did not answer", -9)
+
+
+def test_what_cannot_be_started_is_not_ready_and_tried_again(served):
+    """All are killed while no other can be started; once that is possible, nobody has to ask for it."""
+    address, server, python = served
+    count = len(events(server, "engine_replaced", seconds=0))
+    assert told(asked(address, "/health/ready")) == {"status": "ready"}
+    away = python.rename(python.with_name("away"))
+    for engine in engines(server):
+        os.kill(engine, signal.SIGKILL)
+    until(lambda: asked(address, "/health/ready")[0] == 503)
+    assert "others are being started" in error(asked(address, "/health/ready"), 503)
+    assert figure(address, "nse_engines") == figure(address, "nse_ready") == 0
+    assert status(address) == 504  # it waited for one as long as it may
+    assert told(asked(address, "/health/live")) == {"status": "live"}
+    away.rename(python)
+    until(lambda: asked(address, "/health/ready")[0] == 200)
+    assert status(address) == 200
+    until(lambda: figure(address, "nse_engines") == 2)
+    lines = events(server, "error", 2)
+    message = "a process that computes cannot be started; it is tried again"
+    assert [line["message"] for line in lines] == [message] * 2
+    assert all(line["tries"] > 2 for line in events(server, "engine_replaced", count + 2)[count:])
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGKILL])
+def test_those_that_hang_do_not_outlive_the_server(stop, tmp_path):
+    with running(sentence_model(tmp_path / "mine"), "--timeout", 1, workers=2) as (address, server):
+        assert status(address) == 200
+        computing = engines(server)
+        for engine in computing:
+            os.kill(engine, signal.SIGSTOP)
+        begun = time.monotonic()
+        server.send_signal(stop)
+        assert server.wait(30) == (143 if stop == signal.SIGTERM else -9)
+        assert time.monotonic() - begun < 10  # 5, and time for a busy machine
+        assert gone(computing)
+
+
+@pytest.mark.slow  # it waits, for five seconds and more
+def test_all_hang_while_nobody_asks(tmp_path):
+    with running(sentence_model(tmp_path / "mine"), "--timeout", 0.5) as (address, server):
+        os.kill(*engines(server), signal.SIGSTOP)
+        until(lambda: asked(address, "/health/ready")[0] == 503)
+        until(lambda: asked(address, "/health/ready")[0] == 200)
+        assert status(address) == 200
