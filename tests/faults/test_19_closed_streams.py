@@ -1,0 +1,207 @@
+"""Fault 19: a closed stdin, stdout or stderr, or one that takes no more: no answer is lost in silence."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nse import cli
+from test_api import ranking_model, sentence_model
+from test_translate import translator
+
+TINY = ["data.train=60", "data.dev=30", "data.test=30", "data.unseen=30", "model.size=8", "train.epochs=1"]
+SETS = [word for assignment in TINY for word in ("--set", assignment)]
+
+COMMANDS = {
+    "--help": ["--help"],
+    "--version": ["--version"],
+    "recipes": ["recipes"],
+    "recipes --json": ["recipes", "--json"],
+    "data status": ["data", "status", "--data", "FOLDER"],
+    "predict": ["predict", "sentence", "good"],
+    "predict of a file": ["predict", "sentence", "--file", "rows.txt", "--json"],
+    "encode": ["encode", "sentence", "good"],
+    "rank": ["rank", "ranking", "--question", "good film", "bad film", "good"],
+    "translate": ["translate", "translation", "good"],
+    "explore": ["explore", "sentence", "good", "--steps"],
+    "explore --json -": ["explore", "sentence", "good", "--json", "-"],
+    "evaluate": ["evaluate", "run"],
+}
+"""Commands that print something."""
+
+READING = {
+    "predict": ["predict", "sentence"],
+    "predict -": ["predict", "sentence", "--file", "-"],
+    "encode": ["encode", "sentence"],
+    "rank": ["rank", "ranking", "--question", "good film"],
+    "translate": ["translate", "translation"],
+}
+"""Commands that read standard input."""
+
+
+class Program:
+    """Runs commands in a folder of models, with any streams; see `commands_with_streams`."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        program = str(Path(__file__).with_name("commands_with_streams.py"))
+        self.process = subprocess.Popen(
+            [sys.executable, program],
+            cwd=folder,
+            env={**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "OMP_NUM_THREADS": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, words, stdin="/dev/null", stdout="out", stderr="err"):
+        """Run a command; returns its exit code, what it printed, and what it said on standard error."""
+        for name in ("out", "err"):
+            (self.folder / name).write_text("")
+        question = {"words": words, "streams": [stdin, stdout, stderr]}
+        self.process.stdin.write(json.dumps(question) + "\n")
+        self.process.stdin.flush()
+        code = int(self.process.stdout.readline())
+        printed = re.sub(r"[\d.]+ s\n$", "some s\n", (self.folder / "out").read_text())  # of `evaluate`
+        return code, printed, (self.folder / "err").read_text()
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("streams")
+    sentence_model(folder / "sentence")
+    ranking_model(folder / "ranking")
+    translator(folder / "translation")
+    (folder / "rows.txt").write_text("good film\nbad\n" * 500)
+    (folder / "FOLDER").mkdir()
+    made = Program(folder)
+    code, _, told = made.run(["train", "logic/bow", "--out", "run", *SETS])
+    assert code == 0, told
+    yield made
+    made.process.stdin.close()
+    made.process.wait(30)
+    made.process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def usual(program):
+    """What each command prints when all is well."""
+    printed = {name: program.run(words) for name, words in COMMANDS.items()}
+    assert all(code == 0 and out for code, out, _ in printed.values()), printed
+    return {name: out for name, (_, out, _) in printed.items()}
+
+
+def one_line(told, message):
+    """Whether this is the last thing that was said, and there was no traceback."""
+    return told.splitlines()[-1:] == [f"nse: {message}"] and "Traceback" not in told
+
+
+CLOSED = "standard output is closed, and there is something to print: leave out >&-"
+FULL = "standard output cannot be written: No space left on device"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_answer_that_cannot_be_printed_is_told(name, program, usual):
+    code, out, told = program.run(COMMANDS[name], stdout=None)
+    assert (code, out) == (2, "")
+    assert one_line(told, CLOSED), told
+    code, out, told = program.run(COMMANDS[name], stdout="/dev/full")
+    assert (code, out) == (2, "")
+    assert one_line(told, FULL), told
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_with_standard_error_closed_the_answer_is_printed(name, program, usual):
+    code, out, _ = program.run(COMMANDS[name], stderr=None)
+    assert (code, out) == (0, usual[name])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_with_standard_input_closed_nothing_changes_where_it_is_not_read(name, program, usual):
+    code, out, told = program.run(COMMANDS[name], stdin=None)
+    assert (code, out) == (0, usual[name])
+    assert "Traceback" not in told
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_with_all_closed_the_exit_code_tells(name, program, usual):
+    assert program.run(COMMANDS[name], None, None, None) == (2, "", "")
+
+
+@pytest.mark.parametrize("name", READING)
+def test_a_closed_standard_input_is_told(name, program):
+    code, out, told = program.run(READING[name], stdin=None)
+    assert (code, out) == (2, "")
+    assert told == "nse: standard input is closed: give texts or --file, or leave out <&-\n"
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".tsv"])
+def test_into_a_file_all_may_be_closed(ending, program):
+    """And nothing is mixed into the files that are then opened with the lowest numbers."""
+    words = ["predict", "sentence", "--file", "rows.txt", "--out"]
+    assert program.run([*words, f"usual{ending}"])[0] == 0
+    assert program.run([*words, f"closed{ending}"], None, None, None) == (0, "", "")
+    written, usual = (program.folder / f"{name}{ending}" for name in ("closed", "usual"))
+    assert written.read_bytes() == usual.read_bytes()
+
+
+def test_a_line_that_is_skipped_is_not_told_to_the_files(program):
+    (program.folder / "bad.txt").write_bytes(b"good\ncaf\xe9\nbad\n" * 300)
+    words = ["predict", "sentence", "--file", "bad.txt", "--bad", "skip", "--out", "skipped.jsonl"]
+    assert program.run(words, None, None, None) == (0, "", "")
+    rows = [json.loads(line) for line in (program.folder / "skipped.jsonl").read_text().splitlines()]
+    assert [row["text"] for row in rows] == ["good", "bad"] * 300
+    assert (program.folder / "bad.txt").read_bytes() == b"good\ncaf\xe9\nbad\n" * 300
+
+
+def test_a_training_ends_and_tells_that_it_cannot_print_its_figures(program):
+    words = ["train", "logic/bow", *SETS, "--out"]
+    code, out, told = program.run([*words, "silent"], stdout=None)
+    assert (code, out) == (2, "")
+    assert one_line(told, CLOSED), told
+    assert (program.folder / "silent" / "result.json").exists()
+    code, out, _ = program.run([*words, "blind"], stdin=None, stderr=None)
+    assert (code, out.count("\n")) == (0, 1)
+    assert program.run([*words, "both"], None, None, None) == (2, "", "")
+    for name in ("silent", "blind", "both"):
+        whole = (program.folder / name / "model" / "model.safetensors").read_bytes()
+        assert whole == (program.folder / "run" / "model" / "model.safetensors").read_bytes()
+
+
+def test_a_mistake_is_told_though_nothing_can_be_printed(program):
+    code, _, told = program.run(["predict", "nowhere", "good"], stdout=None)
+    assert code == 2
+    assert told.startswith("nse: nowhere: no such model")
+
+
+REAL = {
+    ">&-": (2, "", f"nse: {CLOSED}\n"),
+    "<&- 2>&-": (0, None, ""),
+}
+
+
+@pytest.mark.parametrize("closed", REAL)
+def test_as_a_shell_starts_it(closed):
+    """The rest of this file imports once and forks; here Python itself finds the streams closed."""
+    answer = subprocess.run(
+        ["bash", "-c", f'"$0" -m nse recipes --json {closed}', sys.executable],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    code, out, told = REAL[closed]
+    assert (answer.returncode, answer.stderr) == (code, told)
+    assert out == answer.stdout if out is not None else json.loads(answer.stdout)
+
+
+def test_the_streams_of_a_program_that_calls_main_stay(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["nse", "--version"])
+    before = sys.stdout, sys.stderr
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert (sys.stdout, sys.stderr) == before
+    assert capsys.readouterr().out.startswith("nse ")
