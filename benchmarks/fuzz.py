@@ -1,13 +1,15 @@
-"""Broken input by the thousand: model folders, recipes and HTTP bodies, as hypothesis breaks them.
+"""Broken input by the thousand, as hypothesis breaks it.
 
     python benchmarks/fuzz.py --inputs 20000          # writes results/fuzz.json
 
-Every input must be answered, or refused with a message; anything else is a crash, and ends the run with the
-smallest input that does it.
+Model folders, recipes, checkpoints, HTTP bodies and whole requests. Every input must be answered, or refused
+with a message; anything else is a crash, and ends the run with the smallest input that does it. Where input
+still looks right (one bit, two lines or one number differ), it must be refused or make no difference.
 """
 
 import argparse
 import json
+import logging
 import sys
 import tempfile
 import time
@@ -23,11 +25,23 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from hypothesis import HealthCheck, Phase, given, settings  # noqa: E402
 
-from faults.fuzzing import folders, recipes, try_folder, try_recipe  # noqa: E402
+from faults.fuzzing import (  # noqa: E402
+    folders,
+    plausible,
+    recipes,
+    try_folder,
+    try_plausible,
+    try_recipe,
+)
+from faults.made_checkpoints import checkpoints, stopped_run, try_checkpoint  # noqa: E402
 from faults.made_models import saved  # noqa: E402
 from nse.files import write  # noqa: E402
 from nse.train.environment import environment  # noqa: E402
 from serve.made_bodies import asked, bodies  # noqa: E402
+from serve.made_heads import heads, try_heads  # noqa: E402
+
+Kind = tuple[Any, Callable[[Any], object]]
+"""A strategy, and what tries an input of it and gives the outcome."""
 
 
 def tried(inputs: int, strategy: Any, attempt: Callable[[Any], object]) -> dict[str, Any]:
@@ -51,33 +65,48 @@ def tried(inputs: int, strategy: Any, attempt: Callable[[Any], object]) -> dict[
     return {"inputs": sum(found.values()), "outcomes": dict(sorted(found.items())), "seconds": seconds}
 
 
+def make_kinds(place: Path) -> dict[str, Kind]:
+    """Make each kind of input, and what tries it, in a folder of good things to break."""
+    saved(place / "good")
+    files = {file.name: file.read_bytes() for file in (place / "good").iterdir()}
+    checkpoint = stopped_run(place / "run")
+    return {
+        "model folders": (
+            folders(files),
+            lambda given: "loaded" if try_folder(given, place / "broken") else "refused",
+        ),
+        "model folders that look right": (plausible(files), try_plausible(files, place / "plausible")),
+        "recipes": (
+            recipes(),
+            lambda given: "loaded" if try_recipe(*given, place / "recipe.toml") else "refused",
+        ),
+        "checkpoints": (checkpoints(checkpoint), try_checkpoint(place / "run", place / "resumed")),
+        "HTTP bodies": (bodies(), asked(place / "good")),
+        "HTTP requests": (heads(), try_heads(place / "good")),
+    }
+
+
 def main() -> None:
     """Try and write."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--inputs", type=int, default=20_000, help="of each kind")
+    parser.add_argument("--only", help="this kind alone, such as checkpoints")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "fuzz.json")
     wanted = parser.parse_args()
-    report: dict[str, Any] = {"environment": environment(torch.device("cpu"), 1)}
+    logging.disable(logging.WARNING)  # of folders without checksums
+    torch.set_num_threads(1)
+    report: dict[str, Any] = json.loads(wanted.out.read_text("utf-8")) if wanted.out.exists() else {}
+    report["environment"] = environment(torch.device("cpu"), 1)
     with tempfile.TemporaryDirectory() as name:
-        place = Path(name)
-        saved(place / "good")
-        files = {file.name: file.read_bytes() for file in (place / "good").iterdir()}
-        sides: dict[str, tuple[Any, Callable[[Any], object]]] = {
-            "model folders": (
-                folders(files),
-                lambda given: "loaded" if try_folder(given, place / "broken") else "refused",
-            ),
-            "recipes": (
-                recipes(),
-                lambda given: "loaded" if try_recipe(*given, place / "recipe.toml") else "refused",
-            ),
-            "HTTP bodies": (bodies(), asked(place / "good")),
-        }
-        for kind, (strategy, attempt) in sides.items():
-            report[kind] = tried(wanted.inputs, strategy, attempt)
-            print(kind, json.dumps(report[kind]), flush=True)
+        kinds = make_kinds(Path(name))
+        if wanted.only not in {None, *kinds}:
+            parser.error(f"--only: expected one of {', '.join(kinds)}, got {wanted.only}")
+        for kind, (strategy, attempt) in kinds.items():
+            if wanted.only in (None, kind):
+                report[kind] = tried(wanted.inputs, strategy, attempt)
+                print(kind, json.dumps(report[kind]), flush=True)
     write(wanted.out, json.dumps(report, indent=1) + "\n")
 
 

@@ -260,14 +260,36 @@ def soak() -> str:
 
 
 def fuzz() -> str:
-    """What `benchmarks/fuzz.py` tried."""
-    found = report("fuzz")
+    """What `benchmarks/fuzz.py` and `fuzz_coverage.py` tried."""
+    results = report("fuzz")
     lines = ["| what was broken | inputs | what came of them |", "| --- | ---: | --- |"]
-    for kind, row in found.items():
-        if kind != "environment":
-            told = ", ".join(f"{name}: {count:,}" for name, count in row["outcomes"].items())
-            lines.append(f"| {kind} | {row['inputs']:,} | {told} |")
+    for kind, row in results.items():
+        if kind not in ("environment", "readers"):
+            outcomes = ", ".join(f"{name}: {count:,}" for name, count in row["outcomes"].items())
+            lines.append(f"| {kind} | {row['inputs']:,} | {outcomes} |")
+    if readers := results.get("readers"):
+        lines += ["", "| reader, guided by coverage | minutes | inputs | branches reached |"]
+        lines.append("| --- | ---: | ---: | ---: |")
+        for name, row in readers.items():
+            lines.append(f"| {name} | {row['seconds'] / 60:.0f} | {row['inputs']:,} | {row['branches']:,} |")
     return "\n".join(lines)
+
+
+def attacks() -> str:
+    """What `benchmarks/attacks.py` tried, a line for each row of the table of faults."""
+    text = (ROOT / "docs" / "reliability.md").read_text("utf-8")
+    titles = dict(re.findall(r"^\| (\d+) \| ([^|]*) \|", text, re.MULTILINE))
+    results = report("attacks")
+    lines = ["| | attack | tried | held | failed |", "| --- | --- | ---: | ---: | ---: |"]
+    for row in results["rows"]:
+        title = titles[str(row["fault"])] if row["fault"] else "input at random, see below"
+        figures = " | ".join(f"{row[key]:,}" for key in ("tried", "held", "failed"))
+        lines.append(f"| {row['fault'] or ''} | {title} | {figures} |")
+    sums = (f"**{sum(row[key] for row in results['rows']):,}**" for key in ("tried", "held", "failed"))
+    lines.append(f"| | **sum** | {' | '.join(sums)} |")
+    skipped = sum(row["skipped"] for row in results["rows"])
+    minutes = f"{results['seconds'] / 60:.0f} minutes"
+    return "\n".join([*lines, "", f"{skipped:,} more could not be tried on that machine. {minutes}."])
 
 
 def speed() -> str:
@@ -344,6 +366,8 @@ if (RESULTS / "h200.json").exists():  # measured by those who have one
     sheets = {"h200": "main", "figures": "figures", "steps": "steps", "fits": "fits"}
     TABLES["docs/benchmarks.md"] |= {name: partial(h200, sheet) for name, sheet in sheets.items()}
     PICTURES["docs/images/sweeps.svg"] = "h200"
+if (RESULTS / "attacks.json").exists():
+    TABLES["docs/reliability.md"] |= {"attacks": attacks}
 if (RESULTS / "h200-tasks.json").exists():
     TABLES["docs/benchmarks.md"] |= {"tasks": tasks}
 

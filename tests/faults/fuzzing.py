@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 from hypothesis import strategies as st
 
@@ -11,6 +12,7 @@ from nse.errors import ConfigError, ModelError, RunError
 from nse.tasks import load_recipe
 from nse.tasks.recipe import recipe_file
 
+SUMS = "SHA256SUMS"
 FILES = ("config.json", "model.safetensors", "vocabulary.txt")
 
 JSON = st.recursive(
@@ -40,6 +42,15 @@ def damaged(draw, content):
 
 
 @st.composite
+def flipped(draw, content):
+    """Bytes with one bit flipped."""
+    bit = draw(st.integers(0, 8 * len(content) - 1))
+    changed = bytearray(content)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+@st.composite
 def edited(draw, data):
     """A mapping with one value replaced, removed or added, at any depth."""
     data = json.loads(json.dumps(data))
@@ -59,8 +70,11 @@ def edited(draw, data):
 
 @st.composite
 def folders(draw, files):
-    """The files of a model folder, one or two of which are not what they were."""
-    found = dict(files)
+    """The files of a model folder, one or two of which are not what they were.
+
+    Sometimes there are no checksums, or hardly any such folder would load.
+    """
+    found = files | ({SUMS: None} if draw(st.booleans()) else {})
     for name in draw(st.lists(st.sampled_from(FILES), min_size=1, max_size=2, unique=True)):
         choices = [damaged(found[name])]
         if name == "config.json":
@@ -72,12 +86,7 @@ def folders(draw, files):
 
 def try_folder(files, folder):
     """Load a folder of these files (None: missing): a model that answers, or a message. True if it loaded."""
-    folder.mkdir(exist_ok=True)
-    for name, content in files.items():
-        if content is None:
-            (folder / name).unlink(missing_ok=True)
-        else:
-            (folder / name).write_bytes(content)
+    write_folder(files, folder)
     write_sums(folder)  # or checksums would tell all, and nothing behind them be tried
     try:
         loaded = hub.load(folder)
@@ -89,6 +98,57 @@ def try_folder(files, folder):
             raise
         return False
     return True
+
+
+@st.composite
+def plausible(draw, files):
+    """The files of a model folder that looks right, but one bit, two lines or one number differ."""
+    name = draw(st.sampled_from(FILES))
+    content = files[name]
+    if name == "model.safetensors":
+        content = draw(flipped(content))
+    elif name == "vocabulary.txt":
+        lines = content.splitlines(keepends=True)
+        a, b = draw(st.lists(st.integers(0, len(lines) - 1), min_size=2, max_size=2, unique=True))
+        lines[a], lines[b] = lines[b], lines[a]
+        content = b"".join(lines)
+    else:
+        number = draw(st.sampled_from(list(re.finditer(rb"(?<=: )-?\d+(\.\d+)?", content))))
+        other = draw(st.sampled_from([b"0", b"1", b"2", b"3", b"4", b"8", b"0.25", b"0.5", b"32"]))
+        content = content[: number.start()] + other + content[number.end() :]
+    return files | {name: content}
+
+
+TEXTS = [("all dogs bark", "some dogs bark"), ("do not dance", "that"), ("all dogs " * 40, "bark " * 40)]
+
+
+def try_plausible(files, folder):
+    """Gives a function from files to what came of them: "refused", or "same" answers as of the good files."""
+    write_folder(files, folder)
+    good = api.predict(hub.load(folder), TEXTS)
+
+    def attempt(given):
+        write_folder(given, folder)
+        try:
+            answers = api.predict(hub.load(folder), TEXTS)
+        except (ModelError, RunError) as error:
+            if not str(error):
+                raise
+            return "refused"
+        assert answers == good, [name for name in FILES if given[name] != files[name]]
+        return "same answers"
+
+    return attempt
+
+
+def write_folder(files, folder):
+    """Write these files, and remove what is None."""
+    folder.mkdir(exist_ok=True)
+    for name, content in files.items():
+        if content is None:
+            (folder / name).unlink(missing_ok=True)
+        else:
+            (folder / name).write_bytes(content)
 
 
 RECIPES = ("logic/nse", "snli/best", "wikiqa/mma-attention", "multi30k/best", "aclimdb/nse-nse")

@@ -1,41 +1,85 @@
-"""Faults 1 to 3 and 15, by the thousand: `benchmarks/fuzz.py` tries as many as you like, here are a few."""
+"""Broken input at random: `benchmarks/fuzz.py` tries as much as you like, here is a little of each kind."""
 
+from collections import Counter
+
+import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from faults.fuzzing import folders, recipes, try_folder, try_recipe
+from faults.fuzzing import folders, plausible, recipes, try_folder, try_plausible, try_recipe
+from faults.made_checkpoints import changed, flipped, stopped_run, try_checkpoint
 from faults.made_models import saved
+from serve.made_heads import heads, try_heads
 
-FEW = settings(
-    max_examples=60,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
-)
+CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 
 
-def test_a_broken_folder_is_a_message_and_nothing_else(tmp_path):
-    saved(tmp_path / "good")
-    files = {file.name: file.read_bytes() for file in (tmp_path / "good").iterdir()}
-    loaded = []
+def outcomes(strategy, attempt, inputs=60):
+    """Try a few inputs; gives how many came to which outcome."""
+    counts = Counter()
 
-    @FEW
-    @given(st.data())
-    def run(data):
-        loaded.append(try_folder(data.draw(folders(files)), tmp_path / "broken"))
+    @settings(
+        max_examples=inputs,
+        deadline=None,
+        database=None,
+        suppress_health_check=CHECKS,
+        report_multiple_bugs=False,  # each would be made smaller for minutes
+    )
+    @given(strategy)
+    def run(value):
+        counts[attempt(value)] += 1
 
     run()
+    return counts
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with a good model and a run that was stopped."""
+    place = tmp_path_factory.mktemp("good")
+    saved(place / "good")
+    stopped_run(place / "run")
+    return place
+
+
+@pytest.fixture(scope="module")
+def files(place):
+    """The files of the good model."""
+    return {file.name: file.read_bytes() for file in (place / "good").iterdir()}
+
+
+def test_a_broken_folder_is_a_message_and_nothing_else(files, tmp_path):
     assert try_folder(files, tmp_path / "broken")  # or nothing was told apart
-    assert loaded.count(False) > len(loaded) / 4
+    loaded = outcomes(folders(files), lambda given: try_folder(given, tmp_path / "broken"))
+    assert loaded[False] > loaded.total() / 4
+
+
+def test_a_folder_that_looks_right_is_refused_or_answers_the_same(files, tmp_path):
+    attempt = try_plausible(files, tmp_path / "plausible")
+    assert attempt(files) == "same answers"
+    assert outcomes(plausible(files), attempt)["refused"] > 30
 
 
 def test_a_broken_recipe_is_a_message_and_nothing_else(tmp_path):
-    loaded = []
+    loaded = outcomes(recipes(), lambda given: try_recipe(*given, tmp_path / "recipe.toml"))
+    assert loaded[False] > loaded.total() / 4
 
-    @FEW
-    @given(recipes())
-    def run(given):
-        loaded.append(try_recipe(*given, tmp_path / "recipe.toml"))
 
-    run()
-    assert loaded.count(False) > len(loaded) / 4
+def test_a_flipped_bit_in_a_checkpoint_is_noticed_or_makes_no_difference(place, tmp_path):
+    content = (place / "run" / "checkpoint.pt").read_bytes()
+    attempt = try_checkpoint(place / "run", tmp_path / "resumed")
+    assert attempt(content) == "went on"
+    assert outcomes(flipped(content), attempt, 30).total() >= 30
+
+
+def test_a_changed_checkpoint_is_a_message_or_gone_on_with(place, tmp_path):
+    packed = torch.load(place / "run" / "checkpoint.pt", weights_only=True)
+    attempt = try_checkpoint(place / "run", tmp_path / "resumed")
+    assert attempt(packed) == "went on"
+    assert outcomes(changed(packed), attempt, 30)["refused"] > 5
+
+
+def test_any_bytes_get_http_answers_and_no_part_of_a_body_is_answered(place):
+    ends = outcomes(heads(), try_heads(place / "good"))
+    assert ends["200"] > 5
+    assert ends["400"] > 5

@@ -1,0 +1,186 @@
+"""Broken input that follows the branches it reaches: JSON, TOML and model folders, by atheris and libFuzzer.
+
+    python -m pip install atheris                     # needed here only; it has wheels for Linux
+    python benchmarks/fuzz_coverage.py                # ten minutes for each reader, into results/fuzz.json
+
+Each reader has a process of its own, in which `nse` and the standard library's TOML are instrumented. Every
+input must be read, or refused with the error that is promised; anything else is a crash, as are ten seconds
+and 4 GB. A crash ends the program, which then names the input and writes nothing of that reader.
+"""
+
+import argparse
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+READERS = ("JSON", "TOML", "model folders")
+
+INSTRUMENTED = ["nse", "tomllib"]
+
+CUT = b"\n==8<==\n"
+"""Between the parts of an input that are several files."""
+
+LIMITS = ["-timeout=10", "-rss_limit_mb=4096", "-max_len=20000", "-print_final_stats=1"]
+
+Reader = tuple[list[bytes], Callable[[bytes], object]]
+"""Good inputs, and what reads any."""
+
+
+def json_reader(place: Path) -> Reader:
+    """Make the reader of JSON: a model's configuration, lines of a file, or the body of a request."""
+    from faults.fuzzing import SUMS, try_folder
+    from faults.made_models import saved
+    from nse.errors import DataError
+    from nse.stream.lines import Source
+    from nse.stream.rows import Format, columns_of, rows
+    from serve.made_bodies import PATHS, asked
+
+    saved(place / "good")
+    files = {file.name: file.read_bytes() for file in (place / "good").iterdir()}
+    ask, lines = asked(place / "good"), place / "lines.jsonl"
+    columns = columns_of(("question", "answer"), None, None, "candidates")
+
+    def read_config(content: bytes) -> None:
+        try_folder(files | {"config.json": content, SUMS: None}, place / "broken")
+
+    def read_lines(content: bytes) -> None:
+        lines.write_bytes(content)
+        try:
+            with Source(lines) as source:
+                list(rows(source, Format.jsonl, columns))
+        except DataError as error:
+            if not str(error):
+                raise
+
+    def attempt(content: bytes) -> None:
+        kind, content = content[:1], content[1:]
+        if kind == b"c":
+            read_config(content)
+        elif kind == b"l":
+            read_lines(content)
+        elif kind:
+            ask((PATHS[kind[0] % len(PATHS)], content, "application/json"))
+
+    candidates = {"id": 1, "question": "who?", "candidates": ["you", "me"]}
+    texts = [{"id": "a", "question": "who?", "answer": "me"}, {"texts": ["who?", "me"]}, candidates]
+    questions = [{"texts": [["all dogs bark", "do not"]], "strict": True}, {"texts": ["all dogs"], "beam": 2}]
+    seeds = [b"c" + files["config.json"], b"l" + b"\n".join(json.dumps(row).encode() for row in texts)]
+    seeds += [b"%c" % path + json.dumps(body).encode() for path in range(5) for body in questions]
+    return seeds, attempt
+
+
+def toml_reader(place: Path) -> Reader:
+    """Make the reader of TOML: a recipe, and an assignment as `--set` has it."""
+    from faults.fuzzing import RECIPES, try_recipe
+    from nse.tasks.recipe import recipe_file
+
+    def attempt(content: bytes) -> None:
+        recipe, _, assignment = content.partition(CUT)
+        try_recipe(recipe, os.fsdecode(assignment), place / "recipe.toml")
+
+    recipes = [recipe_file(name).read_bytes() for name in RECIPES]
+    assignments = [b"seed=2", b"model.size=300", b'train.schedule="linear"', b"model={size = 8}", b"a.b=[1]"]
+    return [CUT.join(pair) for pair in zip(recipes, assignments, strict=True)], attempt
+
+
+def folder_reader(place: Path) -> Reader:
+    """Make the reader of model folders: configuration, vocabulary and weights."""
+    from faults.fuzzing import FILES, SUMS, try_folder
+    from faults.made_models import saved
+
+    def attempt(content: bytes) -> None:
+        parts = dict(zip(FILES, content.split(CUT), strict=False))
+        try_folder({name: parts.get(name) for name in (*FILES, SUMS)}, place / "broken")
+
+    changes: list[dict[str, Any]] = [{}, {"weights": "float16", "vectors": "int8"}, {"kind": "sentence"}]
+    for number, each in enumerate(changes):
+        saved(place / f"{number}", **each)
+    folders = [place / f"{number}" for number in range(len(changes))]
+    return [CUT.join((folder / name).read_bytes() for name in FILES) for folder in folders], attempt
+
+
+MAKERS = dict(zip(READERS, (json_reader, toml_reader, folder_reader), strict=True))
+
+
+def fuzz(reader: str, place: Path, seconds: int) -> None:
+    """Fuzz one reader in this process, which ends with it."""
+    import atheris
+
+    with atheris.instrument_imports(include=INSTRUMENTED):
+        import nse.api  # noqa: F401  # and what the readers import
+
+        seeds, attempt = MAKERS[reader](place)
+    logging.disable(logging.WARNING)  # of folders without checksums
+    corpus = place / "corpus"
+    corpus.mkdir()
+    for number, seed in enumerate(seeds):
+        (corpus / f"{number}").write_bytes(seed)
+    tokens = sorted({token for seed in seeds for token in re.findall(rb'"?[a-z_]{3,30}"?', seed)})
+    lines = [b'"' + token.replace(b'"', rb"\"") + b'"' for token in [*tokens, CUT.strip()]]
+    (place / "tokens").write_bytes(b"\n".join(lines) + b"\n")
+    options = [f"-max_total_time={seconds}", f"-dict={place / 'tokens'}", *LIMITS]
+    atheris.Setup([sys.argv[0], *options, f"-artifact_prefix={place}/", str(corpus)], attempt)
+    atheris.Fuzz()
+
+
+def start(reader: str, seconds: int) -> dict[str, Any]:
+    """Fuzz one reader in a process of its own; gives how many inputs it tried and what they reached."""
+    room = "/dev/shm" if Path("/dev/shm").is_dir() else None  # where files cost nothing
+    with tempfile.TemporaryDirectory(dir=room) as name:
+        command = [sys.executable, __file__, "--reader", reader, "--place", name, "--seconds", str(seconds)]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        done = subprocess.run(command, env=environment, capture_output=True, check=False)
+        output = done.stderr.decode(errors="replace")
+        crashes = [file for file in Path(name).iterdir() if re.match(r"(crash|timeout|oom|leak)-", file.name)]
+        if crashes or done.returncode:
+            kept = [Path(tempfile.gettempdir()) / file.name for file in crashes]
+            for file, place in zip(crashes, kept, strict=True):
+                place.write_bytes(file.read_bytes())
+            sys.exit(f"{output[-6000:]}\n{reader}: a crash; the input: {', '.join(map(str, kept)) or 'none'}")
+    return counts(output) | {"seconds": seconds}
+
+
+def counts(output: str) -> dict[str, int]:
+    """Read libFuzzer's figures: inputs, and the branches that they reached, alone and with how often."""
+    inputs = re.findall(r"^stat::number_of_executed_units:\s+(\d+)", output, re.MULTILINE)
+    reached = re.findall(r"\bcov: (\d+) ft: (\d+)", output)
+    return {"inputs": int(inputs[-1]), "branches": int(reached[-1][0]), "features": int(reached[-1][1])}
+
+
+def main() -> None:
+    """Fuzz every reader, or one, and write."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=int, default=600, help="for each reader")
+    parser.add_argument("--only", choices=READERS, help="this reader alone")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "fuzz.json")
+    parser.add_argument("--reader", choices=READERS, help=argparse.SUPPRESS)
+    parser.add_argument("--place", type=Path, help=argparse.SUPPRESS)
+    wanted = parser.parse_args()
+    try:
+        from atheris import __file__ as _  # noqa: F401
+    except ImportError:
+        sys.exit("fuzz_coverage.py needs atheris: python -m pip install atheris")
+    if wanted.reader:
+        fuzz(wanted.reader, wanted.place, wanted.seconds)
+    report = json.loads(wanted.out.read_text("utf-8")) if wanted.out.exists() else {}
+    readers = report.setdefault("readers", {})
+    for reader in [wanted.only] if wanted.only else READERS:
+        readers[reader] = start(reader, wanted.seconds)
+        print(reader, json.dumps(readers[reader]), flush=True)
+        wanted.out.write_text(json.dumps(report, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

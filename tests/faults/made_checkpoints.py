@@ -1,0 +1,134 @@
+"""Broken checkpoints, drawn by hypothesis, in a small run that goes on from them in this process."""
+
+import copy
+import io
+import json
+import shutil
+
+import pytest
+import torch
+from hypothesis import strategies as st
+from rich.console import Console
+
+from faults.fuzzing import JSON, damaged, flipped
+from faults.made_runs import StopsAfter
+from nse.errors import RunError
+from nse.tasks import load_recipe
+from nse.train import run, state
+from nse.train.progress import Progress
+from nse.train.signals import Stopped
+
+RECIPE = "logic/bow"
+TINY = ["data.train=41", "data.dev=30", "data.test=30", "data.unseen=30", "model.size=8", "model.hidden=8"]
+TINY += ["train.batch=10", "train.epochs=2", "train.average=0.9"]
+STEPS = 10
+
+TENSORS = st.sampled_from(
+    [
+        torch.zeros(0),
+        torch.zeros(3),
+        torch.zeros(2, 5),
+        torch.full((1,), float("nan")),
+        torch.tensor(7),
+        torch.zeros(3, dtype=torch.uint8),
+        torch.zeros(1, dtype=torch.complex64),
+    ]
+)
+NUMBERS = st.integers(-(1 << 40), 1 << 40) | st.sampled_from(
+    [-1, 0, 1, 2, 9, 0.5, float("nan"), float("inf")]
+)
+
+
+class Bounded(Progress):
+    """Ends a run that takes more steps than it should."""
+
+    left = 10 * STEPS
+
+    def step(self, *figures):
+        super().step(*figures)
+        self.left -= 1
+        assert self.left, "this run does not end"
+
+
+def stopped_run(folder):
+    """Make a run that was stopped a step before its end; gives its checkpoint's file."""
+    console = Console(file=io.StringIO())
+    with pytest.raises(Stopped), StopsAfter(console, STEPS - 1) as progress:
+        run.train(RECIPE, load_recipe(RECIPE, TINY), folder, progress)
+    return folder / "checkpoint.pt"
+
+
+def end_of(folder):
+    """Go on with a run to its end; gives what it ended with, times left out."""
+    console = Console(file=io.StringIO())
+    with Bounded(console) as progress:
+        result = run.train(RECIPE, load_recipe(RECIPE, TINY), folder, progress, resume=True)
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
+    figures = [[row[key] for key in ("epoch", "step", "loss", "train", "dev")] for row in rows]
+    model = (folder / "model" / "model.safetensors").read_bytes()
+    return model, figures, result["epoch"], result["accuracy"]
+
+
+@st.composite
+def changed(draw, packed):
+    """A packed state with one value, at any depth, replaced, of another shape, or missing."""
+    packed = copy.deepcopy(packed)
+    place = packed
+    while True:
+        key = draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
+        value = place[key]
+        if isinstance(value, dict | list) and value and draw(st.integers(0, 3)):
+            place = value
+            continue
+        how = draw(st.sampled_from(["replace", "replace", "remove", "reshape"]))
+        if how == "remove":
+            del place[key]
+        elif how == "reshape" and isinstance(value, torch.Tensor) and value.numel():
+            place[key] = draw(st.sampled_from([value.flatten()[1:], value[None], value.double(), -value]))
+        else:
+            place[key] = draw(NUMBERS | TENSORS | JSON)
+        return packed
+
+
+def checkpoints(file):
+    """What a checkpoint may become: bytes with one bit flipped or with damage, or a changed packed state."""
+    content = file.read_bytes()
+    packed = torch.load(file, weights_only=True)
+    return flipped(content) | damaged(content) | changed(packed)
+
+
+def try_checkpoint(good, folder):
+    """Gives a function from a broken checkpoint to what came of it: "refused" or "went on".
+
+    Damaged bytes are refused, or make no difference to where the run ends. A changed state, as a bug would
+    save it, is refused or gone on with.
+
+    Args:
+        good: The run's folder.
+        folder: Where to go on with a copy of it.
+    """
+
+    def copied():
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(good, folder)
+        return folder / "checkpoint.pt"
+
+    copied()
+    same_end = end_of(folder)
+
+    def attempt(broken):
+        file = copied()
+        if isinstance(broken, bytes):
+            file.write_bytes(broken)
+        else:
+            state.save(file, broken)
+        try:
+            end = end_of(folder)
+        except RunError as error:
+            if not str(error) or "\n" in str(error):
+                raise
+            return "refused"
+        assert not isinstance(broken, bytes) or end == same_end, "damage was not noticed"
+        return "went on"
+
+    return attempt
