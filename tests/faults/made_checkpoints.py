@@ -4,6 +4,7 @@ import copy
 import io
 import json
 import shutil
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -51,10 +52,12 @@ class Bounded(Progress):
 
 
 def stopped_run(folder):
-    """Make a run that was stopped a step before its end; gives its checkpoint's file."""
+    """Make a run that was stopped a step before its end; gives the file of its only checkpoint."""
     console = Console(file=io.StringIO())
     with pytest.raises(Stopped), StopsAfter(console, STEPS - 1) as progress:
         run.train(RECIPE, load_recipe(RECIPE, TINY), folder, progress)
+    for older in folder.glob("checkpoint.*.pt"):  # or the run would go on from that one
+        older.unlink()
     return folder / "checkpoint.pt"
 
 
@@ -69,14 +72,40 @@ def end_of(folder):
     return model, figures, result["epoch"], result["accuracy"]
 
 
+class Broken(NamedTuple):
+    """A broken checkpoint.
+
+    Attributes:
+        how: What was done to it, for whoever reads that a test failed.
+        content: Bytes, or a packed state that is to be saved.
+    """
+
+    how: str
+    content: object
+
+    def __repr__(self):
+        return self.how
+
+
+def damaged_bytes(content):
+    """A checkpoint's bytes with one bit flipped, or with more damage."""
+
+    def describe(broken):
+        same = next((at for at, pair in enumerate(zip(content, broken, strict=False)) if len({*pair}) > 1), 0)
+        return Broken(f"{len(broken)} bytes of {len(content)}, the first wrong one {same}", broken)
+
+    return (flipped(content) | damaged(content)).map(describe)
+
+
 @st.composite
 def changed(draw, packed):
     """A packed state with one value, at any depth, replaced, of another shape, or missing."""
     packed = copy.deepcopy(packed)
-    place = packed
+    place, path = packed, []
     while True:
         key = draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
         value = place[key]
+        path.append(key)
         if isinstance(value, dict | list) and value and draw(st.integers(0, 3)):
             place = value
             continue
@@ -87,14 +116,13 @@ def changed(draw, packed):
             place[key] = draw(st.sampled_from([value.flatten()[1:], value[None], value.double(), -value]))
         else:
             place[key] = draw(NUMBERS | TENSORS | JSON)
-        return packed
+        now = "" if how == "remove" else f": {place[key]!r}"
+        return Broken(f"{how} {path}{now}"[:500], packed)
 
 
 def checkpoints(file):
-    """What a checkpoint may become: bytes with one bit flipped or with damage, or a changed packed state."""
-    content = file.read_bytes()
-    packed = torch.load(file, weights_only=True)
-    return flipped(content) | damaged(content) | changed(packed)
+    """What a checkpoint may become: damaged bytes, or a changed packed state."""
+    return damaged_bytes(file.read_bytes()) | changed(torch.load(file, weights_only=True))
 
 
 def try_checkpoint(good, folder):
@@ -117,18 +145,18 @@ def try_checkpoint(good, folder):
     same_end = end_of(folder)
 
     def attempt(broken):
-        file = copied()
-        if isinstance(broken, bytes):
-            file.write_bytes(broken)
+        file, content = copied(), broken.content
+        if isinstance(content, bytes):
+            file.write_bytes(content)
         else:
-            state.save(file, broken)
+            state.save(file, content)
         try:
             end = end_of(folder)
         except RunError as error:
             if not str(error) or "\n" in str(error):
                 raise
             return "refused"
-        assert not isinstance(broken, bytes) or end == same_end, "damage was not noticed"
+        assert not isinstance(content, bytes) or end == same_end, "damage was not noticed"
         return "went on"
 
     return attempt

@@ -7,7 +7,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 
 from faults.fuzzing import folders, plausible, recipes, try_folder, try_plausible, try_recipe
-from faults.made_checkpoints import changed, flipped, stopped_run, try_checkpoint
+from faults.made_checkpoints import Broken, changed, damaged_bytes, stopped_run, try_checkpoint
 from faults.made_models import saved
 from serve.made_heads import heads, try_heads
 
@@ -22,6 +22,7 @@ def outcomes(strategy, attempt, inputs=60):
         max_examples=inputs,
         deadline=None,
         database=None,
+        derandomize=True,  # `benchmarks/fuzz.py` draws anew
         suppress_health_check=CHECKS,
         report_multiple_bugs=False,  # each would be made smaller for minutes
     )
@@ -65,21 +66,21 @@ def test_a_broken_recipe_is_a_message_and_nothing_else(tmp_path):
     assert loaded[False] > loaded.total() / 4
 
 
-def test_a_flipped_bit_in_a_checkpoint_is_noticed_or_makes_no_difference(place, tmp_path):
+def test_a_damaged_checkpoint_is_noticed_or_makes_no_difference(place, tmp_path):
     content = (place / "run" / "checkpoint.pt").read_bytes()
     attempt = try_checkpoint(place / "run", tmp_path / "resumed")
-    assert attempt(content) == "went on"
-    assert outcomes(flipped(content), attempt, 30).total() >= 30
+    assert attempt(Broken("not at all", content)) == "went on"
+    assert outcomes(damaged_bytes(content), attempt, 30)["refused"] > 20
 
 
 def test_a_changed_checkpoint_is_a_message_or_gone_on_with(place, tmp_path):
     packed = torch.load(place / "run" / "checkpoint.pt", weights_only=True)
     attempt = try_checkpoint(place / "run", tmp_path / "resumed")
-    assert attempt(packed) == "went on"
+    assert attempt(Broken("not at all", packed)) == "went on"
     assert outcomes(changed(packed), attempt, 30)["refused"] > 5
 
 
 def test_any_bytes_get_http_answers_and_no_part_of_a_body_is_answered(place):
     ends = outcomes(heads(), try_heads(place / "good"))
     assert ends["200"] > 5
-    assert ends["400"] > 5
+    assert ends["400"] + ends["431"] > 5

@@ -99,6 +99,10 @@ class Sent(NamedTuple):
     statuses: list[int] | None
     names: list[str] | None
 
+    def __repr__(self):
+        text = f"Sent({self.content!r}, {self.cuts}, {self.statuses}, {self.names})"
+        return re.sub("x{100,}", lambda match: f"[{len(match[0])} x]", text)
+
 
 class Answer(NamedTuple):
     """What came back for a request."""
