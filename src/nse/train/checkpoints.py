@@ -178,7 +178,21 @@ def is_process(value: Any) -> bool:
 
 def is_moments(value: Any) -> bool:
     """Say whether a value is what an optimizer remembers, by the number of the weight."""
-    return isinstance(value, dict) and all(map(is_count, value)) and all(map(is_weights, value.values()))
+    return (
+        isinstance(value, dict)
+        and all(map(is_count, value))
+        and all(is_weights(moments) and is_step(moments.get("step")) for moments in value.values())
+    )
+
+
+def is_step(value: Any) -> bool:
+    """Say whether a value is how often an optimizer has changed a weight."""
+    return (
+        isinstance(value, Tensor)
+        and value.is_floating_point()
+        and value.numel() == 1
+        and bool((value >= 0).all())
+    )
 
 
 def is_best(value: Any) -> bool:
@@ -190,6 +204,7 @@ def is_best(value: Any) -> bool:
         and is_count(value["epoch"])
         and is_weights(value["weights"])
         and isinstance(value["scores"], Tensor)
+        and value["scores"].is_floating_point()
         and value["scores"].dim() == 2
     )
 

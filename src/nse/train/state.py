@@ -175,14 +175,14 @@ class State:
     def refuse_other_shapes(self, packed: dict[str, Any]) -> None:
         """Refuse a packed state whose tensors are not those of this model and its optimizer."""
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        shapes = [p.shape for p in parameters]
+        average = self.average.values if self.average else []
         if differ := other_tensors(learned(self.model), packed["model"]):
             raise RunError(f"the checkpoint is of another model: {', '.join(differ[:5])}")
-        if [value.shape for value in packed["average"]] != (shapes if self.average else []):
+        if len(packed["average"]) != len(average) or not all(map(alike, packed["average"], average)):
             raise RunError("the checkpoint is of another model: its average of the weights has other shapes")
         for number, moments in packed["optimizer"].items():
-            fits = number < len(shapes) and moments.keys() == MOMENTS
-            if not fits or any(moments[name].shape != shapes[number] for name in MOMENTS - {"step"}):
+            fits = number < len(parameters) and moments.keys() == MOMENTS
+            if not fits or not all(alike(moments[name], parameters[number]) for name in MOMENTS - {"step"}):
                 raise RunError("the checkpoint is of another model: its optimizer has other shapes")
         best = packed["best"]
         if best["epoch"] and other_tensors(packed["model"], best["weights"]):
@@ -272,7 +272,7 @@ def load(file: Path) -> dict[str, Any]:
     except Exception as error:  # PyTorch raises whatever the bytes lead it to
         raise CheckpointError(file, str(error).split("\n")[0][:200]) from None
     found = packed.get("format") if isinstance(packed, dict) else None
-    if found != FORMAT:
+    if type(found) is not int or found != FORMAT:
         raise RunError(
             f"{file}: format {found!r}, this version reads {FORMAT}: use the version that wrote it"
         )
