@@ -6,6 +6,7 @@ import hashlib
 import logging
 import re
 from collections.abc import Mapping
+from io import BufferedReader
 from pathlib import Path
 
 from nse.bounds import read_bounded
@@ -26,9 +27,11 @@ LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
 log = logging.getLogger(__name__)
 
 
-def compute_digest(content: bytes | bytearray) -> str:
-    """Compute the SHA-256 of a file."""
-    return hashlib.sha256(content).hexdigest()
+def compute_digest(content: bytes | BufferedReader) -> str:
+    """Compute the SHA-256 of a file, given its bytes or the file itself, open at its start."""
+    if isinstance(content, bytes):
+        return hashlib.sha256(content).hexdigest()
+    return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def write_sums(files: Mapping[str, bytes]) -> bytes:
@@ -62,7 +65,7 @@ class Checksums:
         except OSError as error:
             raise ModelError(f"{folder / SUMS} cannot be read: {error.strerror or error}") from None
 
-    def verify(self, name: str, content: bytes | bytearray) -> None:
+    def verify(self, name: str, content: bytes | BufferedReader) -> None:
         """Compare the content of a file with its checksum.
 
         Raises:

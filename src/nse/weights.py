@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from io import BufferedReader
-from operator import index
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
@@ -32,9 +30,6 @@ AGAIN = "get the model folder again, whole"
 LARGEST = 1 << 34
 """Bytes that are read of a file of weights: 16 GiB; five million words of 600 numbers each need 11."""
 
-LONGEST_HEAD = 1 << 20
-"""Bytes of its head, which has a hundred of them for each tensor."""
-
 MANY = 20
 """So many names are listed in an error; the rest is counted."""
 
@@ -49,9 +44,6 @@ DTYPES: dict[torch.dtype, str] = {
 }
 """How safetensors names what a model may be stored as."""
 
-TYPES = {name: dtype for dtype, name in DTYPES.items()}
-"""The types by those names."""
-
 DRAWING = {nn.init.normal_, nn.init.uniform_, Tensor.normal_, Tensor.uniform_}
 """How a tensor is filled with random numbers."""
 
@@ -64,27 +56,6 @@ class Stored(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.dtype} {list(self.shape)}"
-
-    @property
-    def size(self) -> int:
-        """Count its bytes."""
-        return math.prod(self.shape) * TYPES[self.dtype].itemsize
-
-
-class Head(NamedTuple):
-    """What the head of a file of weights says.
-
-    Attributes:
-        size: Bytes of it; the tensors come after them.
-        stored: How each tensor lies in the file.
-        places: Where each begins and ends, counted from the end of the head.
-        words: The checksum of the vocabulary.
-    """
-
-    size: int
-    stored: dict[str, Stored]
-    places: dict[str, tuple[int, ...]]
-    words: object
 
 
 class Precision(NamedTuple):
@@ -147,66 +118,27 @@ def read(file: Path, expected: Mapping[str, Stored], checksum: str, sums: Checks
     """
     with translate_errors(file), open_regular(file) as handle:
         refuse_pickle(file, handle.read(9) or b"")
-        try:
-            head = read_head(handle)
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise make_error(file, shorten(error)) from None
-        if mistakes := differences(expected, head.stored):
-            raise ModelError(f"{file} does not fit the configuration and vocabulary beside it: {mistakes}")
-        if head.words != checksum:
-            raise ModelError(f"{file}: the vocabulary beside it is not the one it was saved with; {AGAIN}")
-        size, whole = os.fstat(handle.fileno()).st_size, head.size + sum(s.size for s in expected.values())
-        if size != whole:
-            raise make_error(file, f"{size:,} bytes, expected {whole:,}")
-        if any(expected[name].size != end - start for name, (start, end) in head.places.items()):
-            raise make_error(file, "a tensor has another number of bytes than its shape")
-        if size > LARGEST:
+        if os.fstat(handle.fileno()).st_size > LARGEST:
             raise ModelError(f"{file} cannot be read: longer than {LARGEST:,} bytes")
-        content = bytearray(size)
-        handle.seek(0)
-        handle.readinto(content)
-        sums.verify(file.name, content)
-        return load_tensors(file, head, content)
-
-
-def read_head(handle: BufferedReader) -> Head:
-    """Read the head of a safetensors file.
-
-    Raises:
-        ValueError: It is no such head; others are raised where it has other parts than expected.
-    """
-    handle.seek(0)
-    size = int.from_bytes(handle.read(8), "little")
-    if size > LONGEST_HEAD:
-        raise ValueError(f"its head is longer than {LONGEST_HEAD:,} bytes")
-    head = json.loads(handle.read(size).decode("utf-8"))
-    words = head.pop("__metadata__", {}).get(CHECKSUM)
-    stored = {name: Stored(str(each["dtype"]), tuple(each["shape"])) for name, each in head.items()}
-    places, at = {name: tuple(map(index, each["data_offsets"])) for name, each in head.items()}, 0
-    for start, end in sorted(places.values()):
-        if start != at or end < at:
-            raise ValueError("its tensors overlap or leave holes")
-        at = end
-    return Head(8 + size, stored, places, words)
-
-
-def load_tensors(file: Path, head: Head, content: bytearray) -> dict[str, Tensor]:
-    """Load the tensors of a file's content; see `read`."""
-    tensors = {}
-    for name, (start, _) in head.places.items():
-        dtype, shape = TYPES[head.stored[name].dtype], head.stored[name].shape
-        flat = torch.frombuffer(content, dtype=dtype, count=math.prod(shape), offset=head.size + start)
-        tensors[name] = flat.reshape(shape)
-    refuse_non_finite(str(file), tensors)
-    if SCALE in tensors:
-        tensors[VECTORS] = tensors[VECTORS] * tensors.pop(SCALE)[:, None]
-        refuse_non_finite(str(file), {VECTORS: tensors[VECTORS]})
-    return {name: exact(tensor) for name, tensor in tensors.items()}
-
-
-def make_error(file: Path, reason: str) -> ModelError:
-    """Make the error for a file that is cut off or something else."""
-    return ModelError(f"{file} is not a whole safetensors file ({reason}); {AGAIN}")
+        with safe_open(file, framework="pt") as stored:
+            slices = {name: stored.get_slice(name) for name in stored.keys()}  # noqa: SIM118
+            layouts = {name: Stored(s.get_dtype(), tuple(s.get_shape())) for name, s in slices.items()}
+            if mistakes := differences(expected, layouts):
+                raise ModelError(
+                    f"{file} does not fit the configuration and vocabulary beside it: {mistakes}"
+                )
+            if (stored.metadata() or {}).get(CHECKSUM) != checksum:
+                raise ModelError(
+                    f"{file}: the vocabulary beside it is not the one it was saved with; {AGAIN}"
+                )
+            handle.seek(0)
+            sums.verify(file.name, handle)
+            tensors = {name: stored.get_tensor(name) for name in layouts}
+        refuse_non_finite(str(file), tensors)
+        if SCALE in tensors:
+            tensors[VECTORS] = tensors[VECTORS] * tensors.pop(SCALE)[:, None]
+            refuse_non_finite(str(file), {VECTORS: tensors[VECTORS]})
+        return {name: exact(tensor) for name, tensor in tensors.items()}
 
 
 def differences(expected: Mapping[str, Stored], found: Mapping[str, Stored]) -> str:
@@ -264,6 +196,8 @@ def translate_errors(file: Path) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise ModelError(f"{file} is missing; {AGAIN}") from None
+    except SafetensorError as error:
+        raise ModelError(f"{file} is not a whole safetensors file ({shorten(error)}); {AGAIN}") from None
     except OSError as error:
         raise ModelError(f"{file} cannot be read: {error.strerror or error}") from None
     except (MemoryError, RuntimeError) as error:

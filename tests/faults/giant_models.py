@@ -7,6 +7,7 @@ the memory of its weights loading may take. The answer is one too: `message`, `s
 """
 
 import json
+import math
 import os
 import resource
 import sys
@@ -31,8 +32,9 @@ def make(folder, size):
     model = hub._outline(described, (len(Vocabulary.from_bytes(words)), len(described.labels)), folder)
     head, at = {"__metadata__": {weights.CHECKSUM: compute_digest(words)}}, 0
     for name, each in weights.layout(model.state_dict(), weights.Precision("float32", "float32")).items():
-        head[name] = {"dtype": each.dtype, "shape": each.shape, "data_offsets": [at, at + each.size]}
-        at += each.size
+        size = 4 * math.prod(each.shape)
+        head[name] = {"dtype": each.dtype, "shape": each.shape, "data_offsets": [at, at + size]}
+        at += size
     text = json.dumps(head).encode()
     with (folder / "model.safetensors").open("wb") as handle:
         handle.write(len(text).to_bytes(8, "little") + text)
