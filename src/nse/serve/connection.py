@@ -224,9 +224,8 @@ class Connection(HttpToolsProtocol):
         """Begin to answer, and to read the body."""
         super().on_headers_complete()
         self.cycle.transport = self.outlet  # type: ignore[assignment]
-        sizes = [value for name, value in self.headers if name == b"content-length"]
-        chunked = any(name == b"transfer-encoding" for name, _ in self.headers)
-        self.left = None if chunked else int(sizes[0]) if sizes else 0
+        headers = dict(self.headers)  # the parser refuses two lengths, and a length of chunks
+        self.left = None if b"transfer-encoding" in headers else int(headers.get(b"content-length", 0))
         self.in_head, self.framing, self.tail = False, 0, b""
         self.headers = []  # for trailers, which are no headers
 
