@@ -95,7 +95,7 @@ def test_there_is_no_falling_back_to_a_pickle(name, folder, tmp_path):
 
 
 COPIES = {"loaded.py": ["pickle.dumps", "pickle.loads"], "serve/engine.py": ["pickle.dumps"]}
-"""A model in memory is copied, and sent to the server's own processes, as a pickle; none comes from a file."""
+"""A model in memory is copied, and sent to the server's own processes, as a pickle; no file is one."""
 
 
 def test_no_file_of_the_package_opens_pickles():

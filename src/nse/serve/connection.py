@@ -48,8 +48,8 @@ LINGER = 2.0
 LINGER_BYTES = 1 << 24
 """Bytes that a refused client may go on sending until it is cut off."""
 
-CHECK = 0.1
-"""Seconds between two looks whether a client that has finished sending still waits for its answer."""
+FIRST_CHECK, CHECK = 0.3, 0.1
+"""Seconds until the first look whether a client that has finished sending still waits; between the others."""
 
 
 class Flow(FlowControl):
@@ -255,7 +255,7 @@ class Connection(HttpToolsProtocol):
         if self.leaving or not (self.is_answering or self.held):
             return False
         self.finished = True
-        self.loop.call_later(CHECK, self.check_client)
+        self.loop.call_later(FIRST_CHECK, self.check_client)
         return True
 
     def check_client(self) -> None:
