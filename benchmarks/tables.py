@@ -292,6 +292,35 @@ def attacks() -> str:
     return "\n".join([*lines, "", f"{skipped:,} more could not be tried on that machine. {minutes}."])
 
 
+def floods() -> str:
+    """Write what `benchmarks/floods.py` measured: memory and the time of /health/live under each flood."""
+    results = report("floods")
+    lines = ["| flood | sent, MiB | memory before, most, after (MB) | `/health/live`, p50, p99, worst (ms) |"]
+    lines.append("| --- | ---: | ---: | ---: |")
+    for name, row in results["attacks"].items():
+        sizes = ", ".join(f"{row[f'memory_mb_{when}']:.0f}" for when in ("before", "most", "after"))
+        times = ", ".join(f"{row[f'health_{what}_ms']:.1f}" for what in ("p50", "p99", "most"))
+        lines.append(f"| {name} | {row['sent_mib']:,.0f} | {sizes} | {times} |")
+    nice = results["nice_value_of_attackers"]
+    machine = f"{results['cores']} cores, the attackers among them at a nice value of {nice}"
+    return "\n".join([*lines, "", f"{results['seconds']:.0f} s each, half more for all at once; {machine}."])
+
+
+def threads() -> str:
+    """Write what `benchmarks/train_threads.py` measured."""
+    results = report("train_threads")
+    lines = [
+        "| examples a second | | usual threads | `nse train` | one thread |",
+        "| --- | --- | ---: | ---: | ---: |",
+    ]
+    for row in results["rows"]:
+        speeds = [f"{row[way]['examples_per_second']:,.0f}" for way in ("before", "after", "one thread")]
+        lines.append(f"| `{row['recipe']}` | {row['load']} | {' | '.join(speeds)} |")
+    rounds = f"The median of {results['rounds']} rounds"
+    machine = f"{results['machine']['cores']} cores, torch {results['machine']['torch']}"
+    return "\n".join([*lines, "", f"{rounds}, in turns; {machine}."])
+
+
 def speed() -> str:
     """The README's: a few figures of all measurements."""
     found, http, fastest = report("answers"), report("http"), report("answers-h200")["gpu"]
@@ -366,8 +395,8 @@ if (RESULTS / "h200.json").exists():  # measured by those who have one
     sheets = {"h200": "main", "figures": "figures", "steps": "steps", "fits": "fits"}
     TABLES["docs/benchmarks.md"] |= {name: partial(h200, sheet) for name, sheet in sheets.items()}
     PICTURES["docs/images/sweeps.svg"] = "h200"
-if (RESULTS / "attacks.json").exists():
-    TABLES["docs/reliability.md"] |= {"attacks": attacks}
+TABLES["docs/reliability.md"] |= {"attacks": attacks, "floods": floods}
+TABLES["docs/training.md"] = {"threads": threads}
 if (RESULTS / "h200-tasks.json").exists():
     TABLES["docs/benchmarks.md"] |= {"tasks": tasks}
 

@@ -82,8 +82,9 @@ def serve(
         for engine in engines:
             engine.watch(limits.timeout, log, service.batcher.look_again)
         log.put("started", address=address, model=model.loaded.name, **asdict(limits))
-        ready(address, not hosts)
-        server.run(sockets=[listening])
+        with server.capture_signals():  # from the moment on which somebody may know of the server
+            ready(address, not hosts)
+            server.run(sockets=[listening])
         end = time.monotonic() + LAST_WORDS
         finished = service.batcher.stop(LAST_WORDS)
         end_all(engines, end - time.monotonic() if finished else 0)
