@@ -138,8 +138,8 @@ def test_copies_answer_to_the_last_bit(name, tmp_path):
         assert len(content) < 1.6 * weights
 
 
-def answer_elsewhere(model, texts, line):
-    torch.set_num_threads(1)  # as here: with others products may round otherwise
+def answer_elsewhere(model, texts, threads, line):
+    torch.set_num_threads(threads)  # as here: with others products may round otherwise
     line.send(answers(model, texts))
 
 
@@ -148,7 +148,7 @@ def test_a_spawned_process_takes_a_model(tmp_path):
     model, texts = made("snli", tmp_path)
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=answer_elsewhere, args=(model, texts, theirs))
+    process = context.Process(target=answer_elsewhere, args=(model, texts, torch.get_num_threads(), theirs))
     process.start()
     before = answers(model, texts)
     assert ours.recv() == before

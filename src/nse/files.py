@@ -116,10 +116,10 @@ def part_prefix(target: Path) -> str:
 
 def lock(number: int) -> bool | None:
     """Lock an open file; `False` if another process holds the lock, `None` where files cannot be locked."""
-    if os.name == "nt":
+    try:
+        import fcntl
+    except ImportError:  # Windows
         return None
-    import fcntl
-
     try:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -20,9 +20,9 @@ def test_a_blank_text_is_named(served, path):
 
 
 def test_unknown_words_and_single_ones_are_answered_alike_alone_and_in_company(served):
-    texts = ["zyx", "zyx qwv vwx", "good", "\u200b", "\x00", "\ufffd", "\U0001f600", "."]
+    texts = ["zyx", "zyx qwv vwx", "good", "\u200b", "\ufffd", "\U0001f600", "."]
     together = told(asked(served, "/v1/predict", {"texts": texts}))["predictions"]
-    assert [row["unknown"] for row in together] == [1, 3, 0, 1, 1, 1, 1, 0]
+    assert [row["unknown"] for row in together] == [1, 3, 0, 1, 1, 1, 0]
     for text, row in zip(texts, together, strict=True):
         [alone] = told(asked(served, "/v1/predict", {"texts": [text]}))["predictions"]
         assert alone["label"] == row["label"]

@@ -86,7 +86,7 @@ def test_a_second_signal_does_not_wait(server):
     asking.start()
     working(address)
     process.send_signal(signal.SIGINT)
-    assert events(process, "stopping")[0]["active"] == 1
+    assert events(process, "stopping")[0]["active"] >= 1  # or two: the look at the figures may just be ending
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 130
     asking.join(30)

@@ -16,7 +16,7 @@ POST = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: applicati
 WHOLE = POST + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY
 SMUGGLED = b"GET /v1/model HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: smuggled\r\n\r\n"
 WAIT = ("--max-wait-ms", "1500")  # so that an answer takes a while, a fifth of it
-SOON = "from nse.serve import connection; connection.CHECK = 0.01"
+SOON = "from nse.serve import connection; connection.FIRST_CHECK = connection.CHECK = 0.01"
 
 
 @pytest.fixture(scope="module")
