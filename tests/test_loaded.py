@@ -14,7 +14,7 @@ import torch
 
 import nse
 from faults.made_models import saved
-from nse import api, hub
+from nse import api, computing, hub
 from nse.errors import InputError, ModelError
 from test_api import CANDIDATES, SENTENCES, document_model, ranking_model, sentence_model
 from test_translate import translator
@@ -143,8 +143,9 @@ def answer_elsewhere(model, texts, threads, line):
     line.send(answers(model, texts))
 
 
-def test_a_spawned_process_takes_a_model(tmp_path):
+def test_a_spawned_process_takes_a_model(tmp_path, monkeypatch):
     """As the workers of a data loader do."""
+    monkeypatch.setattr(computing, "_threads", None)  # a command before this test may have left some
     model, texts = made("snli", tmp_path)
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()

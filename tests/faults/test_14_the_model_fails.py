@@ -92,7 +92,7 @@ def command_of(pid):
 
 def test_it_computes_for_too_long(tmp_path):
     """A request gets its 504 in time. What nobody waits for is given up; until then it is not ready."""
-    folder = sentence_model(tmp_path / "mine", size=64)
+    folder = sentence_model(tmp_path / "mine", size=512)
     long = {"texts": ["a " * (600 + number) for number in range(32)]}
     with running(folder, "--timeout", 0.5) as (address, _):
         assert told(asked(address, "/health/ready")) == {"status": "ready"}
