@@ -83,7 +83,7 @@ def check_labels(labels: Sequence[str]) -> str:
         return f"there may be at most {MOST_LABELS:,}, got {len(labels):,}"
     if len(json.dumps(list(labels))) > LONGEST_LABELS:
         return f"they take more than {LONGEST_LABELS:,} bytes"
-    return next((f"{shorten(label)!r} {why}" for label in labels if (why := check_name(label))), "")
+    return next((f'"{shorten(label)}" {why}' for label in labels if (why := check_name(label))), "")
 
 
 def check_name(name: str) -> str:

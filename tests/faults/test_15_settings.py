@@ -5,6 +5,8 @@ import os
 import pytest
 
 from faults.made_models import refused, saved, shell
+from nse.errors import ConfigError
+from nse.tasks import load_recipe
 
 TINY = ["data.train=60", "data.dev=30", "data.test=30", "data.unseen=30", "train.epochs=1", "model.size=8"]
 SETS = [word for assignment in TINY for word in ("--set", assignment)]
@@ -22,6 +24,14 @@ def test_settings_are_refused_before_anything_is_made(assignments, messages, tmp
     told = refused(shell("train", "logic/nse", *SETS, *words, cwd=tmp_path))
     assert all(message in told for message in messages)
     assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("task", ["{size = 8}", "[1]", "7", "'snly'"])
+def test_a_task_that_there_is_not(task, tmp_path):
+    file = tmp_path / "recipe.toml"
+    file.write_text(f"task = {task}\n")
+    with pytest.raises(ConfigError, match=rf"^{file}: task: expected one of logic, snli, .*, got .*\Z"):
+        load_recipe(str(file))
 
 
 @pytest.mark.parametrize("name", ["../../x", "snly"])

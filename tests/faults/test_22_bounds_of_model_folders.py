@@ -271,6 +271,7 @@ def test_what_cannot_be_printed(key, text, folder):
     message = load(folder)
     assert message.startswith(f"{file}: {key}: ")
     assert message.endswith(why)
+    assert "\\\\" not in message  # what is escaped is escaped once
     with pytest.raises(ValueError, match=f"{key} .*{why}"):
         hub.ModelConfig(
             **{name: config[name] for name in ("task", "data", "labels", "tokenizer")}, model=None

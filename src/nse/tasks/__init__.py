@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nse import config
+from nse.bounds import shorten
 from nse.errors import ConfigError
 from nse.tasks import (
     answers,
@@ -54,6 +55,6 @@ def task_of(file: Traversable) -> Task:
         name = config.read_toml(file).get("task")
     except ConfigError:
         return TASKS["logic"]  # loading it in full tells what is wrong with the file
-    if name not in TASKS:
-        raise ConfigError(f"{file}: task: expected one of {', '.join(TASKS)}, got {name!r}")
+    if not isinstance(name, str) or name not in TASKS:
+        raise ConfigError(f"{file}: task: expected one of {', '.join(TASKS)}, got {shorten(repr(name))}")
     return TASKS[name]
