@@ -97,17 +97,18 @@ def main() -> None:
     wanted = parser.parse_args()
     logging.disable(logging.WARNING)  # of folders without checksums
     torch.set_num_threads(1)
-    report: dict[str, Any] = json.loads(wanted.out.read_text("utf-8")) if wanted.out.exists() else {}
-    report["environment"] = environment(torch.device("cpu"), 1)
+    figures: dict[str, Any] = {"environment": environment(torch.device("cpu"), 1)}
     with tempfile.TemporaryDirectory() as name:
         kinds = make_kinds(Path(name))
         if wanted.only not in {None, *kinds}:
             parser.error(f"--only: expected one of {', '.join(kinds)}, got {wanted.only}")
         for kind, (strategy, attempt) in kinds.items():
             if wanted.only in (None, kind):
-                report[kind] = tried(wanted.inputs, strategy, attempt)
-                print(kind, json.dumps(report[kind]), flush=True)
-    write(wanted.out, json.dumps(report, indent=1) + "\n")
+                figures[kind] = tried(wanted.inputs, strategy, attempt)
+                print(kind, json.dumps(figures[kind]), flush=True)
+    # Read only now: fuzz_coverage.py, which writes the same file, may have run meanwhile.
+    report = json.loads(wanted.out.read_text("utf-8")) if wanted.out.exists() else {}
+    write(wanted.out, json.dumps(report | figures, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -174,11 +174,12 @@ def main() -> None:
         sys.exit("fuzz_coverage.py needs atheris: python -m pip install atheris")
     if wanted.reader:
         fuzz(wanted.reader, wanted.place, wanted.seconds)
-    report = json.loads(wanted.out.read_text("utf-8")) if wanted.out.exists() else {}
-    readers = report.setdefault("readers", {})
     for reader in [wanted.only] if wanted.only else READERS:
-        readers[reader] = start(reader, wanted.seconds)
-        print(reader, json.dumps(readers[reader]), flush=True)
+        figures = start(reader, wanted.seconds)
+        print(reader, json.dumps(figures), flush=True)
+        # Read only now: fuzz.py, which writes the same file, may have run meanwhile.
+        report = json.loads(wanted.out.read_text("utf-8")) if wanted.out.exists() else {}
+        report.setdefault("readers", {})[reader] = figures
         wanted.out.write_text(json.dumps(report, indent=1) + "\n", "utf-8")
 
 

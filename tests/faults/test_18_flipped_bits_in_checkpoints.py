@@ -133,3 +133,15 @@ def test_a_checkpoint_of_another_version_is_no_bad_one(run):
     (run / CURRENT).unlink()
     with pytest.raises(RunError, match="it is cut off, or of another version"):
         train(run, resume=True)
+
+
+NO_NUMBERS = [None, True, 3.0, "3", ["a\nb"], -1, 1 << 40, torch.zeros(2, 2)]
+
+
+@pytest.mark.parametrize("number", NO_NUMBERS)
+def test_a_checkpoint_without_a_format_number_is_a_bad_one(run, number):
+    """Told in one line, whatever stands there instead, and the one before it is taken."""
+    state.save(run / CURRENT, {"format": number})
+    loaded = checkpoints.load(run)
+    assert (loaded.file.name, loaded.packed["step"]) == (PREVIOUS, 9)
+    assert loaded.wrong == f"{run / CURRENT} cannot be read as a checkpoint (it holds no format number)"

@@ -271,11 +271,11 @@ def load(file: Path) -> dict[str, Any]:
         packed = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:  # PyTorch raises whatever the bytes lead it to
         raise CheckpointError(file, str(error).split("\n")[0][:200]) from None
-    found = packed.get("format") if isinstance(packed, dict) else None
-    if type(found) is not int or found != FORMAT:
-        raise RunError(
-            f"{file}: format {found!r}, this version reads {FORMAT}: use the version that wrote it"
-        )
+    number = packed.get("format") if isinstance(packed, dict) else None
+    if type(number) is not int or not 0 < number < 2**31:
+        raise CheckpointError(file, "it holds no format number")
+    if number != FORMAT:
+        raise RunError(f"{file}: format {number}, this version reads {FORMAT}: use the version that wrote it")
     return dict(packed)
 
 
