@@ -36,7 +36,7 @@ TENSORS = st.sampled_from(
     ]
 )
 NUMBERS = st.integers(-(1 << 40), 1 << 40) | st.sampled_from(
-    [-1, 0, 1, 2, 9, 0.5, float("nan"), float("inf")]
+    [-1, 0, 1, 2, 9, 0.5, 1e-300, 1e300, 1 << 1500, float("nan"), float("inf")]
 )
 
 

@@ -7,7 +7,6 @@ checkpoint.bad.pt       a file that could not be read, kept aside for whoever wa
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +25,9 @@ CURRENT, PREVIOUS, BAD = "checkpoint.pt", "checkpoint.previous.pt", "checkpoint.
 
 NEW = "checkpoint.new.pt"
 """Where a checkpoint is written before the others move on."""
+
+LARGEST = 2**63
+"""No number of a run comes near."""
 
 ROW = {"epoch", "step", "loss", "train", "dev", "rate", "seconds", "examples_per_second"}
 """The figures of an epoch."""
@@ -125,13 +127,13 @@ def numbers(packed: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
 
 
 def is_count(value: Any) -> bool:
-    """Say whether a value counts something, and fits in 64 bits."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+    """Say whether a value counts something."""
+    return type(value) is int and 0 <= value < LARGEST
 
 
 def is_number(value: Any) -> bool:
-    """Say whether a value is a finite number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """Say whether a value is a finite number, with which a run can go on computing."""
+    return type(value) in (int, float) and -LARGEST < value < LARGEST
 
 
 def is_time(value: Any) -> bool:
@@ -171,6 +173,7 @@ def is_process(value: Any) -> bool:
         and all(map(is_random_state, value["random"].values()))
         and is_list_of(is_number, value["sums"])
         and len(value["sums"]) == 3
+        and is_count(value["sums"][2])
         and is_count(value["threads"])
         and 1 <= value["threads"] <= MOST_THREADS
     )

@@ -178,10 +178,13 @@ class Loop:
         epoch, cursor, best = packed["epoch"], packed["cursor"], packed["best"]
         steps = self.total // self.training.epochs
         done = epoch - 1
+        examples = sum(process["sums"][2] for process in packed["processes"])
         fits = {
             "epoch": done <= self.training.epochs and done == len(packed["metrics"]),
             "cursor": cursor <= steps,
             "step": packed["step"] == done * steps + cursor,
+            "sums": (cursor <= examples <= len(self.on_host["train"].labels)) if cursor else examples == 0,
+            "epoch_seconds": (packed["epoch_seconds"] > 1e-9) == (cursor > 0),
             "best.epoch": (0 < best["epoch"] <= done) if done else best["epoch"] == 0,
             "best.scores": not best["epoch"] or len(best["scores"]) == len(self.on_host["dev"].labels),
         }
