@@ -93,6 +93,7 @@ BROKEN = {
     "steps in no time": (with_value("epoch_seconds", 1e-300), "does not fit this run: epoch_seconds"),
     "metrics a text": (with_value("metrics", "none"), "metrics: missing"),
     "metrics of no epoch": (with_value("metrics", []), "does not fit this run: epoch"),
+    "metrics of half a step": (with_value(("metrics", 0, "step"), 0.5), "metrics: missing"),
     "metrics without dev": (lambda packed: packed["metrics"][0].pop("dev"), "metrics: missing"),
     "a weight gone": (lambda packed: packed["model"].pop(WEIGHT), f"another model: {WEIGHT}"),
     "a weight of another shape": (halved("model", WEIGHT), f"another model: {WEIGHT}"),

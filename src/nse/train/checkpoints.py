@@ -214,7 +214,13 @@ def is_best(value: Any) -> bool:
 
 def is_row(value: Any) -> bool:
     """Say whether a value is the figures of an epoch."""
-    return isinstance(value, dict) and value.keys() == ROW and all(map(is_number, value.values()))
+    return (
+        isinstance(value, dict)
+        and value.keys() == ROW
+        and all(map(is_number, value.values()))
+        and is_count(value["epoch"])
+        and is_count(value["step"])
+    )
 
 
 FIELDS: dict[str, Callable[[Any], bool]] = {
