@@ -1,6 +1,6 @@
-"""How fast training is beside a busy neighbour, with PyTorch's usual threads and with ours: five minutes.
+"""How fast training is beside a busy neighbour, with PyTorch's usual threads and with ours.
 
-    python benchmarks/train_threads.py
+    python benchmarks/train_threads.py --data DATA      # a quarter of an hour; without --data five minutes
 
 Each measurement is a process of its own, in turns: "before" takes a thread per core that waits as GNU OpenMP
 does by default (300,000 looks before it sleeps), "after" is what `nse train` does, "one thread" never waits.
@@ -25,10 +25,13 @@ from nse.files import write
 
 RESULTS = Path(__file__).parent / "results" / "train_threads.json"
 
-WORKLOADS = {
-    "logic/nse": ["data.train=4000"],
-    "logic/nse, k = 300": ["data.train=4000", "model.size=300", "train.batch=128"],
+WORKLOADS: dict[str, tuple[int, list[str]]] = {
+    "logic/nse": (400, ["data.train=4000"]),
+    "logic/nse, k = 300": (10, ["data.train=4000", "model.size=300", "train.batch=128"]),
+    "sst/binary-glove": (150, []),
+    "aclimdb/nse-lstm": (24, []),
 }
+"""How many steps of which recipes are timed, the same ones each time, and what is changed for that."""
 
 WAYS: dict[str, dict[str, str]] = {
     "before": {"GOMP_SPINCOUNT": "300000"},
@@ -43,10 +46,10 @@ FIRST = 3
 
 
 class Enough(Exception):  # noqa: N818, it is no error
-    """The time to measure is over."""
+    """All steps to measure are taken."""
 
 
-def measure(workload: str, seconds: float) -> float:
+def measure(workload: str, data: Path | None) -> float:
     """Train in this process; return examples per second."""
     from nse.tasks import TASKS, load_recipe
     from nse.train.distributed import Team
@@ -55,9 +58,10 @@ def measure(workload: str, seconds: float) -> float:
     from nse.train.progress import Progress
     from nse.train.threads import take_threads
 
-    recipe = load_recipe("logic/nse", WORKLOADS[workload])
+    steps, overrides = WORKLOADS[workload]
+    recipe = load_recipe(workload.split(",")[0], overrides)
     task = TASKS[recipe.task]
-    loop = Loop(task, recipe, task.examples(recipe), Progress.silent(), Keeper(), Team())
+    loop = Loop(task, recipe, task.examples(recipe, data), Progress.silent(), Keeper(), Team())
     import torch  # after nse, which says how threads wait
 
     if WAYS["before"].items() <= os.environ.items():
@@ -68,7 +72,7 @@ def measure(workload: str, seconds: float) -> float:
 
     def note() -> None:
         times.append(time.perf_counter())
-        if len(times) > FIRST + 1 and times[-1] - times[FIRST] > seconds:
+        if len(times) > FIRST + steps:
             raise Enough
 
     loop.breathe = note  # type: ignore[method-assign]
@@ -78,7 +82,6 @@ def measure(workload: str, seconds: float) -> float:
             loop.take_steps()
             loop.state.next_epoch()
     except Enough:
-        steps = len(times) - 1 - FIRST
         return recipe.train.batch * steps / (times[-1] - times[FIRST])
 
 
@@ -94,23 +97,25 @@ def neighbours(number: int) -> Iterator[None]:
             process.wait()
 
 
-def run_child(workload: str, way: str, seconds: float) -> float:
+def run_child(workload: str, way: str, data: Path | None) -> float:
     """Measure in a new process, whose threads wait in this way."""
     given = {key: value for key, value in os.environ.items() if not key.startswith(("GOMP_", "OMP_"))}
-    command = [sys.executable, __file__, "--child", workload, "--seconds", str(seconds)]
+    command = [sys.executable, __file__, "--child", workload]
+    command += ["--data", str(data)] if data else []
     answer = subprocess.run(command, env=given | WAYS[way], capture_output=True, text=True, check=True)
     return float(answer.stdout)
 
 
-def report(rounds: int, seconds: float) -> dict[str, Any]:
-    """Measure everything, in turns."""
+def report(rounds: int, data: Path | None) -> dict[str, Any]:
+    """Measure everything, in turns; without data, what needs none."""
+    workloads = list(WORKLOADS) if data else [name for name in WORKLOADS if name.startswith("logic/")]
     found: dict[tuple[str, str, str], list[float]] = {}
     for _ in range(rounds):
         for load, number in NEIGHBOURS.items():
             with neighbours(number):
-                for workload in WORKLOADS:
+                for workload in workloads:
                     for way in WAYS:
-                        speed = run_child(workload, way, seconds)
+                        speed = run_child(workload, way, data)
                         found.setdefault((workload, load, way), []).append(speed)
                         print(f"{workload}, {load}, {way}: {speed:,.0f} examples/s", file=sys.stderr)
     rows = [
@@ -122,7 +127,7 @@ def report(rounds: int, seconds: float) -> dict[str, Any]:
             }
             for way in WAYS
         }
-        for workload in WORKLOADS
+        for workload in workloads
         for load in NEIGHBOURS
     ]
     import torch
@@ -135,14 +140,14 @@ def main() -> None:
     """Measure, print a table, and write it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=2.5, help="Of each measurement.")
+    parser.add_argument("--data", type=Path, help="The data folder of `nse data`, for all workloads.")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--child", choices=WORKLOADS)
     given = parser.parse_args()
     if given.child:
-        print(measure(given.child, given.seconds))
+        print(measure(given.child, given.data))
         return
-    result = report(given.rounds, given.seconds)
+    result = report(given.rounds, given.data)
     for row in result["rows"]:
         speeds = ", ".join(f"{way} {row[way]['examples_per_second']:,.0f}" for way in WAYS)
         print(f"{row['recipe']}, {row['load']}: {speeds} examples/s")

@@ -17,6 +17,7 @@ from faults.made_runs import SMALL, assert_same_end, stop, train
 from nse import ConfigError
 from nse.tasks import load_recipe
 from nse.train.distributed import Team
+from nse.train.threads import SMALL as SMALL_MODEL
 from nse.train.threads import same_threads_after, take_threads
 
 LARGE = [*SMALL, "model.size=128", "data.train=41", "data.dev=6", "data.test=6", "data.unseen=6"]
@@ -75,6 +76,14 @@ def test_how_many_threads_a_run_takes(overrides, environment, packed, threads, m
     given = {"processes": packed} if packed else None
     take_threads(load_recipe("logic/nse", overrides), given, Team())
     assert torch.get_num_threads() == threads
+
+
+def test_documents_take_all_threads():
+    """Their products are large, also where their vectors are small: they are many sentences."""
+    recipe = load_recipe("aclimdb/nse-lstm")
+    assert recipe.model.size < SMALL_MODEL
+    take_threads(recipe, None, Team())
+    assert torch.get_num_threads() == 2
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,8 @@ class Training:
     """Between two checkpoints inside an epoch; each epoch ends with one anyway."""
 
     threads: int = 0
-    """CPU threads of each process; 0 is one for a model of size below 128, else one per core."""
+    """CPU threads of each process; 0 is one where `model.size` is below 128, but for documents, else one per
+    core."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot train."""
