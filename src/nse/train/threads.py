@@ -12,9 +12,9 @@ import torch
 from nse.train.distributed import Team
 
 SMALL = 128
-"""Below so many numbers a vector, products are so small that threads mostly wait for each other: a second one
-gains up to a third on an idle machine, and halves the speed beside a busy neighbour. Documents are read
-many sentences at a time and take long: there it gains a third, and costs one."""
+"""Below so many numbers a vector, products are so small that threads mostly wait for each other: one is
+a quarter to a third slower than two on an idle machine, and more than twice as fast beside a busy neighbour.
+Documents are read many sentences at a time, so their products are large. docs/training.md has the figures."""
 
 
 def take_threads(recipe: Any, packed: dict[str, Any] | None, team: Team) -> None:
