@@ -7,7 +7,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_every_fault_has_a_test_and_every_test_a_fault():
-    text = (ROOT / "docs" / "reliability.md").read_text("utf-8")
+    text = (ROOT / "docs" / "reliability.md").read_text("utf-8").split("\n## ")[0]  # figures come after it
     rows = re.findall(r"^\| (\d+) \| .* \| ([^|]*) \|$", text, re.MULTILINE)
     assert [int(number) for number, _ in rows] == list(range(1, 24))
     named = set()

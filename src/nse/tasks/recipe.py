@@ -68,8 +68,7 @@ class Training:
     """Between two checkpoints inside an epoch; each epoch ends with one anyway."""
 
     threads: int = 0
-    """CPU threads of each process; 0 is one where `model.size` is below 128, but for documents, else one per
-    core."""
+    """CPU threads of each process; 0: one per core, or 1 if `model.size` is below 128, save for documents."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot train."""
