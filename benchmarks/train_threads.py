@@ -1,6 +1,6 @@
 """How fast training is beside a busy neighbour, with PyTorch's usual threads and with ours.
 
-    python benchmarks/train_threads.py --data DATA      # a quarter of an hour; without --data five minutes
+    python benchmarks/train_threads.py --data DATA      # some twenty minutes; fewer without --data
 
 Each measurement is a process of its own, in turns: "before" takes a thread per core that waits as GNU OpenMP
 does by default (300,000 looks before it sleeps), "after" is what `nse train` does, "one thread" never waits.
