@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 AXE    := 4.14.0
 # Where tests for a GPU are: other files import what a machine with one need not have.
-GPU    := tests/bench tests/nn tests/ops tests/text tests/train tests/test_hub.py tests/test_tracing_gpu.py \
+GPU    := tests/bench tests/nn tests/ops tests/text tests/train tests/inference/test_folder.py tests/inference/test_tracing_gpu.py \
           tests/faults/test_04_training_not_finite.py
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 

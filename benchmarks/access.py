@@ -15,13 +15,14 @@ from typing import Any
 import torch
 from parts_of_speech import FUNCTION, group_of, part_of
 
-from nse import hub
 from nse.data.prepare import obtain
 from nse.files import write
-from nse.nn.models import PairClassifier
-from nse.reading import as_texts
-from nse.text.batching import Labelled, shares
-from nse.tracing import START, recorded
+from nse.inference import folder as hub
+from nse.inference.inputs import as_texts
+from nse.inference.tracing import START, recorded
+from nse.nn.pair import PairClassifier
+from nse.text.sampler import shares
+from nse.text.tensors import Labelled
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "access.json"
 

@@ -23,10 +23,11 @@ from typing import Any
 import torch
 
 import nse
-from nse.data.snli import LABELS, read_split, sources
+from nse.data.readers.snli import LABELS, read_split, sources
 from nse.files import write
-from nse.reading import as_texts, read
-from nse.text.batching import Labelled, shares
+from nse.inference.inputs import as_texts, read
+from nse.text.sampler import shares
+from nse.text.tensors import Labelled
 from nse.train.environment import environment
 
 RESULTS = Path(__file__).parent / "results"

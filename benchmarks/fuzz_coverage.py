@@ -40,9 +40,9 @@ def json_reader(place: Path) -> Reader:
     """Make the reader of JSON: a model's configuration, lines of a file, or the body of a request."""
     from faults.fuzzing import SUMS, try_folder
     from faults.made_models import saved
+    from nse.cli.rows import Format, columns_of, rows
+    from nse.data.records import Source
     from nse.errors import DataError
-    from nse.stream.lines import Source
-    from nse.stream.rows import Format, columns_of, rows
     from serve.made_bodies import PATHS, asked
 
     saved(place / "good")
@@ -117,7 +117,7 @@ def fuzz(reader: str, place: Path, seconds: int) -> None:
     import atheris
 
     with atheris.instrument_imports(include=INSTRUMENTED):
-        import nse.api  # noqa: F401  # and what the readers import
+        import nse.inference.api  # noqa: F401  # and what the readers import
 
         seeds, attempt = MAKERS[reader](place)
     logging.disable(logging.WARNING)  # of folders without checksums

@@ -8,8 +8,8 @@ with the paper's appendix A.
 
 from pathlib import Path
 
-from nse import api
 from nse.files import write
+from nse.inference import api
 from nse.viz import graph, heat
 from nse.viz.trace import MemoryTrace
 

@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nse import hub
 from nse.data.catalogue import VECTORS
+from nse.inference import folder as hub
 from nse.text.tokenize import TOKENIZERS
 from nse.text.vectors import load_vectors
 from nse.train.evaluate import evaluate

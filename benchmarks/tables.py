@@ -13,7 +13,8 @@ from typing import Any
 
 from nse import bench, config
 from nse.bench.report import figures
-from nse.tasks import TASKS, tables
+from nse.tasks import TASKS
+from nse.train import results as tables
 from nse.train.demo import MODELS
 from nse.viz.sweeps import sweeps
 from nse.viz.trace import MemoryTrace

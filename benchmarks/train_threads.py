@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from nse.computing import cores
 from nse.files import write
+from nse.inference.batches import cores
 
 RESULTS = Path(__file__).parent / "results" / "train_threads.json"
 

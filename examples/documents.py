@@ -9,9 +9,9 @@ import random
 import torch
 from torch.nn import functional as F
 
-from nse.nn.documents import DocumentClassifier, DocumentConfig
+from nse.nn.document import DocumentClassifier, DocumentConfig
 from nse.tasks.logic import LogicData, corpus
-from nse.text.batching import Documents, Texts
+from nse.text.tensors import Documents, Texts
 from nse.text.vocabulary import Vocabulary
 
 chance = random.Random(0)

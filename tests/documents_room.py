@@ -9,8 +9,8 @@ import numpy as np
 from data.made_up import line, save_vectors, write, write_snli, write_sst, write_wikiqa
 from data.test_aclimdb import write as write_aclimdb
 from data.test_parallel import write_published as write_iwslt14
-from nse.data import wikiqa
-from nse.data.parallel import MULTI30K
+from nse.data.readers import wikiqa
+from nse.data.readers.parallel import MULTI30K
 from nse.metrics.ranking import write_judgements
 from tasks import test_answers, test_sentences, test_translation
 from tasks.test_own import candidates, table

@@ -34,9 +34,9 @@ def asked(place, *words):
 
 def listen(place):
     """Fork for whoever asks."""
-    import nse.api
-    import nse.bulk.answers
+    import nse.cli.answer_rows
     import nse.data.prepare
+    import nse.inference.api
     import nse.train.demo
     import nse.train.evaluate  # noqa: F401
 

@@ -55,7 +55,7 @@ def small(recipe):
 
 def command(*words):
     """The real command, in a process that has imported it."""
-    from nse.cli import main
+    from nse.cli.main import main
 
     if words[:2] == ("data", "fetch"):
         publish()

@@ -11,10 +11,10 @@ if "OMP_WAIT_POLICY" not in os.environ:
 
 from nse.errors import BackendError, ConfigError, DataError, InputError, ModelError, NSEError, RunError
 from nse.nn.encoder import NSE, Encoding, State
-from nse.ops.parts import Memory
+from nse.ops.types import Memory
 
 if TYPE_CHECKING:
-    from nse.loaded import Model, load
+    from nse.inference.model import Model, load
 
 __version__ = "0.1.0"
 
@@ -39,7 +39,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """What trained models need is imported when it is asked for: the encoder alone is there at once."""
     if name in ("Model", "load"):
-        from nse import loaded
+        from nse.inference import model as loaded
 
         return getattr(loaded, name)
     raise AttributeError(f"module 'nse' has no attribute {name!r}")

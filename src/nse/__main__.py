@@ -1,6 +1,6 @@
 """`python -m nse` is the command `nse`."""
 
-from nse.cli import main
+from nse.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -4,7 +4,7 @@ import pytest
 
 from nse import BackendError
 from nse.bench import cpu
-from nse.ops.recurrence import BACKENDS
+from nse.ops.dispatch import BACKENDS
 
 
 def test_backends_that_differ_have_no_speed(monkeypatch):

@@ -13,7 +13,7 @@ from nse import BackendError, bench
 from nse.bench import gpu, peers
 from nse.bench.calls import Graph
 from nse.bench.plan import FULL, QUICK, SIDES, SWEPT, cases
-from nse.ops.recurrence import BACKENDS
+from nse.ops.dispatch import BACKENDS
 
 
 class Event:

@@ -7,7 +7,7 @@ from nse import BackendError
 from nse.bench import parity
 from nse.bench.calls import Eager, Problem
 from nse.bench.parity import ParityError
-from nse.ops.recurrence import BACKENDS
+from nse.ops.dispatch import BACKENDS
 
 
 def problem(dtype=torch.float32, B=3, T=6):

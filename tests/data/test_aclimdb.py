@@ -9,7 +9,7 @@ import tarfile
 import pytest
 
 from data.made_up import PACKED
-from nse.data import aclimdb
+from nse.data.readers import aclimdb
 from nse.errors import DataError
 
 REVIEWS = {

@@ -7,10 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 from data.made_up import write_snli, write_sst, write_vectors, write_wikiqa
+from nse.cli.data import app
+from nse.data.cache import load, save
 from nse.data.folders import meter
 from nse.data.prepare import prepare
-from nse.data.prepared import load, save
-from nse.data_commands import app
 from nse.errors import DataError
 
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 import pytest
 from typer.testing import CliRunner
 
+from nse.cli.data import app
 from nse.data import fetch as module
 from nse.data.catalogue import DATA, Download
 from nse.data.fetch import fetch
-from nse.data_commands import app
 from nse.errors import DataError
 
 CONTENT = bytes(range(256)) * 4000

@@ -9,9 +9,9 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from data.made_up import save_vectors, write
-from nse.data.parallel import MULTI30K
+from nse.data.cache import KEY, TARGET, load, save
 from nse.data.prepare import obtain, prepare
-from nse.data.prepared import KEY, TARGET, load, save
+from nse.data.readers.parallel import MULTI30K
 from nse.errors import DataError
 from nse.text.vocabulary import TargetVocabulary, Vocabulary
 

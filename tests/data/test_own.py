@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nse.data import own
-from nse.data.own import Mistakes, Table, read
-from nse.data.own_rows import MOST_WORDS, held_out, labelled, labels_of, ranked, translated
+from nse.data.readers import table as own
+from nse.data.readers.table import Mistakes, Table, read
+from nse.data.readers.table_rows import MOST_WORDS, held_out, labelled, labels_of, ranked, translated
+from nse.data.records import LONGEST
 from nse.errors import DataError
-from nse.stream.lines import LONGEST
 
 TEXTS, MARKS = {"text": "review"}, {"label": "stars"}
 

@@ -5,8 +5,8 @@ import re
 import pytest
 
 from data.made_up import write
-from nse.data import parallel
-from nse.data.rows import Rows
+from nse.data.readers import parallel
+from nse.data.splits import Rows
 from nse.errors import DataError
 
 DOGS = ("The dog's ball.\nTwo\u00a0cats!\n", "Der Ball des Hundes.\nZwei Katzen\u2028!\n")

@@ -13,8 +13,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from data.made_up import HEADER, line, write_snli, write_vectors, write_wikiqa
+from nse.data.cache import KEY, load, save
 from nse.data.prepare import obtain, prepare
-from nse.data.prepared import KEY, load, save
 from nse.errors import DataError
 
 
@@ -104,7 +104,7 @@ def test_a_file_without_groups_does_not_speak_of_them(folder):
 def test_the_same_bytes_in_every_process(folder, tmp_path):
     script = (
         "import sys; from pathlib import Path; from nse.data.prepare import prepare; "
-        "from nse.data.prepared import save; "
+        "from nse.data.cache import save; "
         "save(prepare('snli', 'set.2d', Path(sys.argv[1])), Path(sys.argv[2]))"
     )
     files = [tmp_path / str(seed) for seed in range(2)]

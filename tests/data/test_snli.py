@@ -5,7 +5,7 @@ import re
 import pytest
 
 from data.made_up import line, write_snli
-from nse.data import snli
+from nse.data.readers import snli
 from nse.errors import DataError
 
 

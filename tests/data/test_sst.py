@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from data.made_up import write_sst
-from nse.data import sst
 from nse.data.prepare import prepare
+from nse.data.readers import sst
 from nse.errors import DataError
 
 

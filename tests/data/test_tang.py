@@ -3,7 +3,7 @@
 import pytest
 
 from data.made_up import write
-from nse.data import tang
+from nse.data.readers import tang
 from nse.errors import DataError
 
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from data.made_up import HEADER, candidate, write_wikiqa
-from nse.data import wikiqa
+from nse.data.readers import wikiqa
 from nse.errors import DataError
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from serve.running import running
-from test_api import sentence_model
+from small_models import sentence_model
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,9 @@ import re
 
 from hypothesis import strategies as st
 
-from nse import api, hub
 from nse.errors import ConfigError, ModelError, RunError
+from nse.inference import api
+from nse.inference import folder as hub
 from nse.tasks import load_recipe
 from nse.tasks.recipe import recipe_file
 

@@ -14,9 +14,10 @@ import sys
 from pathlib import Path
 
 from faults.made_models import saved
-from nse import hub, weights
-from nse.checksums import SUMS, Checksums, compute_digest
 from nse.errors import ModelError
+from nse.inference import folder as hub
+from nse.inference import weights
+from nse.inference.checksums import SUMS, Checksums, compute_digest
 from nse.text.vocabulary import Vocabulary
 
 

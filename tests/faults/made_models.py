@@ -6,8 +6,10 @@ import sys
 
 import torch
 
-from nse import checksums, hub
-from nse.nn.models import PairClassifier, PairConfig, SentenceClassifier, SentenceConfig
+from nse.inference import checksums
+from nse.inference import folder as hub
+from nse.nn.pair import PairClassifier, PairConfig
+from nse.nn.sentence import SentenceClassifier, SentenceConfig
 from nse.text.vocabulary import Vocabulary
 
 WORDS = ["all", "bark", "dance", "do", "dogs", "not", "some", "that", "caf\u00e9", "line\u2028separator"]

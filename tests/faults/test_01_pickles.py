@@ -10,8 +10,8 @@ import torch
 
 import nse
 from faults.made_models import refused, saved, shell, write_sums
-from nse import hub
 from nse.errors import ModelError
+from nse.inference import folder as hub
 
 SOURCE = Path(nse.__file__).parent
 
@@ -94,7 +94,7 @@ def test_there_is_no_falling_back_to_a_pickle(name, folder, tmp_path):
     assert not (tmp_path / "marker").exists()
 
 
-COPIES = {"loaded.py": ["pickle.dumps", "pickle.loads"], "serve/engine.py": ["pickle.dumps"]}
+COPIES = {"loaded.py": ["pickle.dumps", "pickle.loads"], "serve/worker.py": ["pickle.dumps"]}
 """A model in memory is copied, and sent to the server's own processes, as a pickle; no file is one."""
 
 

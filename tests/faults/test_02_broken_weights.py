@@ -7,8 +7,8 @@ import struct
 import pytest
 
 from faults.made_models import refused, saved, shell
-from nse import hub
 from nse.errors import ModelError
+from nse.inference import folder as hub
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from faults.made_models import refused, saved, shell, write_sums
-from nse import hub
 from nse.errors import ModelError
+from nse.inference import folder as hub
 
 
 def spoil(folder, name, value):

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from faults.made_runs import stop, train
-from nse import RunError, cli
+from nse import RunError
+from nse.cli.main import main as cli
 from nse.errors import NSEError
 from nse.train import state
 

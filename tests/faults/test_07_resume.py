@@ -13,7 +13,8 @@ from rich.console import Console
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
 from faults.made_runs import ENVIRONMENT, SMALL, assert_same_end, checkpoint, stop, train
-from nse import InputError, RunError, cli
+from nse import InputError, RunError
+from nse.cli.main import main as cli
 from nse.config import to_toml
 from nse.tasks import TASKS, load_recipe, own
 from nse.train import state

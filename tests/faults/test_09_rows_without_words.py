@@ -6,7 +6,7 @@ import torch
 import nse
 from faults.made_models import refused, saved, shell
 from nse.nn.folded import folded
-from test_api import sentence_model
+from small_models import sentence_model
 
 
 @pytest.mark.parametrize("shared", [0, 1])

@@ -4,8 +4,7 @@ import pytest
 
 from serve.inside import inside
 from serve.running import asked, error, told
-from test_api import document_model, ranking_model
-from test_translate import translator
+from small_models import document_model, ranking_model, translator
 
 BLANK = ["", " ", "\t\n\r ", "\u00a0\u2003\u3000", "\u2028\u2029\x85"]
 

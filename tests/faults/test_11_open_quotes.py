@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from nse import cli
-from test_api import sentence_model
+from nse.cli.main import main as cli
+from small_models import sentence_model
 
 
 @pytest.fixture(scope="module")

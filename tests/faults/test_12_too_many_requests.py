@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from serve.running import asked, error, figure, line_to, resident, running, told
-from test_api import sentence_model
+from small_models import sentence_model
 
 QUEUE, ROOM = 4, 5  # one is computed, the others wait
 SLOW = {"texts": ["good bad film " * 300]}

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from serve.running import asked, children, error, events, figure, running, told
-from test_api import sentence_model
+from small_models import sentence_model
 
 LONG = ["a good film " * 90 + "a " * number for number in range(96)]  # seconds of work, in three batches
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import torch
 
 import nse
-from nse import hub
-from nse.nn.models import SentenceClassifier
+from nse.inference import folder as hub
+from nse.nn.sentence import SentenceClassifier
 from serve.running import asked, children, error, events, figure, running, told
-from test_api import sentence_model
+from small_models import sentence_model
 
 
 def overflowing_model(folder):

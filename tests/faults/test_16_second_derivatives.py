@@ -12,7 +12,8 @@ from torch.utils.checkpoint import checkpoint
 
 import nse
 from nse.nn.decoder import NSEDecoder
-from nse.ops import lean, second_derivatives
+from nse.ops import double_backward as second_derivatives
+from nse.ops import lean
 from nse.ops.deferred import many_times, once
 from oracle.problems import assert_close, problem, tensors
 

@@ -10,7 +10,7 @@ import pytest
 import nse
 from faults.test_13_shutdown import gone
 from serve.running import asked, children, events, figure, running
-from test_api import sentence_model
+from small_models import sentence_model
 
 TEXTS = {"texts": ["a good film", "the bad dog sleeps .", "who runs ?"]}
 TRACE = {"texts": ["a good film"]}

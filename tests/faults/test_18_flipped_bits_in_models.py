@@ -10,10 +10,10 @@ import pytest
 from safetensors import safe_open
 
 from faults.made_models import refused, saved, shell, write_sums
-from nse import hub
-from nse.checksums import SUMS
 from nse.errors import ModelError
-from test_translate import translator
+from nse.inference import folder as hub
+from nse.inference.checksums import SUMS
+from small_models import translator
 
 FILES = ["config.json", "model.safetensors", "vocabulary.txt", "target.txt", SUMS]
 

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from nse import cli
-from test_api import ranking_model, sentence_model
-from test_translate import translator
+from nse.cli.main import main as cli
+from small_models import ranking_model, sentence_model, translator
 
 TINY = ["data.train=60", "data.dev=30", "data.test=30", "data.unseen=30", "model.size=8", "train.epochs=1"]
 SETS = [word for assignment in TINY for word in ("--set", assignment)]

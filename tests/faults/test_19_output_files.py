@@ -14,13 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nse import cli, files
+from nse import files
+from nse.cli.explore import write_output
+from nse.cli.main import main as cli
+from nse.cli.writing import whole, written
 from nse.errors import InputError, RunError
-from nse.export import put
 from nse.files import make_sure, open_replacement, write_bytes
-from nse.look_commands import write_output
-from nse.stream.writing import whole, written
-from test_api import sentence_model
+from nse.inference.onnx import put
+from small_models import sentence_model
 
 BIG = 8_000_000
 

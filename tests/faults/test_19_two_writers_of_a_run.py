@@ -15,8 +15,9 @@ import pytest
 import torch
 
 from faults.made_runs import assert_same_end, stop, train
-from nse import RunError, cli
-from nse.text.batching import Labelled
+from nse import RunError
+from nse.cli.main import main as cli
+from nse.text.tensors import Labelled
 from nse.train import run, scores
 from nse.train.evaluate import ranked
 from nse.train.lock import LOCK, only_writer, run_of

@@ -3,7 +3,7 @@
 import pytest
 
 from serve.running import asked, events, figure, line_to, running
-from test_api import sentence_model
+from small_models import sentence_model
 
 FILES = 256
 FEW = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({FILES}, {FILES}))"

@@ -9,7 +9,7 @@ from http.client import HTTPResponse
 import pytest
 
 from serve.running import asked, error, events, figure, line_to, running, told
-from test_api import sentence_model
+from small_models import sentence_model
 
 BODY = b'{"texts": ["good film"]}'
 POST = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

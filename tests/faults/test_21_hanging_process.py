@@ -12,7 +12,7 @@ import pytest
 from faults.test_13_shutdown import gone
 from faults.test_17_model_folder_changes import engines, until
 from serve.running import asked, error, events, figure, running, told
-from test_api import sentence_model
+from small_models import sentence_model
 
 TEXT = {"texts": ["a good film"]}
 

@@ -14,17 +14,17 @@ import numpy as np
 import pytest
 
 from faults.made_models import saved, write_sums
-from nse import api, hub, weights
 from nse.bounds import LONGEST_NAME, MOST_LABELS, ranges
-from nse.checksums import SUMS
 from nse.config import describe
-from nse.data.own import read
-from nse.data.own_rows import labels_of
+from nse.data.readers.table import read
+from nse.data.readers.table_rows import labels_of
 from nse.errors import ConfigError, DataError, ModelError
+from nse.inference import api, weights
+from nse.inference import folder as hub
+from nse.inference.checksums import SUMS
 from nse.tasks import load_recipe
 from nse.text.vocabulary import Vocabulary
-from test_api import document_model, ranking_model, sentence_model
-from test_translate import translator
+from small_models import document_model, ranking_model, sentence_model, translator
 
 pytestmark = pytest.mark.timeout(20)  # whatever comes, nothing hangs
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import nse
-from nse.ops.recurrence import BACKENDS
+from nse.ops.dispatch import BACKENDS
 from oracle.problems import assert_close
 
 LENGTHS = torch.tensor([5, 0, 3, 1])

@@ -8,8 +8,8 @@ from nse import NSE, State
 from nse.nn.attention import Attention, attend
 from nse.nn.decoder import LSTMDecoder, Masks, NSEDecoder
 from nse.ops import reference
-from nse.ops.parts import Memory
 from nse.ops.step import closed
+from nse.ops.types import Memory
 from oracle.problems import assert_close, tensors
 
 K, LENGTHS = 4, torch.tensor([5, 1, 3])

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from nse.errors import ConfigError
-from nse.nn.documents import DocumentClassifier, DocumentConfig
+from nse.nn.document import DocumentClassifier, DocumentConfig
 from nse.tasks import load_recipe
-from nse.text.batching import Documents, Texts
+from nse.text.tensors import Documents, Texts
 from oracle.problems import assert_close
 
 WORDS, LABELS = 20, 5

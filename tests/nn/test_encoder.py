@@ -8,7 +8,7 @@ import torch
 from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence
 
 import nse
-from nse.ops.recurrence import BACKENDS
+from nse.ops.dispatch import BACKENDS
 from oracle.problems import assert_close
 
 # On CUDA, nn.LSTM keeps float32 and float64 weights in one block, not bfloat16 ones or copies, and says so.

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from nse.nn.documents import DocumentClassifier, DocumentConfig
+from nse.nn.document import DocumentClassifier, DocumentConfig
 from nse.nn.folded import FoldedPair, FoldedSentence, folded
-from nse.nn.models import PairClassifier, PairConfig, SentenceClassifier, SentenceConfig
+from nse.nn.pair import PairClassifier, PairConfig
+from nse.nn.sentence import SentenceClassifier, SentenceConfig
 
 WORDS = 30
 

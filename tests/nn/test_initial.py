@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import cosine_similarity
 
 import nse
-from nse.nn.models import PairClassifier, PairConfig
+from nse.nn.pair import PairClassifier, PairConfig
 
 K, T = 64, 7
 

@@ -10,17 +10,10 @@ from torch.nn import functional as F
 
 import nse
 from nse.errors import ConfigError
-from nse.nn.models import (
-    PAD,
-    UNKNOWN,
-    PairClassifier,
-    PairConfig,
-    SentenceClassifier,
-    SentenceConfig,
-    left_padded,
-    shared_words,
-)
-from nse.nn.sentences import turned
+from nse.nn.pair import PairClassifier, PairConfig, shared_words
+from nse.nn.sentence import SentenceClassifier, SentenceConfig
+from nse.nn.sentence_encoder import turned
+from nse.nn.text_model import PAD, UNKNOWN, left_padded
 from nse.tasks import load_recipe
 from oracle.problems import assert_close
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from nse.nn.decoder import Source, Standing
-from nse.nn.models import PAD
 from nse.nn.search import BEGIN, END, beam_search, greedy
-from nse.nn.translation import TranslationConfig, Translator
+from nse.nn.text_model import PAD
+from nse.nn.translator import TranslationConfig, Translator
 from oracle.problems import assert_close
 
 V, MOST = 6, 4

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from nse.nn import sentences
-from nse.nn.sentences import BagOfWords, Encoded, LSTMSentence, NSESentence, at_end, run, turned
+from nse.nn import sentence_encoder as sentences
+from nse.nn.sentence_encoder import BagOfWords, Encoded, LSTMSentence, NSESentence, at_end, run, turned
 from oracle.problems import assert_close, tensors
 
 LENGTHS = torch.tensor([5, 1, 0, 3])

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from nse.nn.decoder import closed
-from nse.nn.sentences import run_to_end
-from nse.nn.translation import TranslationConfig, Translator
+from nse.nn.sentence_encoder import run_to_end
+from nse.nn.translator import TranslationConfig, Translator
 from nse.tasks import load_recipe, translation
-from nse.text.batching import Labelled, Texts
+from nse.text.tensors import Labelled, Texts
 from nse.train.captured import CapturedStep, Step, adam, waiting_refused
 from nse.train.loop import products
 from oracle.problems import assert_close, assert_near

@@ -7,9 +7,9 @@ from torch.nn import functional as F
 
 from nse.errors import ConfigError
 from nse.nn.search import BEGIN, PAD
-from nse.nn.sentences import run_to_end, turned
-from nse.nn.translation import TranslationConfig, Translator
-from nse.ops.parts import Memory
+from nse.nn.sentence_encoder import run_to_end, turned
+from nse.nn.translator import TranslationConfig, Translator
+from nse.ops.types import Memory
 from nse.tasks import load_recipe
 from oracle.problems import assert_close, tensors
 

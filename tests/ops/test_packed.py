@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from nse.ops import packed
-from nse.ops.packed import Product
+from nse.ops import packed_weights as packed
+from nse.ops.packed_weights import Product
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -5,10 +5,10 @@ import logging
 import pytest
 import torch
 
-import nse.ops.recurrence as module
+import nse.ops.dispatch as module
 from nse import BackendError
 from nse.ops import lean, reference
-from nse.ops.recurrence import BACKENDS, choose, recurrence, tell_once
+from nse.ops.dispatch import BACKENDS, choose, recurrence, tell_once
 from oracle.problems import assert_close, problem
 
 

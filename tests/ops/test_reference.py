@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nse.ops import reference
-from nse.ops.parts import Memory
+from nse.ops.types import Memory
 from oracle.problems import answer, assert_close, problem, tensors
 
 CASES = {

@@ -12,7 +12,7 @@ pytest.importorskip("triton")
 with pytest.MonkeyPatch.context() as patch:
     if not torch.cuda.is_available():
         patch.setenv("TRITON_INTERPRET", "1")
-    from nse.ops import triton_recurrence
+    from nse.ops.triton import recurrence as triton_recurrence
 
 # The interpreter computes with numpy what a mask throws away afterwards.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered:RuntimeWarning")

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from nse.ops import reference
-from nse.ops.parts import LSTMLayer, Memory, Result
 from nse.ops.step import closed, lstm, lstm_maps, step, step_maps
+from nse.ops.types import LSTMLayer, Memory, Result
 from oracle.problems import assert_close, problem, tensors
 
 CASES = {

@@ -8,15 +8,19 @@ import torch
 
 import nse
 from nse.ops import reference
-from nse.ops.recurrence import BACKENDS
+from nse.ops.dispatch import BACKENDS
 from oracle.problems import assert_close, assert_near, problem, tensors
 
 pytest.importorskip("triton")
 with pytest.MonkeyPatch.context() as patch:
     if not torch.cuda.is_available():
         patch.setenv("TRITON_INTERPRET", "1")
-    from nse.ops import triton_kernels, triton_loop, triton_memory, triton_products, triton_recurrence
-    from nse.ops import triton_plan as plan
+    from nse.ops.triton import driver as triton_loop
+    from nse.ops.triton import kernels as triton_kernels
+    from nse.ops.triton import memory as triton_memory
+    from nse.ops.triton import plan
+    from nse.ops.triton import products as triton_products
+    from nse.ops.triton import recurrence as triton_recurrence
 
 triton = triton_recurrence.recurrence
 

@@ -15,7 +15,7 @@ pytest.importorskip("triton")
 with pytest.MonkeyPatch.context() as patch:
     if not torch.cuda.is_available():
         patch.setenv("TRITON_INTERPRET", "1")
-    from nse.ops import triton_adam
+    from nse.ops.triton import adam as triton_adam
 
 pytestmark = [
     pytest.mark.usefixtures("interpreted_or_on_gpu"),

@@ -9,8 +9,8 @@ pytest.importorskip("triton")
 with pytest.MonkeyPatch.context() as patch:
     if not torch.cuda.is_available():
         patch.setenv("TRITON_INTERPRET", "1")
-    from nse.ops import triton_lengths
-    from nse.ops.triton_lengths import longest_first, outcome, without_padding
+    from nse.ops.triton import length_groups as triton_lengths
+    from nse.ops.triton.length_groups import longest_first, outcome, without_padding
 
 
 @pytest.mark.parametrize("type_", [torch.int64, torch.int32])

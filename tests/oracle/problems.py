@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from nse.ops.parts import LSTMLayer, Memory, Result, Weights
+from nse.ops.types import LSTMLayer, Memory, Result, Weights
 from oracle import equations
 
 

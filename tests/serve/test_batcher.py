@@ -7,11 +7,11 @@ import time
 import pytest
 import torch
 
-from nse.asking import Asked
 from nse.errors import InputError, RunError
-from nse.serve import batcher
-from nse.serve.batcher import Batcher, FullError, Job
-from nse.serve.engine import DiedError
+from nse.inference.requests import Asked
+from nse.serve import queue as batcher
+from nse.serve.queue import Batcher, FullError, Job
+from nse.serve.worker import DiedError
 
 
 class Model:

@@ -8,8 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from faults.made_models import saved
 from serve.inside import inside
 from serve.made_bodies import bodies, try_request
-from test_api import document_model, ranking_model, sentence_model
-from test_translate import translator
+from small_models import document_model, ranking_model, sentence_model, translator
 
 FEW = settings(
     max_examples=75,

@@ -9,14 +9,13 @@ import pytest
 import torch
 
 import nse
-from nse import asking
-from nse.computing import computed
 from nse.errors import RunError
-from nse.serve import engine as engines
-from nse.serve.engine import DiedError, Engine, end_all
+from nse.inference import requests as asking
+from nse.inference.batches import computed
+from nse.serve import worker as engines
 from nse.serve.log import Log
-from test_api import SENTENCES, sentence_model
-from test_translate import translator
+from nse.serve.worker import DiedError, Engine, end_all
+from small_models import SENTENCES, sentence_model, translator
 
 
 @pytest.fixture

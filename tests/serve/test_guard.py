@@ -8,7 +8,7 @@ from nse.serve.keys import Keys
 from nse.serve.log import Log
 from serve.inside import inside
 from serve.running import error, told
-from test_api import sentence_model
+from small_models import sentence_model
 
 KEY, OTHER = "correct-horse-battery", "another-key-0123456789"
 

@@ -8,7 +8,7 @@ from nse.serve import log as logs
 from nse.serve.log import IntoLog, Log
 from serve.inside import inside
 from serve.running import error
-from test_api import sentence_model
+from small_models import sentence_model
 
 
 def lines(content):

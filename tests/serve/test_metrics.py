@@ -3,7 +3,7 @@
 from prometheus_client.parser import text_string_to_metric_families
 
 from serve.inside import inside
-from test_api import sentence_model
+from small_models import sentence_model
 
 
 def figures(server):

@@ -10,8 +10,7 @@ from nse.serve.schemas import WORD, visible
 from nse.text import moses
 from serve.inside import inside
 from serve.running import told
-from test_api import document_model, ranking_model, sentence_model
-from test_translate import translator
+from small_models import document_model, ranking_model, sentence_model, translator
 
 LETTERS = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
 

@@ -10,8 +10,7 @@ from faults.made_models import saved
 from nse.serve.limits import LARGEST_BEAM
 from serve.inside import inside
 from serve.running import error, told
-from test_api import CANDIDATES, SENTENCES, document_model, ranking_model, sentence_model
-from test_translate import translator
+from small_models import CANDIDATES, SENTENCES, document_model, ranking_model, sentence_model, translator
 
 PAIRS = [["all dogs bark", "some dogs bark"], ["some dogs", "not zebras"], ["dogs", "dogs dance"]]
 

@@ -9,8 +9,7 @@ import pytest
 
 from faults.made_models import saved
 from serve.running import running
-from test_api import document_model, ranking_model, sentence_model
-from test_translate import translator
+from small_models import document_model, ranking_model, sentence_model, translator
 
 SETTINGS = Path(__file__).with_name("schemathesis.toml")
 RUN = "from schemathesis.cli import schemathesis; schemathesis()"

@@ -7,15 +7,15 @@ import socket
 
 import pytest
 
-from nse import InputError, api
+from nse import InputError
+from nse.inference import api
 from nse.serve.limits import LARGEST_BODY, MOST_CANDIDATES, MOST_SENTENCES, MOST_WORDS
-from nse.serve.run import bound
+from nse.serve.server import bound
 from nse.viz import report
 from nse.viz.trace import MemoryTrace
 from serve.inside import inside
 from serve.running import asked, error, events, line_to, running, told
-from test_api import document_model, ranking_model, sentence_model
-from test_translate import translator
+from small_models import document_model, ranking_model, sentence_model, translator
 
 
 @pytest.fixture(scope="module")

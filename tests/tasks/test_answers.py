@@ -9,12 +9,12 @@ import torch
 
 from data.made_up import HEADER, candidate, write_random_vectors, write_wikiqa
 from faults.made_runs import assert_same_end, checkpoint, stop, train
-from nse import hub
 from nse.errors import ConfigError
+from nse.inference import folder as hub
 from nse.metrics import ranking
 from nse.tasks import answers, load_recipe
 from nse.tasks.recipe import recipes
-from nse.text.batching import Labelled, Texts
+from nse.text.tensors import Labelled, Texts
 from nse.text.tokenize import TOKENIZERS
 from nse.text.vocabulary import Vocabulary
 from nse.train.evaluate import evaluate

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from data.made_up import write, write_random_vectors
 from faults.made_runs import assert_same_end, checkpoint, stop, train
-from nse import hub
-from nse.data.prepared import Column, Columns
+from nse.data.cache import Column, Columns
 from nse.errors import ConfigError
+from nse.inference import folder as hub
 from nse.tasks import documents, load_recipe
 from nse.tasks.task import Examples
-from nse.text.batching import Documents, Labelled, Texts
+from nse.text.tensors import Documents, Labelled, Texts
 from nse.text.vocabulary import Vocabulary
 from nse.train.loop import scored
 

@@ -12,19 +12,19 @@ import torch
 
 from data.made_up import line, write_random_vectors, write_snli
 from faults.made_models import shell
-from nse import hub
 from nse.data.catalogue import VECTORS, VectorSet
 from nse.errors import ConfigError
-from nse.nn.models import PAD, left_padded
+from nse.inference import folder as hub
+from nse.nn.text_model import PAD, left_padded
 from nse.tasks import load_recipe, nli, published
 from nse.tasks.recipe import recipes
-from nse.tasks.tables import table
 from nse.text.tokenize import TOKENIZERS
 from nse.text.vocabulary import Vocabulary
 from nse.train import run
 from nse.train.evaluate import evaluate
 from nse.train.loop import fit
 from nse.train.progress import Progress
+from nse.train.results import table
 
 RECIPES = [name for name in recipes() if name.startswith("snli/")]
 KNOWN = ["a", "dog", "cat", "runs", "sleeps", "."]

@@ -13,8 +13,10 @@ from sacremoses.corpus import NonbreakingPrefixes
 from typer.testing import CliRunner
 
 from faults.made_runs import assert_same_end, stop, train
-from nse import api, cli, hub
+from nse.cli.main import main as cli
 from nse.errors import ConfigError, DataError, InputError, ModelError, RunError
+from nse.inference import api
+from nse.inference import folder as hub
 from nse.tasks import OWN, load_recipe, own, own_translation
 from nse.text.vocabulary import Vocabulary
 from nse.train.evaluate import describe, evaluate

@@ -9,14 +9,14 @@ import torch
 
 from data.made_up import write_random_vectors, write_sst
 from faults.made_runs import assert_same_end, checkpoint, stop, train
-from nse import hub
-from nse.data.sst import BINARY_LABELS, LABELS
+from nse.data.readers.sst import BINARY_LABELS, LABELS
 from nse.errors import ConfigError
+from nse.inference import folder as hub
 from nse.tasks import load_recipe, sentences
 from nse.tasks.recipe import recipes
-from nse.tasks.tables import table
 from nse.train.evaluate import evaluate
 from nse.train.loop import scored
+from nse.train.results import table
 
 RECIPES = [name for name in recipes() if name.startswith("sst/")]
 KNOWN = ["a", "film", "good", "bad", "very", ".", "("]

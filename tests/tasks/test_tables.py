@@ -10,7 +10,7 @@ from rich.console import Console
 
 from nse.errors import RunError
 from nse.metrics.bleu import signature
-from nse.tasks.tables import markdown, shown, table
+from nse.train.results import markdown, shown, table
 
 RESULT = {
     "recipe": "snli/nse",

@@ -11,14 +11,14 @@ import torch
 
 from data.made_up import write, write_random_vectors
 from faults.made_runs import assert_same_end, checkpoint, stop, train
-from nse import hub
-from nse.data.parallel import MULTI30K
+from nse.data.readers.parallel import MULTI30K
 from nse.errors import ConfigError, ModelError
+from nse.inference import folder as hub
 from nse.metrics.bleu import bleu
-from nse.nn.translation import TranslationConfig
+from nse.nn.translator import TranslationConfig
 from nse.tasks import load_recipe, translation
-from nse.text.batching import Labelled, Texts
 from nse.text.subwords import Pieces
+from nse.text.tensors import Labelled, Texts
 from nse.text.vocabulary import TargetVocabulary, Vocabulary
 from nse.train.loop import scored
 

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from nse.text.batching import Labelled, Texts, batches
+from nse.text.sampler import batches
+from nse.text.tensors import Labelled, Texts
 from nse.text.vocabulary import Vocabulary
 
 

@@ -7,7 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nse.text.batching import MULTIPLE, USUAL, Documents, Labelled, Texts, batches, rounded, shares
+from nse.text.sampler import USUAL, batches, shares
+from nse.text.tensors import MULTIPLE, Documents, Labelled, Texts, rounded
 from nse.text.vocabulary import Vocabulary
 
 SENTENCES = st.lists(st.integers(2, 99), max_size=5)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nse.text.sentences import sentences
+from nse.text.sentence_splitter import sentences
 
 # In each text a bar stands where it is expected to be split.
 SPLIT = [

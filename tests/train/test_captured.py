@@ -8,10 +8,11 @@ import torch
 from rich.console import Console
 
 from nse import RunError
-from nse.nn.models import PairClassifier, PairConfig
+from nse.nn.pair import PairClassifier, PairConfig
 from nse.tasks import TASKS, load_recipe
 from nse.tasks.task import judged
-from nse.text.batching import Labelled, Texts, batches
+from nse.text.sampler import batches
+from nse.text.tensors import Labelled, Texts
 from nse.train import loop
 from nse.train.captured import Average, CapturedStep, Step, Update, adam, set_rate, waiting_refused
 from nse.train.progress import Progress

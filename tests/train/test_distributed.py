@@ -12,9 +12,9 @@ import torch
 from data.made_up import HEADER, candidate, write_vectors, write_wikiqa
 from nse import RunError
 from nse.metrics.ranking import MEASURES
-from nse.nn.models import PairClassifier, PairConfig
+from nse.nn.pair import PairClassifier, PairConfig
 from nse.tasks import TASKS, load_recipe
-from nse.text.batching import Labelled, Texts
+from nse.text.tensors import Labelled, Texts
 from nse.train import loop
 from nse.train.distributed import Share, Team, leads
 from nse.train.keeper import Keeper

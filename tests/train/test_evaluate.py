@@ -8,19 +8,20 @@ import torch
 from torch import nn
 
 from faults.made_models import LABELS, saved
-from nse import api, hub
-from nse.asking import refuse_not_finite
-from nse.computing import scored
 from nse.errors import DataError, InputError, ModelError, RunError
+from nse.inference import api
+from nse.inference import folder as hub
+from nse.inference.batches import scored
+from nse.inference.requests import refuse_not_finite
 from nse.metrics.bleu import bleu, signature
-from nse.nn.models import PairClassifier, PairConfig
-from nse.nn.translation import Translator
+from nse.nn.pair import PairClassifier, PairConfig
+from nse.nn.translator import Translator
 from nse.tasks import load_recipe, logic
-from nse.text.batching import USUAL, Labelled, Texts, shares
+from nse.text.sampler import USUAL, shares
+from nse.text.tensors import Labelled, Texts
 from nse.text.vocabulary import Vocabulary
 from nse.train.evaluate import describe, evaluate
-from test_api import document_model, sentence_model
-from test_translate import translator, word_by_word
+from small_models import document_model, sentence_model, translator, word_by_word
 
 PAIRS = [
     ("A dog runs.", "An animal moves.", "entailment"),

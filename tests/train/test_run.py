@@ -8,7 +8,8 @@ import torch
 from rich.console import Console
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
-from nse import RunError, hub
+from nse import RunError
+from nse.inference import folder as hub
 from nse.tasks import TASKS, load_recipe
 from nse.train import log, loop, run
 from nse.train.progress import Progress

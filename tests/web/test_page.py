@@ -10,12 +10,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from nse import api
+from nse.inference import api
 from nse.viz import graph, report
 from nse.viz.trace import MemoryTrace
 from serve.running import running
-from test_api import document_model, ranking_model, sentence_model
-from test_translate import translator
+from small_models import document_model, ranking_model, sentence_model, translator
 from viz.made_traces import NASTY, own, random_trace, shared, trace
 
 expect = pytest.importorskip("playwright.sync_api").expect

@@ -16,10 +16,11 @@ from rich.console import Console
 from torch import Tensor
 
 from nse.bench.calls import mebibytes
-from nse.nn.models import PairClassifier, PairConfig
-from nse.ops.recurrence import choose
+from nse.nn.pair import PairClassifier, PairConfig
+from nse.ops.dispatch import choose
 from nse.tasks.task import judged
-from nse.text.batching import Labelled, Shape, Texts, batches
+from nse.text.sampler import batches
+from nse.text.tensors import Labelled, Shape, Texts
 from nse.text.vocabulary import Vocabulary
 from nse.train.captured import CapturedStep, Step, adam
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from nse.data import aclimdb, parallel, snli, sst, tang, wikiqa
-from nse.data.rows import Rows
+from nse.data.readers import aclimdb, parallel, snli, sst, tang, wikiqa
+from nse.data.splits import Rows
 from nse.errors import DataError
 from nse.text.published import Source
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nse.data.cache import FORMAT, TARGET, Column, Columns, Ints, Prepared, load, save
 from nse.data.catalogue import DataSet, data_set
 from nse.data.folders import cache_folder, checksum, data_folder
-from nse.data.prepared import FORMAT, TARGET, Column, Columns, Ints, Prepared, load, save
-from nse.data.rows import Rows
+from nse.data.splits import Rows
 from nse.errors import DataError
 from nse.text.published import Progress, Source
 from nse.text.tokenize import TOKENIZERS

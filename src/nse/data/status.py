@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from nse.data.cache import load
 from nse.data.catalogue import DATA, VECTORS, DataSet
 from nse.data.prepare import prepared_files
-from nse.data.prepared import load
 from nse.errors import DataError
 from nse.text.published import Source, lines
 from nse.text.vectors import available, open_array, vector_sources

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from nse.ops.deferred import Linear
-from nse.ops.parts import real
+from nse.ops.types import real
 
 
 class Attention(nn.Module):

@@ -16,8 +16,8 @@ from nse.nn.attention import Attention, attend
 from nse.nn.encoder import NSE
 from nse.ops import step as ops
 from nse.ops.deferred import Linear, many_times, once
-from nse.ops.parts import LSTMLayer, Memory
 from nse.ops.step import Cell
+from nse.ops.types import LSTMLayer, Memory
 
 
 class Source(NamedTuple):

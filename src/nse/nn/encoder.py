@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
-from nse.nn import checks, initial
-from nse.ops.parts import LSTMLayer, LSTMState, Memory, Weights
-from nse.ops.recurrence import choose, recurrence
+from nse.nn import arguments as checks
+from nse.nn import init as initial
+from nse.ops.dispatch import choose, recurrence
+from nse.ops.types import LSTMLayer, LSTMState, Memory, Weights
 
 
 class State(NamedTuple):
@@ -83,7 +84,7 @@ class NSE(nn.Module):
             look around before the first word. Their outputs are not returned, nor are their keys unless
             `trace="all"`. Likewise.
         init: "uniform", as in the paper, or "lookup": reading starts as looking each word up in the memory,
-            and words, outputs and slots start in one space (`nse.nn.initial`).
+            and words, outputs and slots start in one space (`nse.nn.init`).
         init_range: Weights and biases start uniform in (-init_range, init_range), before any lookup.
         check_finite: Refuse x and memories that hold NaN or infinities, at the cost of looking.
         device: Where the parameters live.

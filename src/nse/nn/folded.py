@@ -25,10 +25,12 @@ from torch.nn import functional as F
 
 from nse.nn.attention import Alignment, softmax_over
 from nse.nn.encoder import NSE
-from nse.nn.models import PairClassifier, SentenceClassifier, TextModel, shared_words, unread
-from nse.nn.sentences import Encoded, NSESentence, turned
-from nse.ops.packed import Product
-from nse.ops.parts import real
+from nse.nn.pair import PairClassifier, shared_words, unread
+from nse.nn.sentence import SentenceClassifier
+from nse.nn.sentence_encoder import Encoded, NSESentence, turned
+from nse.nn.text_model import TextModel
+from nse.ops.packed_weights import Product
+from nse.ops.types import real
 
 LANES = 16
 """Numbers in a cache line: rows that begin at its edge are multiplied fastest."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from nse.nn.decoder import Source, Standing
-from nse.nn.models import PAD
+from nse.nn.text_model import PAD
 
 BEGIN, END = 2, 3
 """The ids of what a translation begins and ends with."""

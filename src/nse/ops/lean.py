@@ -18,8 +18,8 @@ from torch.nn import functional as F
 
 from nse.ops.lean_loop import Inputs, Plan, Stack, run
 from nse.ops.packing import Packing
-from nse.ops.parts import LSTMLayer, LSTMState, Memory, Result, Weights, beyond, started
 from nse.ops.reference import without_steps
+from nse.ops.types import LSTMLayer, LSTMState, Memory, Result, Weights, beyond, started
 
 
 def recurrence(
@@ -32,7 +32,7 @@ def recurrence(
     c_mask: Tensor | None = None,
     keys: bool = False,
 ) -> Result:
-    """Encode x, step by step. The arguments are those of `nse.ops.parts.Backend`."""
+    """Encode x, step by step. The arguments are those of `nse.ops.types.Backend`."""
     pack = Packing(len(x), x.shape[1], lengths, x.device)
     if not pack.total:
         return without_steps(x, memories, read, write, weights, c_mask, keys)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from nse.ops import second_derivatives
+from nse.ops import double_backward as second_derivatives
 from nse.ops.packing import Packing
 
 Stack = list[tuple[Tensor | None, Tensor, Tensor | None]]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nse.ops.parts import LSTMLayer, LSTMState, Memory, Result, Weights, real, started
+from nse.ops.types import LSTMLayer, LSTMState, Memory, Result, Weights, real, started
 
 
 def recurrence(
@@ -25,7 +25,7 @@ def recurrence(
     c_mask: Tensor | None = None,
     keys: bool = False,
 ) -> Result:
-    """Encode x, step by step. The arguments are those of `nse.ops.parts.Backend`."""
+    """Encode x, step by step. The arguments are those of `nse.ops.types.Backend`."""
     B, T, _ = x.shape
     if not T:
         return without_steps(x, memories, read, write, weights, c_mask, keys)

@@ -2,7 +2,7 @@
 
 In as few operations as PyTorch has for it, on any device, and nothing is read on the host: a loop of such
 steps can be captured in a CUDA graph. Autograd keeps the memory of each step, so that a loop of T steps over
-L slots needs room for T x L of them; where all words are known beforehand, `nse.ops.recurrence` does without.
+L slots needs room for T x L of them; where all words are known beforehand, `nse.ops.dispatch` does without.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from nse.ops.deferred import Linear, once
-from nse.ops.parts import LSTMLayer, Weights, real
+from nse.ops.types import LSTMLayer, Weights, real
 
 Cell = tuple[Tensor, Tensor]
 """Hidden and cell state of one LSTM layer, each [B, k]."""

@@ -1,1 +1,1 @@
-"""Models that come with the package: a folder each (see `nse.hub`). A folder's name is the model's name."""
+"""Models that come with the package, a folder each; a folder's name is the model's name."""

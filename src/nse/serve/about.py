@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from nse import hub, tracing
-from nse.purpose import columns, purpose
+from nse.inference import folder as hub
+from nse.inference import tracing
+from nse.inference.kinds import columns, purpose
 from nse.serve.limits import Limits
 
 EXAMPLES: dict[str, list[list[str]]] = {
@@ -57,7 +58,7 @@ def about(loaded: hub.Model, limits: Limits | None = None) -> dict[str, Any]:
 
 
 def fields(loaded: hub.Model, command: str) -> list[dict[str, Any]]:
-    """The fields of a form, in the order in which texts are given to `nse.api.trace`."""
+    """The fields of a form, in the order in which texts are given to `nse.inference.api.trace`."""
     if command == "rank":
         return [{"label": "Question", "many": False}, {"label": LABELS["candidate"], "many": True}]
     if command == "translate":

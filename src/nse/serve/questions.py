@@ -8,15 +8,17 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from nse import asking, purpose, tracing
 from nse.errors import InputError
-from nse.loaded import Model
-from nse.reading import limit
+from nse.inference import kinds as purpose
+from nse.inference import requests as asking
+from nse.inference import tracing
+from nse.inference.inputs import limit
+from nse.inference.model import Model
 from nse.serve import schemas
 from nse.serve.about import about
 from nse.serve.limits import MOST_CANDIDATES, MOST_SENTENCES, MOST_WORDS, Limits
 from nse.serve.problems import Problem, TooLongError
-from nse.text.sentences import sentences
+from nse.text.sentence_splitter import sentences
 
 LONGEST_NAME = 60
 """Characters of the name of a part that a request has too much, or twice."""
@@ -27,7 +29,7 @@ class DuplicateError(ValueError):
 
 
 class Question(NamedTuple):
-    """What is asked; see `nse.serve.batcher.Job`.
+    """What is asked; see `nse.serve.queue.Job`.
 
     Attributes:
         rows: How many are computed.

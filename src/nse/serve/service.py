@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from starlette.types import Receive
 
 from nse.errors import InputError, NSEError
-from nse.loaded import Model
-from nse.serve.batcher import Batcher, FullError, Job
-from nse.serve.engine import Engine
+from nse.inference.model import Model
 from nse.serve.limits import Limits
 from nse.serve.log import Log
 from nse.serve.metrics import Metrics
 from nse.serve.problems import Problem, TooLongError
 from nse.serve.questions import Route, nameless, read_question, refuse_too_much
+from nse.serve.queue import Batcher, FullError, Job
+from nse.serve.worker import Engine
 
 GONE = 499
 """The status in the log and in the figures of a request whose client went away."""

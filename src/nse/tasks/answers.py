@@ -17,13 +17,13 @@ from torch.nn import functional as F
 
 from nse.data.prepare import obtain
 from nse.errors import DataError
-from nse.hub import ModelConfig
+from nse.inference.folder import ModelConfig
 from nse.metrics import ranking
-from nse.nn.models import PairClassifier, PairConfig
+from nse.nn.pair import PairClassifier, PairConfig
 from nse.tasks.published import as_examples, give_vectors, labelled
 from nse.tasks.recipe import Training
 from nse.tasks.task import Examples, Figure, Judged, Task
-from nse.text.batching import Labelled, Texts
+from nse.text.tensors import Labelled, Texts
 
 Array = NDArray[Any]
 

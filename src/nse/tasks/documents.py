@@ -14,15 +14,15 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from nse.data.cache import Columns
 from nse.data.catalogue import data_set
 from nse.data.prepare import obtain
-from nse.data.prepared import Columns
-from nse.hub import ModelConfig
-from nse.nn.documents import DocumentClassifier, DocumentConfig
+from nse.inference.folder import ModelConfig
+from nse.nn.document import DocumentClassifier, DocumentConfig
 from nse.tasks.published import as_examples, give_vectors
 from nse.tasks.recipe import Training
 from nse.tasks.task import Examples, Figure, Task, accuracy
-from nse.text.batching import Documents, Labelled, Texts
+from nse.text.tensors import Documents, Labelled, Texts
 
 COLUMNS = ("document",)
 

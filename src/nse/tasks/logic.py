@@ -24,8 +24,8 @@ import torch
 from torch import nn
 
 from nse.errors import InputError
-from nse.hub import ModelConfig
-from nse.nn.models import PairClassifier, PairConfig
+from nse.inference.folder import ModelConfig
+from nse.nn.pair import PairClassifier, PairConfig
 from nse.tasks.logic_grammar import (
     ADJECTIVES,
     CONTRADICTION,
@@ -44,7 +44,7 @@ from nse.tasks.logic_grammar import (
 )
 from nse.tasks.recipe import Training
 from nse.tasks.task import Examples, Task
-from nse.text.batching import Labelled, Texts
+from nse.text.tensors import Labelled, Texts
 from nse.text.vocabulary import Vocabulary
 
 __all__ = [

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from nse.data.prepare import obtain
-from nse.hub import ModelConfig
-from nse.nn.models import PairClassifier, PairConfig
+from nse.inference.folder import ModelConfig
+from nse.nn.pair import PairClassifier, PairConfig
 from nse.tasks.published import as_examples, give_vectors, labelled
 from nse.tasks.recipe import Training
 from nse.tasks.task import Examples, Task

@@ -18,20 +18,21 @@ import torch
 from torch import Tensor
 
 from nse.bounds import check_name
+from nse.data.cache import Prepared
 from nse.data.catalogue import DATA, DataSet
 from nse.data.folders import data_folder
-from nse.data.own import Table, read
-from nse.data.own_rows import held_out, labelled, labels_of
 from nse.data.prepare import prepare_set
-from nse.data.prepared import Prepared
-from nse.data.rows import Rows
+from nse.data.readers.table import Table, read
+from nse.data.readers.table_rows import held_out, labelled, labels_of
+from nse.data.splits import Rows
 from nse.errors import DataError, FieldsError, InputError
-from nse.nn.models import PairClassifier, TextConfig, TextModel
+from nse.nn.pair import PairClassifier
+from nse.nn.text_model import TextConfig, TextModel
 from nse.tasks.answers import rarity
 from nse.tasks.published import about, give_vectors, vectors_for
 from nse.tasks.task import Examples
-from nse.text.batching import Labelled
 from nse.text.published import Source
+from nse.text.tensors import Labelled
 from nse.text.vocabulary import Vocabulary
 
 SPLITS = ("train", "dev", "test")

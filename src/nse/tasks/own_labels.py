@@ -8,8 +8,9 @@ from typing import Literal
 
 from torch import nn
 
-from nse.hub import ModelConfig
-from nse.nn.models import PairConfig, SentenceClassifier, SentenceConfig
+from nse.inference.folder import ModelConfig
+from nse.nn.pair import PairConfig
+from nse.nn.sentence import SentenceClassifier, SentenceConfig
 from nse.tasks import own
 from nse.tasks.published import labelled
 from nse.tasks.recipe import Training

@@ -9,18 +9,18 @@ from typing import Literal
 
 from torch import nn
 
-from nse.data.own import Table
-from nse.data.own_rows import ranked
-from nse.data.rows import Rows
-from nse.data.wikiqa import LABELS
+from nse.data.readers.table import Table
+from nse.data.readers.table_rows import ranked
+from nse.data.readers.wikiqa import LABELS
+from nse.data.splits import Rows
 from nse.errors import DataError
-from nse.hub import ModelConfig
+from nse.inference.folder import ModelConfig
 from nse.metrics import ranking
-from nse.nn.models import PairConfig
+from nse.nn.pair import PairConfig
 from nse.tasks import answers, own
 from nse.tasks.published import labelled
 from nse.tasks.task import Examples, Task
-from nse.text.batching import Labelled
+from nse.text.tensors import Labelled
 
 
 @dataclass

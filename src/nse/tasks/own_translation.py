@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from nse.data.own import Table
-from nse.data.own_rows import translated
-from nse.data.parallel import LABELS
-from nse.data.rows import Rows
-from nse.hub import ModelConfig
+from nse.data.readers.parallel import LABELS
+from nse.data.readers.table import Table
+from nse.data.readers.table_rows import translated
+from nse.data.splits import Rows
+from nse.inference.folder import ModelConfig
 from nse.tasks import own, translation
 from nse.tasks.task import Examples, Task
 from nse.text import moses

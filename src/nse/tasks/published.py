@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nse.data.prepared import Column, Columns, Prepared
+from nse.data.cache import Column, Columns, Prepared
 from nse.errors import ConfigError
-from nse.nn.models import TextConfig, TextModel, left_padded
+from nse.nn.text_model import TextConfig, TextModel, left_padded
 from nse.tasks.task import Examples
-from nse.text.batching import Labelled, Texts
+from nse.text.tensors import Labelled, Texts
 from nse.text.vocabulary import Vocabulary
 
 

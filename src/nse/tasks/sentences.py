@@ -13,11 +13,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from nse.data.cache import Columns
 from nse.data.catalogue import data_set
 from nse.data.prepare import obtain
-from nse.data.prepared import Columns
-from nse.hub import ModelConfig
-from nse.nn.models import SentenceClassifier, SentenceConfig
+from nse.inference.folder import ModelConfig
+from nse.nn.sentence import SentenceClassifier, SentenceConfig
 from nse.tasks.published import as_examples, give_vectors, labelled
 from nse.tasks.recipe import Training
 from nse.tasks.task import Examples, Task

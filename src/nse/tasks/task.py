@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, Protocol
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nse.hub import ModelConfig
-from nse.ops.recurrence import choose
-from nse.text.batching import Labelled
+from nse.inference.folder import ModelConfig
+from nse.ops.dispatch import choose
+from nse.text.tensors import Labelled
 from nse.text.vocabulary import TargetVocabulary, Vocabulary
 
 
@@ -51,7 +51,7 @@ Judged = tuple[Tensor, Tensor]
 def judged(scores: Tensor, labels: Tensor, smoothing: float = 0.0) -> Judged:
     """The cross-entropy of scores [B, labels], and how many of them are highest at the right label."""
     if scores.is_cuda and choose("auto", scores.device) == "triton":
-        from nse.ops import triton_judge  # only machines with a GPU have triton
+        from nse.ops.triton import cross_entropy as triton_judge  # only machines with a GPU have triton
 
         if triton_judge.covered(scores, labels):
             loss, right, _ = triton_judge.judged(scores, labels, smoothing)

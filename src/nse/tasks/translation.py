@@ -17,17 +17,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nse.data.cache import TARGET, Column, Prepared
 from nse.data.prepare import obtain
-from nse.data.prepared import TARGET, Column, Prepared
 from nse.errors import ConfigError
-from nse.hub import ModelConfig
+from nse.inference.folder import ModelConfig
 from nse.metrics.bleu import bleu
-from nse.nn.translation import TranslationConfig, Translator
+from nse.nn.translator import TranslationConfig, Translator
 from nse.tasks.published import about, give_vectors, vectors_for
 from nse.tasks.recipe import Training
 from nse.tasks.task import Examples, Figure, Judged, Task
-from nse.text.batching import Labelled, Texts
 from nse.text.subwords import Pieces
+from nse.text.tensors import Labelled, Texts
 from nse.text.vocabulary import TargetVocabulary, Vocabulary
 
 COLUMNS = ("source", TARGET)

@@ -21,8 +21,8 @@ from torch.optim import Adam, Optimizer
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from nse.errors import RunError
-from nse.ops.recurrence import choose
-from nse.text.batching import Shape
+from nse.ops.dispatch import choose
+from nse.text.tensors import Shape
 
 Loss = Callable[[Tensor, Shape | None], tuple[Tensor, Tensor]]
 """From the numbers of examples [B], on the device, and how far to pad them, to their loss and how many are
@@ -97,7 +97,7 @@ class Average:
 class Update:
     """What a step does with its gradients: clip them, let Adam change the weights, and average those.
 
-    The two kernels of `nse.ops.triton_adam` do it all where they can: on a CUDA device that can run them
+    The two kernels of `nse.ops.triton.adam` do it all where they can: on a CUDA device that can run them
     (NSE_BACKEND=lean does without), with float32 weights and an optimizer as `adam` makes it. Elsewhere, and
     in a step in which some weights have no gradient, PyTorch does it.
 
@@ -152,7 +152,7 @@ class Update:
 
     def by_kernels(self) -> Tensor:
         """All at once."""
-        from nse.ops import triton_adam  # only machines with a GPU have triton
+        from nse.ops.triton import adam as triton_adam  # only machines with a GPU have triton
 
         group, states = self.optimizer.param_groups[0], [self.remembered(p) for p in self.parameters]
         return triton_adam.update(

@@ -8,8 +8,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from nse import api, hub
 from nse.files import write
+from nse.inference import api
+from nse.inference import folder as hub
 from nse.tasks import TASKS, load_recipe
 from nse.tasks.task import Examples
 from nse.text.tokenize import TOKENIZERS

@@ -12,21 +12,21 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from nse import hub
-from nse.asking import refuse_not_finite
-from nse.computing import scored, written
+from nse.data.cache import Column, Prepared
 from nse.data.catalogue import DATA, data_set
 from nse.data.prepare import obtain
-from nse.data.prepared import Column, Prepared
 from nse.errors import InputError, ModelError, RunError
+from nse.inference import folder as hub
+from nse.inference.batches import scored, written
+from nse.inference.inputs import limit
+from nse.inference.kinds import columns, purpose
+from nse.inference.requests import refuse_not_finite
 from nse.metrics import bleu, ranking
-from nse.nn.translation import TranslationConfig
-from nse.purpose import columns, purpose
-from nse.reading import limit
+from nse.nn.translator import TranslationConfig
 from nse.tasks import documents, load_recipe, logic
 from nse.tasks.translation import spelled
-from nse.text.batching import Documents, Labelled, Texts
 from nse.text.subwords import Pieces
+from nse.text.tensors import Documents, Labelled, Texts
 from nse.text.vocabulary import Vocabulary
 from nse.train import own
 from nse.train.lock import only_writer, run_of

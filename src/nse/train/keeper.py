@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from nse.text.batching import Labelled
+from nse.text.tensors import Labelled
 from nse.train.signals import Stop
 
 

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from nse.errors import RunError
 from nse.tasks.recipe import Training
 from nse.tasks.task import Examples, Task, scores_of
-from nse.text.batching import Labelled, Shape, batches, shares
+from nse.text.sampler import batches, shares
+from nse.text.tensors import Labelled, Shape
 from nse.train import watch
 from nse.train.captured import Average, CapturedStep, Step, adam, set_rate
 from nse.train.distributed import Team

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from nse import config, hub
-from nse.data.prepared import Prepared
+from nse import config
+from nse.data.cache import Prepared
 from nse.errors import InputError, ModelError
+from nse.inference import folder as hub
 from nse.tasks import OWN, load_recipe
 from nse.tasks import own as files
 from nse.tasks.own import assignments

@@ -25,14 +25,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nse import config, hub
+from nse import config
 from nse.errors import ConfigError, InputError, ModelError, RunError
 from nse.files import write
+from nse.inference import folder as hub
 from nse.metrics import ranking
-from nse.tasks import OWN, TASKS, tables
+from nse.tasks import OWN, TASKS
 from nse.tasks.task import Examples
-from nse.text.batching import Labelled
+from nse.text.tensors import Labelled
 from nse.train import checkpoints
+from nse.train import results as tables
 from nse.train.distributed import Team
 from nse.train.environment import environment
 from nse.train.keeper import Keeper

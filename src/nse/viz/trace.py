@@ -1,6 +1,6 @@
 """`MemoryTrace`: what every word read in a memory, and what the memory held then (appendix A of the paper).
 
-A trace is data: words, numbers and what follows from them. `nse.api.trace` makes one from a model and a text,
+A trace is data: words, numbers and what follows from them. `Model.trace` makes one from a model and a text,
 `to_json` writes what `trace.schema.json` describes, and every picture is made from it.
 """
 

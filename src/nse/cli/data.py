@@ -1,0 +1,125 @@
+"""The commands of `nse data`: what is there, fetch it, prepare it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from nse.errors import DataError
+from nse.files import make_sure
+
+app = typer.Typer(help="Published data: what is there, fetch it, prepare it.", no_args_is_help=True)
+
+Data = Annotated[
+    Path | None, typer.Option(help="The data folder; NSE_DATA by default, else ./data.", show_default=False)
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of a table.")]
+
+
+@app.command()
+def status(data: Data = None, as_json: Json = False) -> None:
+    """Show which data sets and vectors are there, how much of them, and how to get the others."""
+    from nse.data.folders import named_folder
+    from nse.data.status import status as look
+    from nse.data.status import told
+
+    report = look(named_folder(data))
+    if as_json:
+        print(json.dumps(report, indent=2, allow_nan=False))
+        return
+    console = Console(highlight=False)
+    if not report["exists"]:
+        console.print(
+            f"There is no data folder {report['folder']}: name yours with --data or NSE_DATA.", markup=False
+        )
+    table = Table("data", f"in {report['folder']}")
+    for name, state in told(report):
+        table.add_row(name, state)
+    console.print(table)
+
+
+@app.command()
+def fetch(
+    name: Annotated[str, typer.Argument(help="A data set or vectors, as `nse data status` lists them.")],
+    data: Data = None,
+    mirror: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="ADDRESS",
+            help="Get it from here instead: a file, or a folder with / at its end.",
+        ),
+    ] = None,
+) -> None:
+    """Get a data set or vectors from their public address; go on where an earlier try broke off."""
+    from nse.data.catalogue import downloads
+    from nse.data.fetch import fetch as get
+    from nse.data.folders import meter, named_folder
+
+    for download in downloads(name):
+        with meter(download.file) as progress:
+            get(download, named_folder(data), mirror, log=_say, progress=progress)
+
+
+@app.command()
+def prepare(
+    name: Annotated[str, typer.Argument(help="A data set, as `nse data status` lists them.")],
+    vectors: Annotated[
+        str | None, typer.Option(help="Word vectors, such as glove.840B.300d; A+B joins two sets.")
+    ] = None,
+    data: Data = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the file; the cache (NSE_CACHE, else ~/.cache/nse) by default."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Turn a data set and word vectors into one file of ids, which training reads."""
+    from nse.data.cache import save
+    from nse.data.catalogue import data_set
+    from nse.data.folders import cache_folder, data_folder, meter
+    from nse.data.prepare import file_name, sources
+    from nse.data.prepare import prepare as make
+
+    folder = data_folder(data)
+    file = (out or cache_folder()) / file_name(name, vectors)
+    sources(data_set(name), vectors, folder)  # what is missing is told before anything is written
+    try:
+        make_sure(file)
+        with meter(vectors or name) as progress:
+            prepared = make(name, vectors, folder, progress)
+        save(prepared, file)
+    except OSError as error:
+        raise DataError(
+            f"{file}: cannot be written: {error.strerror}; choose another folder with --out"
+        ) from None
+    told = {"file": str(file), "bytes": file.stat().st_size, "fingerprint": prepared.fingerprint}
+    told |= {"words": len(prepared.vocabulary), "information": prepared.information}
+    if as_json:
+        print(json.dumps(told, indent=2, allow_nan=False))
+        return
+    print(f"{file}: {told['bytes']:,} bytes, {told['words']:,} words")
+    for line in _figures(prepared.information):
+        print(line)
+
+
+def _figures(information: dict[str, Any]) -> Iterator[str]:
+    """Counts and coverage of a prepared data set, for people."""
+    from nse.text.vectors import Coverage
+
+    for split, rows in information["rows"].items():
+        dropped = rows["read"] - rows["kept"]
+        yield f"{split}: {rows['kept']:,} of {rows['published']:,} rows, {dropped:,} left out"
+    if information["vectors"]:
+        yield str(Coverage(**information["coverage"]))
+
+
+def _say(line: str) -> None:
+    """Tell a person what is done; results go to standard output."""
+    Console(stderr=True, highlight=False).print(line, markup=False, soft_wrap=True)

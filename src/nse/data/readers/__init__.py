@@ -1,0 +1,1 @@
+"""Read published data sets, and files of your own."""

@@ -1,0 +1,1 @@
+"""Ask a trained model: load, predict, rank, translate, encode, trace."""

@@ -1,0 +1,451 @@
+"""Save and load a model folder, strictly: weights never travel without their vocabulary.
+
+config.json         what the model is, every value spelled out
+model.safetensors   the weights; never a pickle
+vocabulary.txt      a word a line, in the order of the ids
+target.txt          of a translator, the words that it translates into, likewise
+README.md           the card: what it is, its figures, data and licence, how to use it
+SHA256SUMS          the checksums of the others but the card
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import reprlib
+import shutil
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, make_dataclass, replace
+from difflib import get_close_matches
+from functools import partial
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from nse import config as strict
+from nse.bounds import check_labels, check_name, shorten
+from nse.errors import ConfigError, FieldsError, InputError, ModelError
+from nse.files import settle, write_bytes
+from nse.inference import hub as remote
+from nse.inference import weights as tensors
+from nse.inference.card import card_text
+from nse.inference.checksums import SUMS, Checksums, compute_digest, write_sums
+from nse.inference.weights import AGAIN, Precision, Undrawn, content
+from nse.nn.document import DocumentClassifier, DocumentConfig
+from nse.nn.pair import PairClassifier, PairConfig
+from nse.nn.sentence import SentenceClassifier, SentenceConfig
+from nse.nn.text_model import TextConfig
+from nse.nn.translator import TranslationConfig, Translator
+from nse.text.subwords import Pieces
+from nse.text.tokenize import TOKENIZERS
+from nse.text.vectors import Vectors as WordVectors
+from nse.text.vocabulary import TargetVocabulary, Vocabulary
+
+FORMAT = 1
+"""Of the folder; one that a newer version made is refused by its number."""
+
+CONFIG, WEIGHTS, WORDS, CARD = "config.json", "model.safetensors", "vocabulary.txt", "README.md"
+TARGET = "target.txt"
+
+KINDS: dict[str, tuple[type[TextConfig], Callable[[Any, int, int], nn.Module]]] = {
+    "pair": (PairConfig, PairClassifier),
+    "sentence": (SentenceConfig, SentenceClassifier),
+    "document": (DocumentConfig, DocumentClassifier),
+    "translation": (TranslationConfig, Translator),
+}
+"""The kinds of models: the dataclass of the configuration, and the module made of it, of the number of words
+and of labels, or of target words."""
+
+RARITY = "rarity"
+"""The one other tensor of a model that has a row for each word."""
+
+LONGEST = 1 << 20
+"""Bytes that are read of a configuration or a card: none comes near."""
+
+Words = TypeVar("Words", bound=Vocabulary)
+Weights = Literal["float32", "float16"]
+Vectors = Literal["float32", "float16", "int8"]
+
+
+@dataclass(kw_only=True)
+class Described:
+    """What config.json says, whatever the kind of the model."""
+
+    format: int = FORMAT
+    """Of the folder."""
+    kind: Literal["pair", "sentence", "document", "translation"] = "pair"
+    """What the model takes: a pair of sentences, one, a document, or a sentence to translate."""
+    task: str
+    """What it was trained for."""
+    labels: list[str]
+    """What its scores stand for, in their order; none for a translation."""
+    tokenizer: Literal["paper", "lower", "treebank", "informal", "whitespace", "moses", "moses-en"]
+    """How a text becomes words."""
+    pieces: bool = False
+    """Whether words are cut into pieces, those of the vocabulary, and translations are made of pieces."""
+    weights: Weights = "float32"
+    """How weights are stored; they are computed with as float32."""
+    vectors: Vectors = "float32"
+    """How the words' vectors are stored; int8 with a scale for each word."""
+    data: str = ""
+    """The data set it was trained on."""
+
+    def __post_init__(self) -> None:
+        """Refuse another format, labels that cannot be told apart, and names that cannot be printed."""
+        if self.format != FORMAT:
+            raise ValueError(f"format must be {FORMAT}, got {shorten(self.format)}")
+        checked = {"task": check_name(self.task), "data": check_name(self.data)}
+        checked["labels"] = check_labels(self.labels)
+        if mistakes := {name: why for name, why in checked.items() if why}:
+            raise FieldsError(mistakes)
+        if self.kind == "translation":
+            if self.labels:
+                raise ValueError(f"a translation has no labels, got {reprlib.repr(self.labels)}")
+        elif not self.labels or len(set(self.labels)) != len(self.labels):
+            raise ValueError(f"labels must be given, each once, got {reprlib.repr(self.labels)}")
+
+
+@dataclass(kw_only=True)
+class ModelConfig(Described):
+    """What config.json says: enough to load the model without its recipe."""
+
+    model: TextConfig
+    """The model's own configuration, of the type that `KINDS` gives for its kind."""
+
+
+class Model(NamedTuple):
+    """A model, ready to use.
+
+    Attributes:
+        model: In evaluation mode, as float32.
+        config: What the folder says of it.
+        vocabulary: Its words.
+        tokenize: From a text to words, as the model was trained.
+        folder: Where it came from.
+        target: The words that it translates into; None for other models.
+        name: What to call it.
+    """
+
+    model: nn.Module
+    config: ModelConfig
+    vocabulary: Vocabulary
+    tokenize: Callable[[str], list[str]]
+    folder: Path
+    target: TargetVocabulary | None = None
+    name: str = ""
+
+
+def save(
+    folder: Path,
+    model: nn.Module,
+    config: ModelConfig,
+    vocabulary: Vocabulary,
+    card: Mapping[str, Any],
+    target: TargetVocabulary | None = None,
+) -> None:
+    """Write a model folder whole; whatever interrupts it, `load` finds the old model or the new one.
+
+    Args:
+        folder: Where; a model folder that is there is replaced.
+        model: Of the kind, the sizes and the vocabulary that the configuration says.
+        config: What the folder says of the model, and how weights are stored.
+        vocabulary: The words, in the order of the rows of the model's embedding.
+        card: What to tell of the model; see `nse.inference.card.card_text`.
+        target: Of a translator, the words that it translates into.
+
+    Raises:
+        ModelError: The weights are not finite, the parts do not belong together, or it cannot be written.
+    """
+    _write(folder, model, config, vocabulary, _card(config, card), target)
+
+
+def load(name: str | Path, device: str | torch.device = "cpu", revision: str | None = None) -> Model:
+    """A model by its folder, by the folder of the run that trained it, or by the name of a shipped one.
+
+    Args:
+        name: A shipped model's name goes first; write `./name` for a folder of the same name.
+            `hf:owner/name` is a model on the Hugging Face Hub, `hf:owner/name@commit` pins it.
+        device: "cpu", "cuda", or "auto", which is a CUDA device where there is one.
+        revision: Of a model on the Hub, the commit to take; the newest by default.
+
+    Raises:
+        ModelError: There is no such model, or a file of it is missing, broken, or does not fit the others.
+    """
+    place, folder = device_named(device), find(name, revision)
+    sums = Checksums(folder)
+    config = _read_config(folder / CONFIG, sums)
+    vocabulary, words = _read_vocabulary(folder / WORDS, Vocabulary, sums)
+    target, into = None, b""
+    if config.kind == "translation":
+        target, into = _read_vocabulary(folder / TARGET, TargetVocabulary, sums)
+    sizes = _sizes(config, vocabulary, target)
+    model = _outline(config, sizes, folder)
+    expected = tensors.layout(model.state_dict(), Precision(config.weights, config.vectors))
+    state = tensors.read(folder / WEIGHTS, expected, compute_digest(words + into), sums)
+    model.load_state_dict(state, assign=True)
+    tokenize = TOKENIZERS[config.tokenizer]
+    if config.pieces:
+        tokenize = _cut(tokenize, vocabulary)
+    called = str(name) if remote.is_remote(name) else _called(folder)
+    return Model(model.to(place).eval(), config, vocabulary, tokenize, folder, target, called)
+
+
+def _called(folder: Path) -> str:
+    """What to call the model of a folder: a run's by the run."""
+    return folder.parent.name if folder.name == "model" else folder.name
+
+
+def _cut(tokenize: Callable[[str], list[str]], vocabulary: Vocabulary) -> Callable[[str], list[str]]:
+    """A tokenizer that cuts words into the pieces of a vocabulary."""
+    return partial(_cut_text, tokenize, Pieces(vocabulary.words))  # which, unlike a lambda, can be pickled
+
+
+def _cut_text(tokenize: Callable[[str], list[str]], pieces: Pieces, text: str) -> list[str]:
+    return pieces.cut_all(tokenize(text))
+
+
+def _sizes(config: ModelConfig, vocabulary: Vocabulary, target: TargetVocabulary | None) -> tuple[int, int]:
+    """How many words a model knows, and how many labels or target words."""
+    return len(vocabulary), len(config.labels if target is None else target)
+
+
+def compact(
+    model: str | Path,
+    out: Path,
+    weights: Weights = "float16",
+    vectors: Vectors = "int8",
+    card: Mapping[str, Any] | None = None,
+    words: WordVectors | None = None,
+) -> None:
+    """Save a model again in less room, and knowing more words if some are given.
+
+    Args:
+        model: As for `load`.
+        out: The new folder.
+        weights: How to store weights.
+        vectors: How to store the words' vectors.
+        card: What to tell of it; `None` keeps the card it has.
+        words: More words with their vectors, which must be of the set that the model was trained with.
+
+    Raises:
+        ModelError: The model learned its own vectors, or those of `words` are others than it knows.
+    """
+    loaded = load(model)
+    config = replace(loaded.config, weights=weights, vectors=vectors)
+    known = content(loaded.folder / CARD, LONGEST) if card is None else _card(config, card)
+    made, vocabulary = _with_words(loaded, words) if words else (loaded.model, loaded.vocabulary)
+    _write(out, made, config, vocabulary, known, loaded.target)
+
+
+def _with_words(loaded: Model, words: WordVectors) -> tuple[nn.Module, Vocabulary]:
+    """The model with these words behind its own."""
+    if loaded.config.model.trained:
+        raise ModelError(f"{loaded.folder}: it learned the vectors of its words; others would not fit")
+    state, first = loaded.model.state_dict(), len(Vocabulary.SPECIAL)
+    own, known = state[tensors.VECTORS], loaded.vocabulary.words[first:]
+    both = {row: word for row, word in enumerate(known, first) if words.find(word) is not None}
+    rows = own[list(both)]
+    error = rows.abs().amax(dim=1, keepdim=True) / 100  # what int8 may cost, and more
+    if rows.shape[1] != words.dimension or ((rows - _rows(words, both.values())).abs() > error).any():
+        raise ModelError(f"{loaded.folder}: it was not trained with the vectors {words.name}")
+    new = sorted(set(words.words) - {*known, *Vocabulary.SPECIAL})
+    vocabulary = Vocabulary([*known, *new])
+    made = _outline(loaded.config, _sizes(loaded.config, vocabulary, loaded.target), loaded.folder)
+    state |= {tensors.VECTORS: torch.cat([own, _rows(words, new)])}
+    if RARITY in state:  # a word that training never met is as rare as can be
+        state[RARITY] = torch.cat([state[RARITY], state[RARITY].max().expand(len(new))])
+    made.load_state_dict(state, assign=True)
+    return made, vocabulary
+
+
+def _rows(vectors: WordVectors, words: Collection[str]) -> Tensor:
+    return torch.from_numpy(vectors.of(words)).float()
+
+
+def shipped() -> dict[str, Path]:
+    """The models that come with the package, by name: a closed list."""
+    room = Path(str(resources.files("nse.pretrained")))
+    return {each.name: each for each in sorted(room.iterdir()) if (each / CONFIG).is_file()}
+
+
+def find(name: str | Path, revision: str | None = None) -> Path:
+    """The folder of a model; see `load`."""
+    if remote.is_remote(name):
+        return remote.fetched(str(name), (CONFIG, WEIGHTS, WORDS, TARGET, SUMS, CARD), revision)
+    if revision is not None:
+        raise ModelError(f"{name}: only a model on the Hub, such as hf:owner/name, has a revision")
+    models = shipped()
+    if "\0" in str(name):
+        raise ModelError(f"{str(name)!r}: no such model; no path holds a NUL")
+    if str(name) in models:
+        return models[str(name)]
+    for folder in (Path(name), Path(name) / "model"):
+        place = folder if os.path.exists(folder) else _beside(folder, "old")  # where a save was cut off
+        if any(os.path.isfile(place / file) for file in (CONFIG, WEIGHTS)):
+            return place
+    if os.path.isfile(Path(name) / "recipe.toml"):
+        raise ModelError(f"{name}: this run has no model yet; go on with `nse train ... --resume`")
+    if os.path.exists(name):
+        raise ModelError(f"{name}: there is no {CONFIG} in it; give the folder of a model or of a run")
+    near = get_close_matches(str(name), models, n=1)
+    names = f"a shipped one ({', '.join(models)})" if models else "none is shipped"
+    hint = f"did you mean {near[0]}?" if near else f"give the folder of a model or of a run; {names}"
+    raise ModelError(f"{name}: no such model; {hint}")
+
+
+def device_named(name: str | torch.device) -> torch.device:
+    """The device of this name; "auto" is a CUDA device where there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise InputError(f"device: expected auto, cpu or cuda, got {str(name)!r}") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise InputError("device: there is no CUDA device here; use cpu or auto")
+    return device
+
+
+def _card(config: ModelConfig, told: Mapping[str, Any]) -> bytes:
+    return card_text(config.task, config.data, config.labels, told).encode()
+
+
+def _write(
+    folder: Path,
+    model: nn.Module,
+    config: ModelConfig,
+    vocabulary: Vocabulary,
+    card: bytes,
+    target: TargetVocabulary | None,
+) -> None:
+    if (config.kind == "translation") != (target is not None):
+        raise ModelError(f"{folder}: a translator, and nothing else, needs the words that it translates into")
+    words, into = vocabulary.to_bytes(), target.to_bytes() if target else b""
+    if (size := max(len(words), len(into))) > Vocabulary.LONGEST or len(vocabulary) > Vocabulary.MOST:
+        most = f"{Vocabulary.MOST:,} words in {Vocabulary.LONGEST:,} bytes"
+        raise ModelError(
+            f"{folder}: {len(vocabulary):,} words in {size:,} bytes; at most {most} can be loaded"
+        )
+    state, precision = model.state_dict(), Precision(config.weights, config.vectors)
+    outline = _outline(config, _sizes(config, vocabulary, target), folder).state_dict()
+    if mistakes := tensors.differences(tensors.layout(outline, precision), tensors.layout(state, precision)):
+        raise ModelError(f"{folder}: the model is not what its configuration says: {mistakes}")
+    files = {
+        CONFIG: (json.dumps(asdict(config), indent=2, allow_nan=False) + "\n").encode(),
+        WEIGHTS: tensors.written(state, precision, compute_digest(words + into)),
+        WORDS: words,
+        **({TARGET: into} if target else {}),
+    }
+    files |= {SUMS: write_sums(files), CARD: card}
+    # Links are followed: what is renamed must be the folder itself.
+    place, new, old = Path(os.path.realpath(folder)), _beside(folder, "new"), _beside(folder, "old")
+    try:
+        _swap_in(place, new, old, files)
+    except OSError as error:
+        with suppress(OSError):
+            _bring_back(place, old)
+            _remove(new)
+        reason = error.strerror or str(error)
+        raise ModelError(f"{folder} cannot be written: {reason}; what was there is as it was") from None
+
+
+def _swap_in(folder: Path, new: Path, old: Path, files: dict[str, bytes]) -> None:
+    """Replace a model folder by a new one, which is whole before it takes the name.
+
+    Between the two renames there is no folder of the name; `find` and the next save then take the old one.
+    """
+    _bring_back(folder, old)
+    if folder.exists() and (others := set(os.listdir(folder)) - set(files)):
+        what = f"other files than a model's: {tensors.listed(others)}"
+        raise ModelError(f"{folder} holds {what}; choose another folder")
+    _remove(new, old)
+    new.mkdir(parents=True)
+    for name, written in files.items():
+        write_bytes(new / name, written)
+    if folder.exists():
+        folder.rename(old)
+    new.rename(folder)
+    settle(folder.parent)
+    _remove(old)
+
+
+def _bring_back(folder: Path, old: Path) -> None:
+    if old.exists() and not folder.exists():
+        old.rename(folder)
+
+
+def _remove(*folders: Path) -> None:
+    for folder in folders:
+        if folder.exists():
+            shutil.rmtree(folder)
+
+
+def _beside(folder: Path, state: str) -> Path:
+    place = Path(os.path.realpath(folder))
+    return place.parent / f".{place.name}.{state}"
+
+
+def _outline(config: ModelConfig, sizes: tuple[int, int], folder: Path) -> nn.Module:
+    """Such a model without its weights: nothing is allocated, whatever sizes are claimed, nor drawn."""
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"), Undrawn():
+            return KINDS[config.kind][1](config.model, *sizes).eval()
+    except (RuntimeError, TypeError, ValueError, OverflowError) as error:
+        reason = str(error).split("\n")[0]
+        raise ModelError(f"{folder / CONFIG}: no model can be built as it says: {reason}") from None
+
+
+def _read_vocabulary(file: Path, kind: type[Words], sums: Checksums) -> tuple[Words, bytes]:
+    """The words, and their file as it is."""
+    written = content(file, kind.LONGEST)
+    sums.verify(file.name, written)
+    try:
+        return kind.from_bytes(written), written
+    except InputError as error:
+        raise ModelError(f"{file} is no vocabulary: {error}; {AGAIN}") from None
+
+
+def _read_config(file: Path, sums: Checksums) -> ModelConfig:
+    written = content(file, LONGEST)
+    sums.verify(file.name, written)
+    data = _parsed(file, written)
+    if type(number := data.get("format")) is int and number > FORMAT:
+        reason = f"format {shorten(number)} is newer than {FORMAT}, which this nse reads"
+        raise ModelError(f"{file}: {reason}: update nse")
+    kind = KINDS.get(str(data.get("kind")), KINDS["pair"])  # an unknown one is refused below, with the rest
+    whole = make_dataclass("ModelConfig", [("model", kind[0])], bases=(Described,), kw_only=True)
+    try:
+        return ModelConfig(**vars(strict.build(whole, data, source=str(file))))
+    except (ConfigError, RecursionError) as error:
+        first, *mistakes = str(error).split("\n  ")
+        more = [f"and {len(mistakes) - tensors.MANY} more"] if len(mistakes) > tensors.MANY else []
+        raise ModelError("; ".join([first, *mistakes[: tensors.MANY], *more])) from None
+
+
+def _parsed(file: Path, written: bytes) -> dict[str, object]:
+    """JSON without the liberties that Python takes: each key once, no NaN, no endless nesting."""
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is no number in JSON")
+
+    try:
+        data = json.loads(written.decode("utf-8"), object_pairs_hook=_each_once, parse_constant=refuse)
+        if not isinstance(data, dict):
+            raise ValueError(f"expected keys and values, got {type(data).__name__}")
+        json.dumps(data, ensure_ascii=False).encode()  # half of a character, escaped, is no text
+        return data
+    except RecursionError:
+        raise ModelError(f"{file} is no configuration: nested too deep; {AGAIN}") from None
+    except ValueError as error:
+        raise ModelError(f"{file} is no configuration: {error}; {AGAIN}") from None
+
+
+def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    data = dict(pairs)
+    if len(data) != len(pairs):
+        raise ValueError(f"a key occurs twice among {shorten(', '.join(key for key, _ in pairs), 400)}")
+    return data

@@ -1,0 +1,155 @@
+"""The paper's models of a pair of sentences (sections 4.1 and 4.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nse.nn.attention import Alignment, Attention
+from nse.nn.sentence_encoder import Encoded, NSESentence, at_end
+from nse.nn.text_model import UNKNOWN, HeadConfig, TextModel, head, initial, pooled_size, sentence_encoder
+from nse.ops.types import real
+
+COUNTS = 2
+"""How many numbers tell the head about shared words."""
+
+
+@dataclass
+class PairConfig(HeadConfig):
+    """The model of a pair of sentences."""
+
+    encoder: Literal["nse", "mma", "lstm", "bow"] = "nse"  # type: ignore[assignment]  # one choice more
+    """What reads a sentence. mma: two NSEs, the second reads and writes the first one's memory too."""
+
+    attention: Literal["none", "paper", "aligned"] = "none"
+    """paper: the second sentence attends over the first. aligned: each word to the other sentence."""
+
+    reader: Literal["none", "nse"] = "none"
+    """What reads the aligned words once more before they are pooled."""
+
+    counts: bool = False
+    """Tell the head which share of the second sentence's words the first one has, also weighed by rarity."""
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no model."""
+        super().__post_init__()
+        if self.reader != "none" and self.attention != "aligned":
+            raise ValueError(f'reader = "{self.reader}" needs attention = "aligned"')
+        if self.attention == "aligned" and self.pool == "last" and self.reader == "none":
+            raise ValueError('attention = "aligned" without a reader needs pool = "max" or "mean-max"')
+        if self.attention == "paper" and self.pool == "mean-max":
+            raise ValueError('attention = "paper" needs pool = "last" or "max"')
+
+
+class PairClassifier(TextModel):
+    """The paper's models of a sentence pair (sections 4.1 and 4.2): encoders, and an MLP over the pair.
+
+    NSE: one encoder for both sentences. MMA-NSE: a second one for the second sentence, which reads and writes
+    the memory of the first. MMA-NSE attention: the first is what the second attends to in it.
+
+    Args:
+        config: Encoder and sizes.
+        words: Size of the vocabulary; id 0 is padding.
+        labels: Number of scores: of classes, or one to rank by.
+
+    Attributes:
+        rarity: [words], what a shared word counts for, where words are counted.
+    """
+
+    rarity: Tensor
+
+    def __init__(self, config: PairConfig, words: int, labels: int):
+        super().__init__(config, words)
+        self.config = config
+        self.encoder = sentence_encoder(config)
+        self.second = sentence_encoder(config, shared=1) if config.encoder == "mma" else None
+        encoded = config.size * config.directions
+        self.attention = Attention(encoded) if config.attention == "paper" else None
+        self.alignment: Alignment | None = None
+        self.reader: NSESentence | None = None
+        if config.attention == "aligned":
+            self.alignment = Alignment(config.size + encoded, config.size, config.dropout)
+            encoded = config.size
+        if config.reader != "none":
+            self.reader = NSESentence(config.size, config.dropout, config.directions, **initial(config))
+            encoded = config.size * config.directions
+        counted = COUNTS if config.counts else 0
+        if config.counts:
+            self.register_buffer("rarity", torch.ones(words))
+        self.head = head(4 * pooled_size(encoded, config) + counted, config, labels)
+        self.start(config)
+
+    def forward(self, first: Tensor, first_lengths: Tensor, second: Tensor, second_lengths: Tensor) -> Tensor:
+        """Scores [B, labels], from ids [B, T] of both sentences and their true lengths [B]."""
+        first, first_lengths = self.cut(first, first_lengths)
+        second, second_lengths = self.cut(second, second_lengths)
+        x, y = self.vectors(first), self.vectors(second)
+        one, two = self.encoded(x, first_lengths, y, second_lengths)
+        if self.alignment is not None:
+            one, two = self.aligned(self.alignment, one.beside(x), two.beside(y))
+        p, h = one.pooled(self.config.pool), two.pooled(self.config.pool)
+        if self.attention is not None:
+            p = self.attention(one.outputs, one.lengths, h)
+        features = [p, h, p - h, p * h]
+        if self.config.counts:
+            texts = (first, first_lengths), (second, second_lengths)
+            features.append(shared_words(*texts, self.rarity).to(p.dtype))
+        scores: Tensor = self.head(torch.cat(features, dim=-1))
+        return scores
+
+    def represent(self, sentence: Tensor, lengths: Tensor) -> Tensor:
+        """A vector for each sentence [B, d], read by itself by the encoder of the first of a pair."""
+        sentence, lengths = self.cut(sentence, lengths)
+        encoded: Encoded = self.encoder(self.vectors(sentence), lengths)
+        return encoded.pooled(self.config.pool)
+
+    def encoded(self, x: Tensor, x_lengths: Tensor, y: Tensor, y_lengths: Tensor) -> tuple[Encoded, Encoded]:
+        """Both sentences, encoded, from their words [B, T, k]."""
+        if self.second is not None:
+            first = self.encoder(x, x_lengths)
+            return first, self.second(y, y_lengths, first.memories)
+        return both(self.encoder, x, x_lengths, y, y_lengths)
+
+    def aligned(self, alignment: Alignment, first: Encoded, second: Encoded) -> tuple[Encoded, Encoded]:
+        """Both sentences, each word compared with its match in the other, and read again."""
+        a, b = alignment(first.outputs, first.lengths, second.outputs, second.lengths)
+        if self.reader is None:
+            return unread(a, first.lengths), unread(b, second.lengths)
+        return both(self.reader, a, first.lengths, b, second.lengths)
+
+
+def shared_words(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor], rarity: Tensor) -> Tensor:
+    """Which share of the second sentence's words the first one has [B, 2]: each alike, and by rarity [V].
+
+    Of each sentence ids [B, T] and lengths [B] are given. Unknown words are not looked at; of no words the
+    share is zero.
+    """
+    (here, knows), (there, asks) = (
+        (ids, (ids > UNKNOWN) & real(lengths, ids.shape[1])) for ids, lengths in (first, second)
+    )
+    same = (here[:, :, None] == there[:, None, :]) & knows[:, :, None]  # [B, T of first, T of second]
+    found = (same.any(dim=1) & asks).to(rarity.dtype)
+    shares = []
+    for weight in (asks.to(rarity.dtype), rarity[there] * asks):
+        shares.append((found * weight).sum(dim=1) / weight.sum(dim=1).clamp(min=1e-6))
+    return torch.stack(shares, dim=1)
+
+
+def unread(words: Tensor, lengths: Tensor) -> Encoded:
+    """Words as they are, [B, T, d]."""
+    return Encoded(words, lengths, at_end(words, lengths))
+
+
+def both(
+    encoder: nn.Module, x: Tensor, x_lengths: Tensor, y: Tensor, y_lengths: Tensor
+) -> tuple[Encoded, Encoded]:
+    """Two batches of sentences through one encoder, as one batch."""
+    longest = max(x.shape[1], y.shape[1])
+    together = torch.cat([F.pad(each, (0, 0, 0, longest - each.shape[1])) for each in (x, y)])
+    encoded: Encoded = encoder(together, torch.cat([x_lengths, y_lengths]))
+    first, second = encoded.split([len(x), len(y)])
+    return first.shortened(x.shape[1]), second.shortened(y.shape[1])

@@ -1,0 +1,207 @@
+"""The paper's models of translation (section 4.5): an encoder, and a decoder that attends to its outputs.
+
+LSTM-LSTM, NSE-LSTM and NSE-NSE, in which the decoder reads and writes the memory that the encoder left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nse.bounds import Probability, Range
+from nse.nn.decoder import Decoder, LSTMDecoder, NSEDecoder, Source, Standing
+from nse.nn.encoder import NSE
+from nse.nn.search import BEGIN, Found, beam_search, greedy
+from nse.nn.sentence_encoder import run_to_end, turned
+from nse.nn.text_model import LONGEST, PAD, TextConfig, TextModel, initial
+from nse.ops.step import Cell
+from nse.ops.types import Memory
+
+
+@dataclass
+class TranslationConfig(TextConfig):
+    """The model of a translation."""
+
+    decoder: Literal["nse", "lstm"] = "nse"
+    """What writes the translation. nse: reads and writes the memory of the encoder, which must be an NSE."""
+
+    output_dropout: Probability = 0.0
+    """On the last hidden layer, before the scores of words."""
+
+    tied: bool = False
+    """Whether the scores of words are products with the words' own vectors."""
+
+    most: Annotated[int, Range(1, LONGEST)] = 25
+    """A translation has at most so many words."""
+
+    beam: Annotated[int, Range(1, 100)] = 1
+    """How many translations are followed at a time; 1 always takes the best next word."""
+
+    penalty: Annotated[float, Range(0, 5)] = 1.0
+    """Translations are compared by their log probability divided by this power of their length."""
+
+    replace: bool = False
+    """Whether an unknown word in a translation becomes the source word that was most attended to."""
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no model."""
+        super().__post_init__()
+        if self.encoder == "bow":
+            raise ValueError("a bag of words leaves no states to translate from: encoder is nse or lstm")
+        if self.decoder == "nse" and self.encoder != "nse":
+            raise ValueError('decoder = "nse" needs encoder = "nse": it goes on with the memory of that')
+        if self.padding == "paper" or self.layers > 1:
+            raise ValueError('translation takes padding = "masked" and layers = 1 (an LSTM has two anyway)')
+
+
+class Encoded(NamedTuple):
+    """A source sentence as an encoder leaves it.
+
+    Attributes:
+        outputs: [B, L, d], a vector per word.
+        lower: State at the end of the first LSTM, of an NSE the one that reads.
+        upper: State of the second, of an NSE the one that writes.
+        memories: What an NSE made of its memory, one per direction.
+    """
+
+    outputs: Tensor
+    lower: Cell
+    upper: Cell
+    memories: tuple[Memory, ...] = ()
+
+
+class NSESource(nn.Module):
+    """An NSE over the source words."""
+
+    def __init__(self, config: TextConfig):
+        super().__init__()
+        self.nse = NSE(
+            config.size, dropout=config.dropout, blanks=config.blanks, starts=config.starts, **initial(config)
+        )
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Encoded:
+        """Encode words [B, L, k]."""
+        found = self.nse(x, lengths)
+        lower, upper = ((h[0], c[0]) for h, c in (found.state.read, found.state.write))
+        return Encoded(found.outputs, lower, upper, (found.memory,))
+
+
+class LSTMSource(nn.Module):
+    """Two LSTM layers over the source words, dropout on the input of each."""
+
+    def __init__(self, config: TextConfig):
+        super().__init__()
+        self.dropout = nn.Dropout(config.dropout)
+        self.lower = nn.LSTM(config.size, config.size, batch_first=True)
+        self.upper = nn.LSTM(config.size, config.size, batch_first=True)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Encoded:
+        """Encode words [B, L, k]."""
+        outputs, lower = run_to_end(self.lower, self.dropout(x), lengths)
+        outputs, upper = run_to_end(self.upper, self.dropout(outputs), lengths)
+        return Encoded(outputs, lower, upper)
+
+
+class Translator(TextModel):
+    """A translator.
+
+    Args:
+        config: Encoder, decoder and sizes.
+        words: Size of the source vocabulary; id 0 is padding.
+        targets: Size of the target vocabulary, with padding, unknown, begin and end as ids 0 to 3.
+    """
+
+    def __init__(self, config: TranslationConfig, words: int, targets: int):
+        super().__init__(config, words)
+        self.config = config
+        kind = NSESource if config.encoder == "nse" else LSTMSource
+        self.encoders = nn.ModuleList([kind(config) for _ in range(config.directions)])
+        k, n = config.size, config.directions
+        self.join = nn.Linear(n * k, k) if n > 1 else None
+        self.decoder: Decoder
+        if config.decoder == "nse":
+            self.decoder = NSEDecoder(k, config.dropout, n, **initial(config))
+        else:
+            self.decoder = LSTMDecoder(k, config.dropout)
+        self.target = nn.Embedding(targets, k, padding_idx=PAD)
+        self.hidden = nn.Linear(k, k)
+        self.drop_output = nn.Dropout(config.output_dropout)
+        self.output = None if config.tied else nn.Linear(k, targets)
+        self.bias = nn.Parameter(torch.zeros(targets)) if config.tied else None
+        self.start(config)
+
+    def forward(
+        self, source: Tensor, source_lengths: Tensor, target: Tensor, target_lengths: Tensor
+    ) -> Tensor:
+        """Scores of every next word [B, T + 1, targets] where the translation [B, T] is known."""
+        encoded, prepared = self.encoded(source, source_lengths)
+        before = torch.cat([target.new_full((len(target), 1), BEGIN), target], dim=1)
+        now = self.decoder.begin(prepared, encoded.lower, encoded.upper)
+        return self.scores(self.decoder.forced(self.target(before), prepared, now))
+
+    def scores(self, attended: Tensor) -> Tensor:
+        """Of every word of the target vocabulary, from attentional vectors [..., k]."""
+        hidden = self.drop_output(torch.relu(self.hidden(attended)))
+        if self.output is None:
+            return F.linear(hidden, self.target.weight, self.bias)
+        scores: Tensor = self.output(hidden)
+        return scores
+
+    def encoded(self, ids: Tensor, lengths: Tensor) -> tuple[Encoded, Source]:
+        """The source, read, and what the decoder needs of it; a sentence without words has one pad."""
+        ids, lengths = self.cut(ids, lengths.clamp(min=1))
+        x = self.vectors(ids)
+        encoded: Encoded = self.encoders[0](x, lengths)
+        if self.join is not None:
+            back: Encoded = self.encoders[1](turned(x, lengths), lengths)
+            back = back._replace(outputs=turned(back.outputs, lengths))
+            encoded = both_ways(encoded, back, self.join)
+        return encoded, self.decoder.prepared(encoded.outputs, lengths, encoded.memories)
+
+    def represent(self, source: Tensor, lengths: Tensor) -> Tensor:
+        """A vector for each sentence [B, k]: the upper state of the encoder after its last word."""
+        encoded, _ = self.encoded(source, lengths)
+        return encoded.upper[0]
+
+    @torch.no_grad()
+    def translate(
+        self, source: Tensor, lengths: Tensor, beam: int | None = None, most: int | None = None
+    ) -> Found:
+        """The best translations.
+
+        Args:
+            source: [B, L], ids.
+            lengths: [B].
+            beam: How many are followed at a time; as configured by default.
+            most: The largest number of words; as configured by default.
+        """
+        encoded, prepared = self.encoded(source, lengths)
+        now = self.decoder.begin(prepared, encoded.lower, encoded.upper)
+        beam, most = beam or self.config.beam, most or self.config.most
+        if beam == 1:
+            return greedy(self, prepared, now, most)
+        return beam_search(self, prepared, now, most, beam, self.config.penalty)
+
+    def next(self, word: Tensor, source: Source, now: Standing) -> tuple[Tensor, Standing, Tensor]:
+        """After a word [B]: log probabilities of the next one [B, targets], and where it was attended to [B].
+
+        Padding and the begin of a translation are never next.
+        """
+        now, weights = self.decoder.step(self.target(word), source, now)
+        scores = self.scores(now.attended).float()
+        scores[:, [PAD, BEGIN]] = float("-inf")
+        return scores.log_softmax(dim=-1), now, weights.argmax(dim=-1)
+
+
+def both_ways(forward: Encoded, back: Encoded, join: nn.Linear) -> Encoded:
+    """Two directions as one: outputs joined, states averaged, memories side by side."""
+    outputs = join(torch.cat([forward.outputs, back.outputs], dim=-1))
+    lower, upper = (
+        ((a[0] + b[0]) / 2, (a[1] + b[1]) / 2)
+        for a, b in ((forward.lower, back.lower), (forward.upper, back.upper))
+    )
+    return Encoded(outputs, lower, upper, forward.memories + back.memories)

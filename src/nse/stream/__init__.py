@@ -1,1 +1,0 @@
-"""Rows in and answers out, as they come: files and standard input, many formats, in constant memory."""

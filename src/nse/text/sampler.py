@@ -1,0 +1,59 @@
+"""Which rows go together in a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from nse.text.tensors import Labelled
+
+USUAL = 64
+"""Words of a long sentence: a batch of longer ones has fewer of them, which bounds the memory."""
+
+
+POOL = 6400
+"""Batches of similar length are made out of so many random examples."""
+
+
+def batches(
+    size: int,
+    batch: int,
+    generator: torch.Generator | None = None,
+    lengths: Tensor | None = None,
+    groups: Tensor | None = None,
+) -> list[Tensor]:
+    """Indices of examples in batches.
+
+    Args:
+        size: How many examples there are.
+        batch: How many make a batch; the rest makes one more.
+        generator: Shuffles them; `None` means as they come.
+        lengths: [size], to make batches of similar length: the shuffled examples are sorted by length, some
+            thousands at a time, and the batches are shuffled.
+        groups: [size], to put examples of a group next to each other, so that most are in one batch, in the
+            order in which the shuffled examples first meet them; then lengths do not count.
+    """
+    order = torch.arange(size) if generator is None else torch.randperm(size, generator=generator)
+    if groups is not None and size:
+        first = torch.full((int(groups.max()) + 1,), size).scatter_reduce(
+            0, groups[order], torch.arange(size), "amin"
+        )
+        return list(order[first[groups[order]].argsort(stable=True)].split(batch))
+    if lengths is None:
+        return list(order.split(batch))
+    pools = [pool[lengths[pool].argsort(stable=True)] for pool in order.split(max(POOL, batch))]
+    found = torch.cat(pools).split(batch)
+    if generator is None:
+        return list(found)
+    return [found[i] for i in torch.randperm(len(found), generator=generator).tolist()]
+
+
+def shares(rows: Labelled, batch: int) -> Iterator[Tensor]:
+    """Rows of similar length, as they come, and no more words at once than a batch of usual ones has."""
+    lengths, sizes = rows.lengths.cpu(), rows.sizes.cpu()
+    for index in batches(len(rows.labels), batch, lengths=lengths):
+        if len(index):
+            largest = max(1, int(sizes[index].max()))
+            yield from index.split(max(1, batch * USUAL // largest))

@@ -1,0 +1,278 @@
+"""Texts as tensors of ids, and batches of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from nse.text.vocabulary import Vocabulary
+
+MULTIPLE = 4
+"""Bucket shapes are multiples of this: a little padding more, and few shapes."""
+
+
+class Texts(NamedTuple):
+    """Texts of different lengths, padded to the longest.
+
+    Attributes:
+        ids: [N, T].
+        lengths: [N].
+    """
+
+    ids: Tensor
+    lengths: Tensor
+
+    @classmethod
+    def of(cls, texts: Sequence[Iterable[str]], vocabulary: Vocabulary, longest: int = 0) -> Texts:
+        """Encode texts, each given as its words, cut to `longest` words where that is not 0."""
+        encoded = [vocabulary.encode(words)[: longest or None] for words in texts]
+        lengths = torch.tensor([len(ids) for ids in encoded], dtype=torch.long)
+        flat = torch.tensor([each for ids in encoded for each in ids], dtype=torch.long)
+        return cls.flat(flat, lengths)
+
+    @classmethod
+    def flat(cls, ids: Tensor, lengths: Tensor, longest: int = 0) -> Texts:
+        """Texts from the ids of all, one after the other, and how many are whose.
+
+        Args:
+            ids: [sum of the lengths].
+            lengths: [N].
+            longest: Cut them to so many words, so that one long text does not lengthen all; 0 means never.
+        """
+        lengths = lengths.long()
+        kept = lengths.clamp(max=longest) if longest else lengths
+        t = torch.arange(int(kept.max()) if len(kept) else 0)
+        first = lengths.cumsum(0) - lengths
+        real = t < kept[:, None]
+        padded = torch.full(real.shape, Vocabulary.PAD)
+        padded[real] = ids.long()[(first[:, None] + t)[real]]
+        return cls(padded, kept)
+
+    def select(self, index: Tensor, longest: int | None = None) -> Texts:
+        """Some of these texts.
+
+        Args:
+            index: [B], which ones.
+            longest: Pad or cut all to this length, without looking at theirs, which on a GPU would wait for
+                it; `None` means as long as the longest of them.
+        """
+        lengths = self.lengths[index]
+        if longest is None:
+            longest = int(lengths.max()) if len(lengths) else 0
+            return Texts(self.ids[index, :longest], lengths)
+        ids = self.ids[index, :longest]
+        if ids.shape[1] < longest:
+            ids = F.pad(ids, (0, longest - ids.shape[1]), value=Vocabulary.PAD)
+        return Texts(ids, lengths.clamp(max=longest))
+
+    def longest(self, index: Tensor, multiple: int = MULTIPLE) -> int:
+        """How far to pad these texts: their longest, rounded up to a multiple where the ids go so far."""
+        longest = int(self.lengths[index].max()) if len(index) else 0
+        return min(-(-longest // multiple) * multiple, self.ids.shape[1])
+
+    def to(self, device: torch.device) -> Texts:
+        """The same texts on a device."""
+        return Texts(self.ids.to(device), self.lengths.to(device))
+
+    @property
+    def inputs(self) -> list[Tensor]:
+        """What a model is called with."""
+        return [self.ids, self.lengths]
+
+    @property
+    def sizes(self) -> Tensor:
+        """[N], in words."""
+        return self.lengths
+
+    def shapes(self, batches: Sequence[Tensor], multiple: int = MULTIPLE) -> list[int]:
+        """How far to pad the texts of many batches, none of them empty: `longest`, but all at once."""
+        longest = most_of_each(self.lengths, batches)
+        return [int(n) for n in np.minimum(-(-longest // multiple) * multiple, self.ids.shape[1])]
+
+
+class Documents(NamedTuple):
+    """Texts made of sentences: the sentences of all of them, one after the other, and which are whose.
+
+    Attributes:
+        sentences: Of all documents.
+        counts: [N], how many sentences a document has.
+        first: [N], where its sentences begin.
+        words: [N], how many words its longest sentence has.
+    """
+
+    sentences: Texts
+    counts: Tensor
+    first: Tensor
+    words: Tensor
+
+    @classmethod
+    def of(cls, sentences: Texts, counts: Tensor) -> Documents:
+        """From the sentences of all documents, and how many each has [N]."""
+        counts = counts.long()
+        owner = torch.arange(len(counts)).repeat_interleave(counts)
+        words = torch.zeros_like(counts).scatter_reduce(0, owner, sentences.lengths, "amax")
+        if not len(sentences.lengths):  # `select` needs one to fill rows up with
+            sentences = Texts(counts.new_zeros(1, 1), counts.new_zeros(1))
+        return cls(sentences, counts, counts.cumsum(0) - counts, words)
+
+    @property
+    def lengths(self) -> Tensor:
+        """[N], to sort by: the number of sentences, and where that is equal the longest of them."""
+        return self.counts * (self.sentences.ids.shape[1] + 1) + self.words
+
+    @property
+    def sizes(self) -> Tensor:
+        """[N], words once sentences are padded to the longest of all: a batch may hold that one."""
+        return self.counts * self.sentences.ids.shape[1]
+
+    def select(self, index: Tensor, shape: tuple[int, int, int] | None = None) -> DocumentBatch:
+        """Some of these documents, their sentences as one batch of sequences.
+
+        Args:
+            index: [B], which ones.
+            shape: How far to pad them, as `longest` gives it, without looking at them, which on a GPU would
+                wait for it; `None` means as far as they need.
+        """
+        counts = self.counts[index]
+        S, D, T = shape or self.needed(index)
+        ends = counts.cumsum(0)
+        begins = ends - counts
+        row = torch.arange(S, device=index.device)
+        owner = torch.searchsorted(ends, row, right=True).clamp(max=max(0, len(index) - 1))
+        real = row < counts.sum()
+        texts = self.sentences.select(torch.where(real, (self.first[index] - begins)[owner] + row, 0), T)
+        place = torch.arange(D, device=index.device)
+        rows = torch.where(place < counts[:, None], begins[:, None] + place, 0)
+        # A row that belongs to no document has no words.
+        return DocumentBatch(texts.ids, texts.lengths * real, rows, counts)
+
+    def needed(self, index: Tensor) -> tuple[int, int, int]:
+        """How many sentences these documents have in all, how many the longest has, and words a sentence."""
+        counts, words = self.counts[index], self.words[index]
+        return max(1, int(counts.sum())), max(1, int(counts.max())), max(1, int(words.max()))
+
+    def longest(self, index: Tensor, multiple: int = MULTIPLE) -> tuple[int, int, int]:
+        """As `needed`, rounded up so that shapes are few."""
+        return self.shapes([index], multiple)[0]
+
+    def shapes(self, batches: Sequence[Tensor], multiple: int = MULTIPLE) -> list[tuple[int, int, int]]:
+        """`longest` of many batches, none of them empty."""
+        most = most_of_each(self.counts, batches).tolist()
+        words = most_of_each(self.words, batches).tolist()
+        longest = max(1, self.sentences.ids.shape[1])
+        return [
+            (
+                rounded(int(self.counts[batch].sum()), 2),
+                rounded(m, 3),
+                min(longest, max(multiple, rounded(w, 1))),
+            )
+            for batch, m, w in zip(batches, most, words, strict=True)
+        ]
+
+    def to(self, device: torch.device) -> Documents:
+        """The same documents on a device."""
+        return Documents(self.sentences.to(device), *(each.to(device) for each in self[1:]))
+
+
+class DocumentBatch(NamedTuple):
+    """Some documents.
+
+    Attributes:
+        ids: [S, T], of all their sentences.
+        lengths: [S], how many words they have; 0 in rows that fill the batch up.
+        rows: [B, D], which of the sentences are a document's, in their order; 0 past its end.
+        counts: [B], how many sentences a document has.
+    """
+
+    ids: Tensor
+    lengths: Tensor
+    rows: Tensor
+    counts: Tensor
+
+    @property
+    def inputs(self) -> list[Tensor]:
+        """What a model is called with."""
+        return list(self)
+
+    def to(self, device: torch.device) -> DocumentBatch:
+        """The same on a device."""
+        return DocumentBatch(*(each.to(device) for each in self))
+
+
+def rounded(n: int, bits: int) -> int:
+    """The next number that needs so many bits and then zeros: with two 1, 2, 3, 4, 6, 8, 12, 16, 24 ..."""
+    unit = 1 << max(0, max(1, n).bit_length() - bits)
+    return -(-max(1, n) // unit) * unit
+
+
+Shape = tuple[Any, ...]
+"""How far each column of a batch is padded: `Texts.longest` or `Documents.longest` of it."""
+
+
+class Labelled(NamedTuple):
+    """Rows of one text or more, each with a label.
+
+    Attributes:
+        texts: The columns, each `Texts` or `Documents`, in the order in which a model takes them.
+        labels: [N].
+        groups: [N], which question a row answers, where rows are ranked; `None` where each stands alone.
+    """
+
+    texts: tuple[Any, ...]
+    labels: Tensor
+    groups: Tensor | None = None
+
+    @property
+    def inputs(self) -> list[Tensor]:
+        """What a model is called with: the tensors of each column, such as ids and lengths."""
+        return [tensor for texts in self.texts for tensor in texts.inputs]
+
+    @property
+    def lengths(self) -> Tensor:
+        """[N], of the longest text of each row: what batches are sorted by."""
+        return torch.stack([texts.lengths for texts in self.texts]).amax(dim=0)
+
+    @property
+    def sizes(self) -> Tensor:
+        """[N], how many words the longest text of each row has; of a document, once it is padded."""
+        return torch.stack([texts.sizes for texts in self.texts]).amax(dim=0)
+
+    def select(self, index: Tensor, shape: Shape | None = None) -> Labelled:
+        """These rows, as a batch.
+
+        Args:
+            index: [B], which ones.
+            shape: How far to pad each column; `None` means to the longest text of each.
+        """
+        far: Sequence[Any] = [None] * len(self.texts) if shape is None else shape
+        texts = tuple(each.select(index, longest) for each, longest in zip(self.texts, far, strict=True))
+        return Labelled(texts, self.labels[index], None if self.groups is None else self.groups[index])
+
+    def shape(self, index: Tensor, multiple: int = MULTIPLE) -> Shape:
+        """The bucket shape of these rows: how far to pad each column so that shapes are few.
+
+        It looks at the lengths: ask rows that lie on the host, and no device is waited for.
+        """
+        return tuple(texts.longest(index, multiple) for texts in self.texts)
+
+    def shapes(self, batches: Sequence[Tensor], multiple: int = MULTIPLE) -> list[Shape]:
+        """The bucket shapes of many batches, none of them empty: as `shape` of each, but all at once."""
+        return list(zip(*(texts.shapes(batches, multiple) for texts in self.texts), strict=True))
+
+    def to(self, device: torch.device) -> Labelled:
+        """The same rows on a device."""
+        groups = None if self.groups is None else self.groups.to(device)
+        return Labelled(tuple(texts.to(device) for texts in self.texts), self.labels.to(device), groups)
+
+
+def most_of_each(numbers: Tensor, batches: Sequence[Tensor]) -> NDArray[np.int64]:
+    """The largest of the numbers [N] in each of many batches, none of them empty."""
+    sizes = np.array([len(batch) for batch in batches])
+    order, starts = torch.cat(list(batches)).numpy(), sizes.cumsum() - sizes
+    return np.asarray(np.maximum.reduceat(numbers.numpy()[order], starts))

@@ -1,0 +1,209 @@
+"""Vectors by the workers of a Ray cluster are those that one process makes, whoever dies on the way."""
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyarrow import parquet
+from typer.testing import CliRunner
+
+import nse
+from nse.cli import ray as cluster
+from nse.cli.main import main as cli
+from nse.cli.rows import Columns, Format, Row
+from nse.data.records import Problem
+from nse.errors import InputError, NSEError, RunError
+from small_models import WORDS, sentence_model
+
+READING = cluster.Reading("", Format.text, Columns(("sentence",)))
+
+
+@pytest.fixture
+def model(tmp_path):
+    return sentence_model(tmp_path / "model")
+
+
+def children_of(process):
+    """The processes below one, by what they call themselves."""
+    parents, names = {}, {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            number = int(folder.name)
+            parents[number] = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            names[number] = (folder / "cmdline").read_text().split("\0")[0]
+        except OSError:  # it has just ended
+            parents.pop(int(folder.name), None)
+    below, grown = {process}, True
+    while grown:
+        found = below | {number for number, parent in parents.items() if parent in below}
+        below, grown = found, len(found) > len(below)
+    return {number: names[number] for number in below - {process}}
+
+
+def killed_in_the_middle(process, folder, seconds=100):
+    """Kill one of two workers with a chunk in its hands as soon as something is written; say how much was."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and process.poll() is None:
+        size = sum(part.stat().st_size for part in folder.glob(".many.parquet.*.part"))
+        busy = [number for number, name in children_of(process.pid).items() if "Worker)).submit" in name]
+        if size and len(busy) == 2:
+            os.kill(busy[0], signal.SIGKILL)
+            return size
+        time.sleep(0.02)
+    pytest.fail(f"there was nobody to kill: {process.poll()}")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for workers in /proc")
+def test_two_workers_one_of_them_killed_lose_nothing(model, tmp_path):
+    chance, file = random.Random(1), tmp_path / "rows.jsonl"
+    rows = [{"text": " ".join(chance.choices(WORDS, k=chance.randint(1, 9))), "id": n} for n in range(24_000)]
+    rows[2_050]["text"], rows[16_000]["text"] = "", "good " * 2_000
+    written = [json.dumps(row) for row in rows]
+    written[20_000] = "{"
+    file.write_text("\n".join(written) + "\n")
+    words = ["encode", str(model), "--file", str(file), "--bad", "skip", "--device", "cpu", "--out"]
+    alone = CliRunner().invoke(cli.app, [*words, str(tmp_path / "alone.parquet")])
+    assert alone.exit_code == 0, alone.output
+
+    out = tmp_path / "many.parquet"
+    with subprocess.Popen(
+        [sys.executable, "-m", "nse", *words, str(out), "--ray", "local", "--workers", "2"],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            before = killed_in_the_middle(process, tmp_path)
+            printed, told = process.communicate(timeout=150)
+        finally:
+            if process.poll() is None:
+                process.terminate()
+    assert (process.returncode, printed) == (0, ""), told
+    assert before < 0.9 * out.stat().st_size
+    one, other = (parquet.read_table(tmp_path / f"{name}.parquet") for name in ("alone", "many"))
+    assert other.num_rows == 23_998
+    assert other.drop_columns("vector").equals(one.drop_columns("vector"))
+    vectors = [np.stack(each["vector"].to_numpy(zero_copy_only=False)) for each in (one, other)]
+    assert np.allclose(*vectors, atol=1e-6)
+    own = [line for line in told.splitlines() if line.startswith("nse: ")]  # Ray tells of the one that died
+    assert own == [line.replace("alone", "many") for line in alone.stderr.splitlines()]
+    assert len(own) == 3
+    assert children_of(process.pid) == {}
+
+
+def chunks_of(file, content, **changes):
+    file.write_bytes(content)
+    reading = READING._replace(file=str(file), **changes)
+    batches = cluster.read({"reading": [cluster.Chunk(0, reading)]})
+    return [(batch["chunk"][0].place, batch["chunk"][0].found) for batch in batches]
+
+
+def test_chunks_are_numbered_and_what_is_wrong_comes_last(tmp_path, monkeypatch):
+    monkeypatch.setattr("nse.cli.rows.CHARACTERS", 6)
+    file = tmp_path / "rows.txt"
+    assert chunks_of(file, b"good\ncaf\xe9\nbad\nfilm\n") == [
+        (0, [Row(1, ("good",)), Problem(2, "is not UTF-8"), Row(3, ("bad",))]),
+        (1, [Row(4, ("film",))]),
+        (2, []),
+    ]
+    assert chunks_of(file, b"") == [(0, [])]
+    ((place, error),) = chunks_of(file, b"a\tb\n", form=Format.tsv)
+    assert place == 0
+    assert "there is no column 'sentence'" in str(error)
+    assert isinstance(error, NSEError)
+
+
+def worker_for(model, **changes):
+    asking = cluster.Asking(str(model), "cpu", strict=True, batch=8)
+    content = cluster.carried(asking)
+    if changes:
+        version, files, asking = content
+        content = (changes.get("version", version), files | changes.get("files", {}), asking)
+    return cluster.Worker(content)
+
+
+def answered(worker, *chunk):
+    (found,) = worker({"chunk": [cluster.Chunk(*chunk)]})["chunk"]
+    return found.place, found.found
+
+
+def test_a_worker_answers_with_vectors_and_problems_without_the_models_folder(model):
+    worker, expected = worker_for(model), nse.load(model).encode(["good", "a film"])
+    for file in model.iterdir():
+        file.unlink()
+    rows = [Row(1, ("good",)), Row(2, ("",)), Problem(3, "no"), Row(7, ("a film",), "x")]
+    place, found = answered(worker, 5, rows)
+    assert place == 5
+    assert [each["number"] for each in (found[0], found[3])] == [1, 7]
+    assert found[3]["id"] == "x"
+    assert np.allclose([found[0]["vector"], found[3]["vector"]], expected, atol=1e-6)
+    assert found[1].why.startswith("sentence 2 is empty")
+    assert found[2] == Problem(3, "no")
+
+
+def test_what_goes_wrong_at_a_worker_comes_back(model):
+    worker = worker_for(model)
+    _, error = answered(worker, 0, RunError("broken off"))
+    assert (type(error), str(error)) == (RunError, "broken off")
+    _, error = answered(worker_for(model, version="0.0.1"), 0, [Row(1, ("good",))])
+    assert str(error) == f"--ray: a worker has nse {nse.__version__} and you have 0.0.1"
+    _, error = answered(worker_for(model, files={"config.json": b"{"}), 0, [Row(1, ("good",))])
+    assert isinstance(error, NSEError)
+    for weight in worker.model.model.parameters():
+        weight.data.fill_(float("nan"))
+    _, error = answered(worker, 0, [Row(1, ("good",))])
+    assert "NaN or infinite" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "message"),
+    [
+        ([(0, ["a"]), (2, [])], "Ray gave chunk 2 where chunk 1 was expected"),
+        ([(0, ["a"])], "Ray gave 1 chunks and then no end"),
+        ([], "Ray gave 0 chunks and then no end"),
+        ([(0, ["a"]), (1, RunError("broken off"))], "broken off"),
+    ],
+)
+def test_a_chunk_that_is_missing_is_noticed(chunks, message, monkeypatch):
+    monkeypatch.setattr(cluster, "connected", lambda *_: nullcontext())
+    monkeypatch.setattr(
+        cluster, "computed", lambda *_: (cluster.opaque(cluster.Chunk(*each)) for each in chunks)
+    )
+    found = cluster.vectors("local", 1, READING, cluster.Asking("", "cpu", strict=False, batch=1))
+    with pytest.raises(RunError, match=message):
+        list(found)
+
+
+def test_addresses_where_there_is_no_cluster(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    for address, kind, message in [
+        (f"127.0.0.1:{port}", RunError, f"there is no cluster at 127.0.0.1:{port}: .*refused"),
+        ("localhost:99999", RunError, "there is no cluster at localhost:99999"),
+        ("somewhere", InputError, "expected local, auto or HOST:PORT, got 'somewhere'"),
+        ("ray://127.0.0.1:10001", InputError, "type this on a machine of the cluster, with --ray auto"),
+    ]:
+        with pytest.raises(kind, match=message):
+            cluster.reach(address)
+
+
+def test_without_ray_the_command_that_gets_it_is_told(model, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    file = tmp_path / "rows.txt"
+    file.write_text("good\n")
+    words = ["encode", model, "--file", file, "--out", tmp_path / "a.npy", "--ray", "local"]
+    answer = CliRunner().invoke(cli.app, list(map(str, words)))
+    assert isinstance(answer.exception, InputError)
+    assert str(answer.exception).endswith("pip install 'neural-semantic-encoders[ray]'")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["model", "rows.txt"]

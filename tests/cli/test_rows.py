@@ -1,0 +1,356 @@
+"""Rows come out of every format with the numbers of their lines, and a broken line is told by its number."""
+
+import bz2
+import gzip
+import json
+import lzma
+import os
+import sys
+
+import pytest
+
+from nse.cli.rows import Columns, Format, Row, columns_of, format_of, in_chunks, rows, up_to_a_problem
+from nse.data import records as lines_module
+from nse.data.records import Problem, Source
+from nse.errors import DataError, InputError
+
+ONE, PAIR = Columns(("sentence",)), Columns(("premise", "hypothesis"))
+RANKED = Columns(("question", "answer"), listed="candidates")
+
+
+def read(path, content, form, columns=ONE, every=False):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with Source(path) as source:
+        return list(rows(source, form, columns, every))
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "rows"
+
+
+def test_text_is_a_row_a_line_and_blank_lines_are_passed_over(path):
+    content = b"\xef\xbb\xbf a dog \r\n\n \t\nthe\tcat"
+    assert read(path, content, Format.text) == [Row(1, ("a dog",)), Row(4, ("the\tcat",))]
+    assert read(path, content, Format.text, every=True) == [
+        Row(1, (" a dog ",)),
+        Row(2, ("",)),
+        Row(3, (" \t",)),
+        Row(4, ("the\tcat",)),
+    ]
+
+
+def test_the_texts_of_a_pair_have_a_tab_between(path):
+    assert read(path, "a dog\t it runs\n\na\n\tb\tc\n", Format.text, PAIR) == [
+        Row(1, ("a dog", "it runs")),
+        Problem(3, "expected premise and hypothesis with a tab between, got 1 of 2"),
+        Problem(4, "expected premise and hypothesis with a tab between, got 3 of 2"),
+    ]
+
+
+def test_json_lines_by_the_models_own_names_or_as_text(path):
+    content = '{"hypothesis": "b", "premise": "a", "id": 7, "x": [NaN]}\n\n{"texts": ["c", "d"], "id": "e"}\n'
+    assert read(path, content, Format.jsonl, PAIR) == [Row(1, ("a", "b"), 7), Row(3, ("c", "d"), "e")]
+    content = '{"sentence": "a", "text": "no"}\n{"text": "b"}\n{"text": "", "id": 1.5}\n'
+    assert read(path, content, Format.jsonl) == [Row(1, ("a",)), Row(2, ("b",)), Row(3, ("",), 1.5)]
+
+
+def test_columns_by_other_names(path):
+    columns = columns_of(PAIR.names, "premise=sentence1, hypothesis = sentence2", "pairID")
+    content = '{"sentence1": "a", "sentence2": "b", "premise": "no", "pairID": "x"}\n{"texts": ["a", "b"]}\n'
+    assert read(path, content, Format.jsonl, columns) == [
+        Row(1, ("a", "b"), "x"),
+        Problem(2, "there is no 'pairID', which --id asks for"),
+    ]
+    assert read(path, "pairID\tsentence2\tsentence1\nx\tb\ta\n", Format.tsv, columns) == [
+        Row(2, ("a", "b"), "x")
+    ]
+    for given in ("sentence=review", "text=review"):
+        columns = columns_of(ONE.names, given, None)
+        assert read(path, "review,text\na,b\n", Format.csv, columns) == [Row(2, ("a",))]
+    assert read(path, '{"text": "a"}\n', Format.jsonl, columns)[0].why.startswith("there is no key 'review'")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("premise", "--columns: expected premise=COLUMN,hypothesis=COLUMN, got 'premise'"),
+        ("premise=", "--columns: expected premise=COLUMN,hypothesis=COLUMN, got 'premise='"),
+        ("", "--columns: expected"),
+        ("premis=a", "expected one of premise, hypothesis before =, got 'premis'"),
+        ("text=a", "expected one of premise, hypothesis before =, got 'text'"),
+    ],
+)
+def test_columns_that_are_typed_wrong(given, message):
+    with pytest.raises(InputError, match=message):
+        columns_of(PAIR.names, given, None)
+
+
+def test_tsv_takes_quotes_as_they_are_and_csv_does_not(path):
+    content = 'id\tsentence\nx\ta "dog\n\ny\t"runs"\n'
+    assert read(path, content, Format.tsv) == [Row(2, ('a "dog',), "x"), Row(4, ('"runs"',), "y")]
+    content = 'id,sentence\r\nx,"a ""dog"", or\r\ntwo"\r\n,\r\ny,5" pipe\r\nz,"c"\r\n'
+    assert read(path, content, Format.csv) == [
+        Row(2, ('a "dog", or\ntwo',), "x"),
+        Row(5, ('5" pipe',), "y"),
+        Row(6, ("c",), "z"),
+    ]
+
+
+def test_candidates_of_a_question_in_a_list_or_a_row_each(path):
+    content = '{"question": "who", "candidates": ["a", "b"], "id": 3}\n{"question": "what", "answer": "c"}\n'
+    assert read(path, content, Format.jsonl, RANKED) == [
+        Row(1, ("who", "a"), 3, 1),
+        Row(1, ("who", "b"), 3, 2),
+        Row(2, ("what", "c")),
+    ]
+    content = '{"question": "who", "candidates": "a"}\n{"question": "who", "candidates": []}\n'
+    content += '{"candidates": ["a"]}\n{"question": "who", "candidates": ["a", 3]}\n'
+    whys = [problem.why for problem in read(path, content, Format.jsonl, RANKED)]
+    assert whys[0] == whys[1] == whys[3] == "'candidates': expected a list of texts"
+    assert whys[2].startswith("there is no key 'question'")
+    named = columns_of(RANKED.names, "candidates=answers", None, "candidates")
+    assert read(path, '{"question": "who", "answers": ["a"]}', Format.jsonl, named) == [
+        Row(1, ("who", "a"), None, 1)
+    ]
+
+
+GOOD = {
+    Format.text: b"good",
+    Format.jsonl: b'{"sentence": "good"}',
+    Format.tsv: b"good\tx",
+    Format.csv: b"good,x",
+}
+BAD = [
+    (Format.text, b"caf\xe9", "is not UTF-8"),
+    (Format.text, b"g\0o\0", "holds a NUL"),
+    (Format.text, b"g" * 65, "is longer than 64 bytes; break it up"),
+    (Format.jsonl, b"g" * 65, "is longer than 64 bytes; break it up"),
+    (Format.jsonl, b'{"sentence": "caf\xe9"}', "is not UTF-8"),
+    (Format.jsonl, b'{"sentence": "good"', "is not JSON: Expecting ',' delimiter at column 20"),
+    (Format.jsonl, b'["good"]', "expected a JSON object, got a list; write one object on each line"),
+    (Format.jsonl, b'"good"', "expected a JSON object, got a text"),
+    (Format.jsonl, b"{}", "there is no key 'sentence' (there are none); name it with --columns"),
+    (Format.jsonl, b'{"a": 1}', "there is no key 'sentence' (there are 'a'); name it with --columns"),
+    (Format.jsonl, b'{"sentence": null}', "'sentence': expected a text, got null"),
+    (Format.jsonl, b'{"sentence": 3}', "'sentence': expected a text, got a number"),
+    (Format.jsonl, b'{"sentence": ["a"]}', "'sentence': expected a text, got a list"),
+    (Format.jsonl, b'{"sentence": "a", "id": NaN}', "'id': is NaN, infinite"),
+    (Format.jsonl, b'{"sentence": "a", "id": 1e999}', "'id': is NaN, infinite"),
+    (Format.jsonl, b'{"sentence": "a", "id": "\\ud800"}', "'id': is NaN, infinite, or holds half"),
+    (Format.jsonl, b'{"sentence": "a", "id": true}', "'id': expected a text or a number, got a truth value"),
+    (Format.tsv, b"good", "expected 2 fields, as in the header, got 1"),
+    (Format.tsv, b"a\tb\tc", "expected 2 fields, as in the header, got 3"),
+    (Format.tsv, b"caf\xe9\tb", "is not UTF-8"),
+    (Format.tsv, b"g" * 65, "is longer than 64 bytes"),
+    (Format.csv, b"a,b,c", "expected 2 fields, as in the header, got 3"),
+    (Format.csv, b"caf\xe9,b", "is not UTF-8"),
+    (Format.csv, b'"caf\xe9\n",b', "is not UTF-8"),
+    (Format.csv, b"g" * 65, "is longer than 64 bytes"),
+    (Format.csv, b'"a"b,c', "is not CSV: ',' expected after '\"'"),
+]
+
+
+@pytest.mark.parametrize(("form", "line", "why"), BAD)
+def test_a_bad_line_is_told_by_its_number_and_the_others_are_read(form, line, why, path, monkeypatch):
+    monkeypatch.setattr(lines_module, "LONGEST", 64)
+    header = {Format.tsv: [b"sentence\tx"], Format.csv: [b"sentence,x"]}.get(form, [])
+    found = read(path, b"\n".join([*header, GOOD[form], line, GOOD[form]]), form)
+    first, last = len(header) + 1, len(header) + 3 + line.count(b"\n")
+    assert [(row.number, row.texts) for row in (found[0], found[2])] == [
+        (first, ("good",)),
+        (last, ("good",)),
+    ]
+    assert len(found) == 3
+    assert isinstance(found[1], Problem)
+    assert found[1].number == first + 1
+    assert why in found[1].why
+
+
+def test_json_that_only_looks_harmless(path):
+    deep, digits = "[" * 100_000 + "]" * 100_000, "9" * 5_000
+    for value in (deep, digits):
+        (problem, row) = read(path, f'{{"x": {value}}}\n{{"text": "a"}}\n', Format.jsonl)
+        assert problem.why.startswith("is not JSON that can be read")
+        assert row == Row(2, ("a",))
+
+
+OPEN = {
+    "up to the end": ("b\n" * 7_344, "unexpected end of data"),
+    "in the last line": ("", "unexpected end of data"),
+    "past what a field may have": ("b\n" * 100_000, r"field larger than field limit \(131072\)"),
+    "in fields that are short": ('b","b\n' * 300_000, "not closed for 1,048,576 bytes"),
+    "up to the next quote": ('b,1\n"good, really",2\n', "',' expected after '\"'"),
+}
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_a_quote_that_may_not_be_closed_ends_the_file(name, path):
+    """Whatever comes after it: nobody knows where the next row begins."""
+    rest, why = OPEN[name]
+    path.write_text(f'sentence,x\ngood,1\n"two\nlines",2\n"a,3\n{rest}')
+    found = []
+    wanted = f"rows: line 5: a quote is perhaps not closed: {why}; close it, or write it twice"
+    with pytest.raises(DataError, match=wanted), Source(path) as source:
+        found.extend(rows(source, Format.csv, ONE))
+    assert [(row.number, row.texts) for row in found] == [(2, ("good",)), (3, ("two\nlines",))]
+
+
+def test_a_quote_that_may_not_be_closed_is_found_by_the_number_of_quotes(path):
+    with pytest.raises(DataError, match="line 2: a quote is perhaps not closed"):  # though there are two
+        read(path, 'sentence,x\n5" nail,"b\n', Format.csv)
+    with pytest.raises(DataError, match="line 2: a quote is perhaps not closed: ',' expected"):  # three
+        read(path, 'sentence,x\n"a" b "c,1\nd",1\n', Format.csv)
+
+
+def test_a_record_that_is_no_row_is_told_with_all_its_lines(path):
+    (problem, row) = read(path, b'sentence,x\n"a\n\nb"\nc,1\n', Format.csv)
+    assert problem == Problem(2, "expected 2 fields, as in the header, got 1", lines=3)
+    assert row == Row(5, ("c",))
+    (problem, _) = read(path, b'sentence,x\n"a\ncaf\xe9",1\nc,1\n', Format.csv)
+    assert problem == Problem(2, "is not UTF-8", lines=2)
+
+
+def test_a_line_may_be_as_long_as_may_be(path, monkeypatch):
+    monkeypatch.setattr(lines_module, "LONGEST", 4)
+    whole = [Row(1, ("aaaa",)), Row(2, ("bbbb",))]
+    assert read(path, b"aaaa\r\nbbbb", Format.text) == whole
+    found = read(path, b"a" * 50 + b"\nbb\n" + b"c" * 5, Format.text)
+    assert [each.number for each in found] == [1, 2, 3]
+    assert [type(each) for each in found] == [Problem, Row, Problem]
+
+
+@pytest.mark.parametrize("form", [Format.tsv, Format.csv])
+def test_a_header_without_the_columns_is_refused(form, path):
+    tab = "\t" if form == Format.tsv else ","
+    content = tab.join(["a", "b"]) + "\n" + tab.join("cd") + "\n"
+    with pytest.raises(DataError, match=r"line 1: there is no column 'premise' in the header \(there are a"):
+        read(path, content, form, PAIR)
+    with pytest.raises(DataError, match="name yours: --columns premise=COLUMN,hypothesis=COLUMN"):
+        read(path, content, form, PAIR)
+    with pytest.raises(DataError, match="there is no column 'key'"):
+        read(path, content.replace("a", "text"), form, Columns(("sentence",), id="key"))
+    with pytest.raises(DataError, match="there are 2 columns 'a' in the header"):
+        read(path, content.replace("b", "a"), form, columns_of(ONE.names, "text=a", None))
+    with pytest.raises(DataError, match=r"\(there are c, d \[2J\)"):
+        read(path, tab.join(["c", "d\x1b[2J"]) + "\n", form, PAIR)
+    with pytest.raises(DataError, match="line 1: the header is not UTF-8"):
+        read(path, b"caf\xe9\na\n", form, PAIR)
+    assert read(path, "", form, PAIR) == []
+    assert read(path, content.replace("a", "text"), form) == [Row(2, ("c",))]
+
+
+def test_plain_text_has_no_columns(path):
+    path.write_text("a\n")
+    with Source(path) as source, pytest.raises(InputError, match="plain text has no columns: leave out"):
+        rows(source, Format.text, columns_of(ONE.names, None, "key"))
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("a.jsonl", Format.jsonl),
+        ("a.ndjson", Format.jsonl),
+        ("a.json", Format.jsonl),
+        ("a.TSV", Format.tsv),
+        ("a.csv", Format.csv),
+        ("a.jsonl.xz", Format.jsonl),
+        ("a.csv.gz", Format.csv),
+        ("a.txt.bz2", Format.text),
+        ("a", Format.text),
+        (".tsv", Format.text),
+    ],
+)
+def test_the_format_by_the_name(name, form, tmp_path):
+    assert format_of(tmp_path / name) == form
+
+
+def test_standard_input_is_text():
+    assert format_of(None) == Format.text
+
+
+@pytest.mark.parametrize(
+    ("ending", "compress"), [(".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress)]
+)
+def test_compressed_files_are_opened(ending, compress, tmp_path):
+    file, content = tmp_path / f"rows.jsonl{ending}", json.dumps({"text": "a dog"}).encode() + b"\n"
+    assert read(file, compress(content * 3), format_of(file)) == [Row(n, ("a dog",)) for n in (1, 2, 3)]
+    for broken in (compress(content * 3)[:-4], content):
+        with pytest.raises(DataError, match=rf"rows\.jsonl\{ending}: cannot be read: "):
+            read(file, broken, Format.jsonl)
+
+
+def test_what_cannot_be_opened_is_told_at_once(tmp_path):
+    with pytest.raises(DataError, match="nowhere: cannot be read: No such file"):
+        Source(tmp_path / "nowhere")
+    with pytest.raises(DataError, match="cannot be read: Is a directory"):
+        Source(tmp_path)
+
+
+def test_where_a_file_is_read(path):
+    path.write_bytes(b"a dog\n" * 20_000)
+    with Source(path) as source:
+        assert (source.steady, source.size, source.position()) == (True, 120_000, 0)
+        found = rows(source, Format.text, ONE)
+        next(found)
+        assert 0 < source.position() < 120_000
+        assert sum(1 for _ in found) == 19_999
+        assert source.position() == 120_000
+
+
+def test_a_line_of_standard_input_is_there_before_the_next(monkeypatch):
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as handle, os.fdopen(writing, "wb", buffering=0) as other:
+        monkeypatch.setattr(sys, "stdin", handle)
+        with Source(None) as source:
+            assert (source.name, source.steady) == ("standard input", False)
+            found = rows(source, Format.text, ONE)
+            for number in (1, 2):
+                other.write(b"a dog\n")
+                assert next(found) == Row(number, ("a dog",))
+        assert not handle.closed
+
+
+def test_no_more_than_a_chunk_is_read_ahead():
+    taken = []
+
+    def endless():
+        while True:
+            taken.append(1)
+            yield Row(len(taken), ("dog",))
+
+    chunks = in_chunks(endless(), 5)
+    assert taken == []
+    assert [row.number for row in next(chunks)] == [1, 2, 3, 4, 5]
+    assert len(taken) == 5
+    next(chunks)
+    assert len(taken) == 10
+
+
+def test_long_texts_make_small_chunks(monkeypatch):
+    monkeypatch.setattr("nse.cli.rows.CHARACTERS", 10)
+    items = [
+        Row(1, ("dog", "cat")),
+        Row(2, ("dog", "d")),
+        Problem(3, "no"),
+        Row(4, ("d" * 30,)),
+        Row(5, ("d",)),
+    ]
+    assert [[item.number for item in chunk] for chunk in in_chunks(items, 3)] == [[1, 2], [3, 4], [5]]
+
+
+def test_rows_before_a_mistake_come_before_it():
+    def broken():
+        yield Row(1, ("dog",))
+        raise DataError("broken off")
+
+    chunks = in_chunks(broken())
+    assert next(chunks) == [Row(1, ("dog",))]
+    with pytest.raises(DataError, match="broken off"):
+        next(chunks)
+
+
+def test_nothing_is_read_after_a_problem():
+    items = iter([Row(1, ("dog",)), Problem(2, "no"), Row(3, ("dog",))])
+    assert [item.number for item in up_to_a_problem(items)] == [1, 2]
+    assert next(items).number == 3

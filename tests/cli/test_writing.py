@@ -1,0 +1,197 @@
+"""What is written is whole or not there, and can be read by what it is written for."""
+
+import json
+import os
+import resource
+import signal
+import sys
+
+import numpy as np
+import pytest
+from pyarrow import parquet
+
+from nse.cli.writing import flat, whole, written
+from nse.errors import InputError, RunError
+
+ENDINGS = (".jsonl", ".tsv", ".txt", ".npy", ".parquet")
+
+
+def answers(count, first=1, size=5):
+    """Some vectors, each with what belongs to it."""
+    vectors = np.random.default_rng(first).normal(size=(count, size)).astype(np.float32)
+    return [
+        {"number": first + n, "text": "caf\u00e9", "vector": vectors[n], "words": 1, "cut": 0, "unknown": 1}
+        for n in range(count)
+    ]
+
+
+@pytest.mark.parametrize("counts", [[1], [9, 1], [50, 51], [3, 100, 997]])
+def test_vectors_come_in_parts_and_are_one_array(counts, tmp_path):
+    file, rows = tmp_path / "vectors.npy", []
+    with written(file, ENDINGS) as writer:
+        for count in counts:
+            some = answers(count, len(rows) + 1)
+            writer.write(some)
+            rows += some
+    for mode in (None, "r"):
+        found = np.load(file, mmap_mode=mode, allow_pickle=False)
+        assert (found.dtype, found.shape) == (np.dtype("<f4"), (sum(counts), 5))
+        assert np.array_equal(found, np.stack([row["vector"] for row in rows]))
+
+
+def test_parquet(tmp_path):
+    file, rows = tmp_path / "vectors.parquet", [*answers(3), *answers(2, 4)]
+    rows[1]["id"], rows[2]["id"] = "x", 7
+    with written(file, ENDINGS) as writer:
+        writer.write(rows[:3])
+        writer.write(rows[3:])
+    table = parquet.read_table(file)
+    assert parquet.ParquetFile(file).num_row_groups == 2
+    assert str(table.schema.field("vector").type) == "fixed_size_list<element: float>[5]"
+    found = table.to_pydict()
+    assert found["id"] == [None, "x", "7", None, None]
+    assert np.array_equal(np.float32(found.pop("vector")), np.stack([row["vector"] for row in rows]))
+    for name in ("number", "text", "words", "cut", "unknown"):
+        assert found[name] == [row[name] for row in rows]
+
+
+def test_json_lines_hold_the_very_numbers(tmp_path):
+    file, rows = tmp_path / "vectors.jsonl", answers(3)
+    with written(file, ENDINGS) as writer:
+        writer.write(rows)
+    found = [json.loads(line) for line in file.read_text("ascii").splitlines()]
+    assert [row | {"vector": None} for row in found] == [row | {"vector": None} for row in rows]
+    assert np.array_equal(np.float32([row["vector"] for row in found]), np.stack([r["vector"] for r in rows]))
+
+
+def test_a_number_that_is_none_is_not_written_as_json(tmp_path):
+    with pytest.raises(ValueError, match="JSON"), written(tmp_path / "a.jsonl", ENDINGS) as writer:
+        writer.write([{"number": 1, "score": float("nan")}])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_has_a_field_for_every_value_and_a_line_for_every_row(tmp_path):
+    rows = [
+        {
+            "number": 1,
+            "texts": ["a\tb\nc", "d\u2028e"],
+            "label": "x",
+            "probabilities": {"x": 0.75, "y": 0.25},
+        },
+        {"number": 2, "id": "k", "texts": ["f", ""], "label": "y", "probabilities": {"x": 0.5, "y": 0.5}},
+    ]
+    with written(tmp_path / "a.tsv", ENDINGS) as writer:
+        writer.write(rows)
+    assert (tmp_path / "a.tsv").read_text("utf-8").split("\n") == [
+        "number\tid\ttext.1\ttext.2\tlabel\tprobability.x\tprobability.y",
+        "1\t\ta b c\td e\tx\t0.75\t0.25",
+        "2\tk\tf\t\ty\t0.5\t0.5",
+        "",
+    ]
+    assert flat({"number": 3, "words": ["ein", "hund"]}) == {"number": 3, "id": "", "words": "ein hund"}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_what_breaks_off_leaves_the_old_file_and_nothing_else(ending, tmp_path):
+    file = tmp_path / f"a{ending}"
+    file.write_text("old")
+    rows = [row | {"translation": "hund", "label": "x"} for row in answers(50)]
+
+    def break_off(error):
+        with written(file, ENDINGS) as writer:
+            writer.write(rows)
+            raise error
+
+    for error in (KeyboardInterrupt, SystemExit, ZeroDivisionError):
+        with pytest.raises(error):
+            break_off(error)
+        assert [each.name for each in tmp_path.iterdir()] == [file.name]
+        assert file.read_text() == "old"
+    with written(file, ENDINGS) as writer:
+        writer.write(rows)
+        assert file.read_text() == "old"
+    assert [each.name for each in tmp_path.iterdir()] == [file.name]
+    assert file.stat().st_size > 100
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".npy", ".parquet"])
+def test_a_full_disk_is_told_and_leaves_the_old_file(ending, tmp_path):
+    file = tmp_path / f"a{ending}"
+    file.write_text("old")
+
+    def write_much():
+        with written(file, ENDINGS) as writer:
+            for first in range(1, 3_000, 300):
+                writer.write(answers(300, first))
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))  # no file may grow beyond that
+    try:
+        with pytest.raises(RunError, match=rf"a\{ending} cannot be written: File too large"):
+            write_much()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [each.name for each in tmp_path.iterdir()] == [file.name]
+    assert file.read_text() == "old"
+
+
+def test_what_cannot_be_written_is_refused_before_anything_is(tmp_path):
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "a.npy").mkdir()
+    for path, message in [
+        (tmp_path / "file" / "a.npy", "cannot be written: "),
+        (tmp_path / "a.npy", r"a\.npy cannot be written: Is a directory"),
+    ]:
+        with pytest.raises(RunError, match=message), written(path, ENDINGS):
+            pytest.fail("it was begun")
+    with (
+        pytest.raises(InputError, match=r"expected a file ending in \.jsonl, \.tsv, got .*a\.npy"),
+        written(tmp_path / "b" / "a.npy", (".jsonl", ".tsv")),
+    ):
+        pytest.fail("it was begun")
+    assert not (tmp_path / "b").exists()
+
+
+def test_without_pyarrow_the_command_that_gets_it_is_told(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with (
+        pytest.raises(InputError, match=r"pip install 'neural-semantic-encoders\[parquet\]'"),
+        written(tmp_path / "a.parquet", ENDINGS),
+    ):
+        pytest.fail("it was begun")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_do_not_write_one_file(tmp_path):
+    file = tmp_path / "a.txt"
+    with whole(file) as handle:
+        handle.write(b"mine")
+        with pytest.raises(RunError, match="another process is writing it"), whole(file):
+            pytest.fail("it was begun")
+    assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"a.txt": "mine"}
+
+
+def test_what_a_killed_run_left_is_removed(tmp_path):
+    (tmp_path / ".a.txt.12345-0123abcd.part").write_text("half of something longer")
+    with whole(tmp_path / "a.txt") as handle:
+        handle.write(b"whole")
+    assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"a.txt": "whole"}
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_signals_end_it_cleanly_and_mean_what_they_meant_afterwards(name, tmp_path):
+    number = getattr(signal, name)
+    before = signal.getsignal(number)
+    with pytest.raises(SystemExit) as ended, whole(tmp_path / "a.txt"):
+        os.kill(os.getpid(), number)
+    assert ended.value.code == 128 + number
+    assert signal.getsignal(number) is before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_file_may_be_read_by_whom_the_system_lets(tmp_path):
+    usual = tmp_path / "usual"
+    usual.write_text("")
+    with whole(tmp_path / "a.txt"):
+        pass
+    assert (tmp_path / "a.txt").stat().st_mode == usual.stat().st_mode

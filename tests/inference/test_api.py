@@ -1,0 +1,324 @@
+"""A trained model answers what a person typed, or says why not."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from torch import nn
+
+from faults.made_models import saved
+from nse.cli import people
+from nse.errors import InputError, ModelError, RunError
+from nse.inference import folder as hub
+from nse.inference.api import predict, rank
+from small_models import CANDIDATES, SENTENCES, document_model, ranking_model, sentence_model
+
+
+def alone(loaded, *texts):
+    """What a model says to one row by itself."""
+    inputs = []
+    for text in texts:
+        ids = torch.tensor([loaded.vocabulary.encode(loaded.tokenize(text))])
+        inputs += [ids, torch.tensor([ids.shape[1]])]
+    with torch.no_grad():
+        return loaded.model(*inputs)[0].double()
+
+
+class Fixed(nn.Module):
+    """Gives every row the score of its last word's place in the vocabulary."""
+
+    def __init__(self, scores):
+        super().__init__()
+        self.scores = nn.Parameter(scores)
+
+    def forward(self, answer, answer_lengths, question, question_lengths):
+        return self.scores[answer.gather(1, answer_lengths[:, None] - 1)]
+
+
+@pytest.mark.parametrize("batch", [1, 2, 64])
+@pytest.mark.parametrize("encoder", ["nse", "lstm"])
+def test_sentences_get_the_label_that_each_gets_alone(batch, encoder, tmp_path):
+    loaded = hub.load(sentence_model(tmp_path / "mine", encoder=encoder))
+    rows = predict(loaded, SENTENCES, batch)
+    assert [row["text"] for row in rows] == SENTENCES
+    assert [row["number"] for row in rows] == [1, 2, 3, 4, 5]
+    for row in rows:
+        wanted = alone(loaded, row["text"]).softmax(-1)
+        assert row["label"] == ["negative", "positive"][int(wanted.argmax())]
+        assert list(row["probabilities"].values()) == pytest.approx(wanted.tolist(), abs=1e-5)
+        assert sum(row["probabilities"].values()) == pytest.approx(1, abs=1e-12)
+    assert [row["words"] for row in rows] == [4, 1, 10, 2, 70]
+    assert [row["unknown"] for row in rows] == [0, 0, 2, 2, 0]
+    assert {row["cut"] for row in rows} == {0}
+    json.dumps(rows, allow_nan=False)
+    assert predict(str(tmp_path / "mine"), SENTENCES, batch) == rows
+    assert predict(tmp_path / "mine", SENTENCES, batch) == rows
+
+
+def test_pairs_get_the_label_that_each_gets_alone(tmp_path):
+    saved(tmp_path / "mine")
+    loaded = hub.load(tmp_path / "mine")
+    pairs = [("all dogs bark", "some dogs bark"), ("some dogs", "not zebras"), ("dogs", "dogs dance")]
+    rows = predict(loaded, pairs, 2)
+    for pair, row in zip(pairs, rows, strict=True):
+        wanted = alone(loaded, *pair).softmax(-1)
+        assert row["texts"] == list(pair)
+        assert row["label"] == loaded.config.labels[int(wanted.argmax())]
+        assert list(row["probabilities"].values()) == pytest.approx(wanted.tolist(), abs=1e-5)
+    assert [(row["words"], row["unknown"]) for row in rows] == [(6, 0), (4, 1), (3, 0)]
+
+
+DOCUMENTS = [
+    "A good film. The dog runs! Who sleeps?",
+    "bad",
+    "a " * 200 + ". The cat sleeps.",
+    "Zyx qwv.<br /><br />A dog",
+    "the cat sleeps . the dog runs .",
+]
+IN_SENTENCES = [[4, 4, 3], [1], [96, 96, 9, 4], [3, 2], [4, 4]]
+
+
+@pytest.mark.parametrize("batch", [1, 2, 64])
+@pytest.mark.parametrize("tokenizer", ["treebank", "whitespace"])
+def test_a_document_gets_the_label_of_its_sentences(batch, tokenizer, tmp_path):
+    loaded = hub.load(document_model(tmp_path / "mine", tokenizer=tokenizer))
+    texts = DOCUMENTS if tokenizer == "treebank" else [DOCUMENTS[4]]
+    rows = predict(loaded, texts, batch)
+    found = []
+    for text, lengths, row in zip(texts, IN_SENTENCES if len(texts) > 1 else [[4, 4]], rows, strict=True):
+        words = loaded.tokenize(text.replace("<br /><br />", " "))
+        assert len(words) == sum(lengths)
+        ids = torch.tensor(loaded.vocabulary.encode(words)).split(lengths)
+        padded = nn.utils.rnn.pad_sequence(ids, batch_first=True)
+        count = torch.tensor([len(lengths)])
+        with torch.no_grad():
+            scores = loaded.model(padded, torch.tensor(lengths), torch.arange(len(lengths))[None], count)[0]
+        wanted = scores.double().softmax(-1)
+        assert list(row["probabilities"].values()) == pytest.approx(wanted.tolist(), abs=1e-5)
+        assert row["label"] == loaded.config.labels[int(wanted.argmax())]
+        found.append((row["text"], row["words"], row["cut"], row["sentences"]))
+        assert found[-1] == (text, len(words), 0, len(lengths))
+    json.dumps(rows, allow_nan=False)
+
+
+def test_the_same_words_in_other_sentences_are_another_document(tmp_path):
+    model = document_model(tmp_path / "mine")
+    one, other, again = predict(
+        model, ["a dog runs. the cat", "a dog runs . the cat", "a dog. runs the cat ."]
+    )
+    assert one["probabilities"] == other["probabilities"] != again["probabilities"]
+
+
+def test_a_document_without_end_is_cut_and_told(tmp_path):
+    model = document_model(tmp_path / "mine")
+    (row,) = predict(model, ["A dog runs . " * 5_000])
+    assert (row["words"], row["cut"], row["sentences"]) == (10_000, 10_000, 2_500)
+    with pytest.raises(InputError, match="document 1 has 20,000 words and the model reads 10,000"):
+        predict(model, ["A dog runs . " * 5_000], strict=True)
+    (row,) = predict(model, ["dog " * 12_000])
+    assert (row["words"], row["sentences"]) == (10_000, 105)  # the last has 16 words
+    with pytest.raises(InputError, match="document 2 is empty"):
+        predict(model, ["good", "<br />"])
+    with pytest.raises(InputError, match=r"gives a document a label \(1, 2, 3\) and ranks nothing"):
+        rank(model, "who", ["dog"])
+
+
+def test_the_card_of_a_document_model_tells_how_to_ask_it(tmp_path, capsys):
+    folder = document_model(tmp_path / "mine")
+    text = (folder / "README.md").read_text("utf-8")
+    assert "Labels: 1, 2, 3. Data: aclimdb (" in text
+    assert 'nse predict FOLDER "I liked it. See it twice."\n' in text
+    exec(text.split("```python\n")[1].split("```")[0].replace("FOLDER", str(folder)), {})
+    assert capsys.readouterr().out.strip() in ("1", "2", "3")
+
+
+@pytest.mark.parametrize("batch", [1, 2, 64])
+def test_candidates_are_ranked_by_the_score_that_each_gets_alone(batch, tmp_path):
+    loaded = hub.load(ranking_model(tmp_path / "mine"))
+    question = "Who runs?"
+    rows = rank(loaded, question, CANDIDATES, batch)
+    assert [row["rank"] for row in rows] == [1, 2, 3, 4, 5, 6]
+    assert sorted(row["number"] for row in rows) == [1, 2, 3, 4, 5, 6]
+    assert [row["score"] for row in rows] == sorted((row["score"] for row in rows), reverse=True)
+    for row in rows:
+        assert row["text"] == CANDIDATES[row["number"] - 1]
+        wanted = alone(loaded, row["text"], question)  # the answer is read first
+        assert row["score"] == pytest.approx(float(wanted), abs=1e-5)
+        assert row["probability"] == pytest.approx(float(wanted.sigmoid()), abs=1e-5)
+    numbers = [row["number"] for row in rows]
+    assert numbers.index(2) + 1 == numbers.index(6)  # the same words: the earlier one goes first
+    assert rows[numbers.index(2)]["score"] == rows[numbers.index(6)]["score"]
+    json.dumps(rows, allow_nan=False)
+
+
+def test_of_equal_scores_the_earlier_candidate_goes_first(tmp_path):
+    loaded = hub.load(ranking_model(tmp_path / "mine"))
+    scores = torch.zeros(len(loaded.vocabulary))
+    scores[loaded.vocabulary.encode(["cat"])] = 1.0
+    rows = rank(loaded._replace(model=Fixed(scores)), "who", ["dog", "a", "cat", "runs", "the cat"])
+    assert [row["number"] for row in rows] == [3, 5, 1, 2, 4]
+
+
+def test_numbers_are_what_texts_are_called_by(tmp_path):
+    model = ranking_model(tmp_path / "mine")
+    rows = rank(model, "who", ["dog", "cat"], numbers=[4, 9])
+    assert sorted(row["number"] for row in rows) == [4, 9]
+    with pytest.raises(InputError, match="candidate 9 is empty"):
+        rank(model, "who", ["dog", " "], numbers=[4, 9])
+    with pytest.raises(InputError, match="numbers: expected one for each of 2 candidates, got 1"):
+        rank(model, "who", ["dog", "cat"], numbers=[4])
+
+
+def test_nothing_asked_is_nothing_answered(tmp_path):
+    assert predict(sentence_model(tmp_path / "mine"), []) == []
+    assert rank(ranking_model(tmp_path / "ranks"), "who", []) == []
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\t\n ", "\u00a0"])
+def test_an_empty_text_is_named(blank, tmp_path):
+    with pytest.raises(InputError, match="sentence 2 is empty: give it at least one word"):
+        predict(sentence_model(tmp_path / "mine"), ["good", blank])
+    saved(tmp_path / "pair")
+    with pytest.raises(InputError, match="hypothesis 1 is empty"):
+        predict(tmp_path / "pair", [("dogs", blank)])
+    with pytest.raises(InputError, match="premise 2 is empty"):
+        predict(tmp_path / "pair", [("dogs", "dogs"), (blank, "dogs")])
+    ranks = ranking_model(tmp_path / "ranks")
+    with pytest.raises(InputError, match="question is empty"):
+        rank(ranks, blank, ["a dog"])
+    with pytest.raises(InputError, match="candidate 3 is empty"):
+        rank(ranks, "who", ["a dog", "a cat", blank])
+
+
+def test_one_word_and_only_unknown_words_are_answered(tmp_path):
+    for row in predict(sentence_model(tmp_path / "mine"), ["good", "zzz", "zzz qqq"]):
+        assert sum(row["probabilities"].values()) == pytest.approx(1)
+    rows = rank(ranking_model(tmp_path / "ranks"), "zzz", ["qqq", "xxx yyy", "dog"])
+    assert {row["number"]: row["unknown"] for row in rows} == {1: 2, 2: 3, 3: 1}
+
+
+@pytest.mark.parametrize(("model", "read"), [({}, 1_000), ({"longest": 8, "padding": "paper"}, 8)])
+def test_a_long_text_is_cut_and_told(model, read, tmp_path):
+    folder = sentence_model(tmp_path / "mine", **model)
+    started = time.perf_counter()
+    long, whole = predict(folder, ["good " * 5_000, "good " * read])
+    assert time.perf_counter() - started < 60
+    assert (long["words"], long["cut"]) == (read, 5_000 - read)
+    assert (whole["words"], whole["cut"]) == (read, 0)
+    assert long["probabilities"] == whole["probabilities"]
+    assert len(predict(folder, ["good " * read], strict=True)) == 1
+    with pytest.raises(InputError, match=rf"sentence 2 has 5,000 words and the model reads {read:,}"):
+        predict(folder, ["good", "good " * 5_000], strict=True)
+
+
+def test_a_long_candidate_or_question_is_cut_and_told(tmp_path):
+    folder = ranking_model(tmp_path / "mine", longest=3)
+    rows = rank(folder, "who who who who", ["dog", "a dog runs . ."])
+    assert {row["number"]: row["cut"] for row in rows} == {1: 1, 2: 2}  # `. .` is one word to this tokenizer
+    with pytest.raises(InputError, match="question has 4 words and the model reads 3"):
+        rank(folder, "who who who who", ["dog"], strict=True)
+    with pytest.raises(InputError, match="candidate 2 has 4 words and the model reads 3"):
+        rank(folder, "who", ["dog", "a dog runs . ."], strict=True)
+
+
+def test_an_endless_word_takes_no_longer_than_a_word(tmp_path):
+    started = time.perf_counter()
+    (row,) = predict(sentence_model(tmp_path / "mine"), ["x" * 10_000_000])
+    assert time.perf_counter() - started < 30
+    assert (row["words"], row["unknown"]) == (1, 1)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_scores_that_are_not_finite_are_no_answer(bad, tmp_path):
+    loaded = hub.load(ranking_model(tmp_path / "mine"))
+    scores = torch.zeros(len(loaded.vocabulary))
+    scores[loaded.vocabulary.encode(["cat"])] = bad
+    with pytest.raises(RunError, match=r"NaN or infinite, for candidate 2, 4$"):
+        rank(loaded._replace(model=Fixed(scores)), "who", ["dog", "cat", "a", "the cat"])
+
+
+def test_a_model_of_another_kind_says_what_it_does(tmp_path):
+    ranks = ranking_model(tmp_path / "ranks")
+    with pytest.raises(InputError, match=r"ranks candidate answers to a question .* use `nse rank`"):
+        predict(ranks, ["good"])
+    with pytest.raises(InputError, match=r"gives a sentence a label \(negative, positive\) .*`nse predict`"):
+        rank(sentence_model(tmp_path / "mine"), "who", ["dog"])
+    saved(tmp_path / "pair")
+    with pytest.raises(InputError, match="gives a pair of sentences a label"):
+        rank(tmp_path / "pair", "who", ["dog"])
+
+
+def test_a_model_whose_configuration_disagrees_with_itself(tmp_path):
+    saved(tmp_path / "other", task="chess")
+    with pytest.raises(ModelError, match=r"expected a task of logic, .*, got 'chess'"):
+        predict(tmp_path / "other", [("a", "b")])
+    saved(tmp_path / "one", task="sst")
+    with pytest.raises(ModelError, match="a model of kind 'pair' cannot take sentence"):
+        predict(tmp_path / "one", [("a", "b")])
+    saved(tmp_path / "whole", task="documents", kind="sentence")
+    with pytest.raises(ModelError, match="a model of kind 'sentence' cannot take document"):
+        predict(tmp_path / "whole", ["a"])
+    saved(tmp_path / "asks", labels=["right"])
+    with pytest.raises(ModelError, match="its task logic asks no question"):
+        rank(tmp_path / "asks", "who", ["dog"])
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ("good", "texts: expected a list of texts, got the text 'good'"),
+        ([3], "texts: expected 1, sentence 1, got int"),
+        ([("good", "bad")], "texts: expected 1, sentence 1, got 2"),
+        ([("good",), (3,)], "sentence 2: expected a text, got int"),
+        (["caf\udce9"], "sentence 1 is no text: it holds half of a character"),
+    ],
+)
+def test_what_is_no_text_is_refused(texts, message, tmp_path):
+    with pytest.raises(InputError, match=message):
+        predict(sentence_model(tmp_path / "mine"), texts)
+
+
+def test_other_mistakes_are_told(tmp_path):
+    saved(tmp_path / "pair")
+    with pytest.raises(InputError, match="texts: expected 2, premise 1 and hypothesis 1, got 1"):
+        predict(tmp_path / "pair", ["dogs"])
+    with pytest.raises(InputError, match="candidates: expected a list of texts"):
+        rank(ranking_model(tmp_path / "ranks"), "who", "dog")
+    with pytest.raises(InputError, match="batch: expected at least 1, got 0"):
+        predict(sentence_model(tmp_path / "mine"), ["good"], batch=0)
+    with pytest.raises(ModelError, match="nobody: no such model"):
+        predict("nobody", ["good"])
+
+
+def test_lines_for_people():
+    rows = [
+        {"text": "good", "probabilities": {"no": 0.25, "yes": 0.75}, "words": 1, "cut": 0, "unknown": 0},
+        {
+            "texts": ["a\x1b[2J\n", "b" * 300],
+            "probabilities": {"no": 1.0},
+            "words": 9,
+            "cut": 3,
+            "unknown": 2,
+        },
+    ]
+    assert people.describe_predictions(rows) == [
+        "yes 75.0% (no 25.0%)  good",
+        f"no 100.0%             a [2J  | {'b' * 200}...  [2 of 9 words unknown; 3 words cut]",
+    ]
+    candidate = {"rank": 1, "score": -1.25, "number": 12, "text": "a dog", "words": 4, "cut": 0, "unknown": 1}
+    assert people.describe_ranking([candidate]) == [
+        "rank     score  line  sentence",
+        "   1   -1.2500    12  a dog  [1 of 4 words unknown]",
+    ]
+    assert people.describe_predictions([]) == []
+
+
+def test_import_is_light():
+    check = (
+        "import sys, nse; nse.load; print([m for m in ('lightning', 'typer', 'rich') if m in sys.modules])"
+    )
+    answer = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"

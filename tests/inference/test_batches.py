@@ -1,0 +1,107 @@
+"""Batches side by side give what batches one after the other give, in the same order."""
+
+import functools
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+import nse
+from faults.made_models import saved
+from nse.errors import RunError
+from nse.inference import api
+from nse.inference import batches as computing
+from small_models import SENTENCES, document_model, ranking_model, sentence_model, translator
+
+
+@pytest.fixture
+def spread(monkeypatch):
+    """Three threads, as `side_by_side` makes them."""
+    monkeypatch.setattr(computing, "cores", lambda: 3)
+    with ThreadPoolExecutor(3) as threads:
+        yield lambda: monkeypatch.setattr(computing, "_threads", threads)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 128])
+def test_labels_and_vectors(batch, spread, tmp_path):
+    model, texts = nse.load(sentence_model(tmp_path / "mine")), SENTENCES * 3 + ["a good film " * 9]
+    wanted, vectors = model.predict(texts), torch.from_numpy(model.encode(texts))
+    spread()
+    for row, other in zip(model.predict(texts, batch), wanted, strict=True):
+        chances, others = row.pop("probabilities"), dict(other)["probabilities"]
+        assert row == {name: value for name, value in other.items() if name != "probabilities"}
+        assert chances == pytest.approx(others, abs=1e-6)
+    torch.testing.assert_close(torch.from_numpy(model.encode(texts, batch)), vectors, rtol=1e-5, atol=1e-6)
+
+
+def test_rankings_documents_and_translations(spread, tmp_path):
+    ranker = nse.load(ranking_model(tmp_path / "ranker"))
+    documents = nse.load(document_model(tmp_path / "documents"))
+    translating = nse.load(translator(tmp_path / "translator"))
+    asks = [
+        lambda: [row["number"] for row in ranker.rank("who runs ?", ["a dog", "the cat sleeps", "who ?"])],
+        lambda: [row["label"] for row in documents.predict(["A dog runs. Good.", "Bad.", "The cat. Who?"])],
+        lambda: translating.translate(["a dog runs", "the cat", "a", "the dog"]),
+    ]
+    wanted = [ask() for ask in asks]
+    spread()
+    assert [ask() for ask in asks] == wanted
+
+
+def test_nothing_to_compute(spread, tmp_path):
+    model = nse.load(sentence_model(tmp_path / "mine"))
+    spread()
+    assert model.predict([]) == []
+    assert len(model.encode([])) == 0
+
+
+def test_what_goes_wrong_in_a_thread_is_told(spread, tmp_path):
+    model = nse.load(sentence_model(tmp_path / "mine"))
+    spread()
+
+    def wrong(*inputs):
+        raise RunError("no such number")
+
+    model.quick.model.represent = wrong
+    with pytest.raises(RunError, match="no such number"):
+        model.encode(SENTENCES)
+
+
+def test_it_takes_every_core_and_one_thread_of_torch_for_each(monkeypatch):
+    monkeypatch.setattr(computing, "_threads", None)
+    assert computing.at_once(128, 10) == 128
+    computing.side_by_side()  # tests have one thread each anyway
+    try:
+        assert torch.get_num_threads() == 1
+        assert computing._threads._max_workers == computing.cores()
+        assert computing.at_once(128, 10) == -(-10 // computing.cores())
+        assert computing.at_once(2, 10) == 2
+    finally:
+        computing._threads.shutdown()
+
+
+@pytest.mark.parametrize("folded", [True, False])
+@pytest.mark.parametrize(
+    ("make", "model"),
+    [
+        (saved, {}),
+        (saved, {"model": {"encoder": "mma", "directions": 2}}),
+        (saved, {"model": {"attention": "aligned", "pool": "mean-max"}}),
+        (sentence_model, {}),
+        (sentence_model, {"pool": "mean-max", "padding": "paper", "longest": 3}),
+        (sentence_model, {"encoder": "lstm", "directions": 2, "words": 4}),
+        (sentence_model, {"encoder": "bow"}),
+        (ranking_model, {}),
+        (document_model, {}),
+        (document_model, {"reader": "lstm"}),
+        (translator, {}),
+        (translator, {"directions": 2}),
+    ],
+)
+def test_no_texts_have_no_vectors_of_the_same_size(make, model, folded, tmp_path):
+    make(tmp_path / "mine", **model)
+    loaded = nse.load(tmp_path / "mine")
+    encode = loaded.encode if folded else functools.partial(api.encode, loaded.loaded)
+    none, one = encode([]), encode(["a dog"])
+    assert none.shape == (0, one.shape[1])
+    assert none.dtype == one.dtype

@@ -1,0 +1,526 @@
+"""A model folder is whole, strict and safe: what goes in comes out, and nothing else does."""
+
+import dataclasses
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from huggingface_hub import ModelCard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from faults.made_models import LABELS, WORDS, configured, made, same, saved, write_sums
+from nse.errors import InputError, ModelError, NSEError
+from nse.inference import card, weights
+from nse.inference import folder as hub
+from nse.nn.sentence import SentenceClassifier, SentenceConfig
+from nse.text.vectors import Vectors
+
+IDS = torch.tensor([[2, 3, 1], [4, 0, 0]])
+LENGTHS = torch.tensor([3, 1])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    saved(tmp_path / "mine")
+    return tmp_path / "mine"
+
+
+def scores(model):
+    with torch.no_grad():
+        return model(IDS, LENGTHS, IDS.flip(0), LENGTHS.flip(0))
+
+
+@pytest.mark.parametrize("encoder", ["nse", "lstm", "bow"])
+def test_what_is_saved_is_loaded(encoder, tmp_path):
+    config = configured(model={"encoder": encoder, "dropout": 0.5, "trained": False})
+    model, vocabulary = made(config)
+    hub.save(tmp_path / "new" / "mine", model, config, vocabulary, {})
+    loaded = hub.load(tmp_path / "new" / "mine")
+    assert same(model, loaded.model)
+    assert loaded.config == config
+    assert loaded.vocabulary.words == vocabulary.words
+    assert loaded.tokenize("all  dogs") == ["all", "dogs"]
+    assert loaded.folder == tmp_path / "new" / "mine"
+    assert not loaded.model.training
+    assert torch.equal(scores(loaded.model), scores(model.eval()))
+    assert sorted(os.listdir(tmp_path / "new")) == ["mine"]
+    assert sorted(os.listdir(tmp_path / "new" / "mine")) == [
+        "README.md",
+        "SHA256SUMS",
+        "config.json",
+        "model.safetensors",
+        "vocabulary.txt",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("encoder", "settings"),
+    [("nse", {"layers": 2}), ("lstm", {"layers": 2, "directions": 2}), ("bow", {"words": 3})],
+)
+def test_a_model_of_a_sentence_is_loaded(encoder, settings, tmp_path):
+    labels = ["negative", "positive"]
+    config = configured(
+        kind="sentence",
+        task="sst",
+        labels=labels,
+        tokenizer="treebank",
+        data="sst-binary",
+        model={"encoder": encoder, "word_dropout": 0.3, "pool": "mean-max", **settings},
+    )
+    model, vocabulary = made(config)
+    hub.save(tmp_path / "mine", model, config, vocabulary, {})
+    loaded = hub.load(tmp_path / "mine")
+    assert isinstance(loaded.model, SentenceClassifier)
+    assert loaded.config == config
+    assert isinstance(loaded.config.model, SentenceConfig)
+    assert same(model, loaded.model)
+    assert loaded.tokenize("-LRB- All dogs") == ["(", "all", "dogs"]
+    with torch.no_grad():
+        assert torch.equal(loaded.model(IDS, LENGTHS), model.eval()(IDS, LENGTHS))
+    assert loaded.model(IDS, LENGTHS).shape == (2, 2)
+
+
+def test_a_folder_that_mistakes_its_kind_is_refused(folder, tmp_path):
+    """Whether its configuration does not fit the kind, or its weights do not."""
+    file = folder / "config.json"
+    good = json.loads(file.read_text())
+    (folder / "SHA256SUMS").unlink()
+    file.write_text(json.dumps(good | {"kind": "sentence"}))
+    with pytest.raises(ModelError, match=r"model\.attention: no such key"):
+        hub.load(folder)
+    own = {field.name: good["model"][field.name] for field in dataclasses.fields(SentenceConfig)}
+    file.write_text(json.dumps(good | {"kind": "sentence", "model": own}))
+    with pytest.raises(
+        ModelError, match=r"model\.safetensors does not fit .*: head\.0\.weight: expected F32"
+    ):
+        hub.load(folder)
+    file.write_text(json.dumps(good | {"kind": "sentence", "model": own | {"encoder": "mma"}}))
+    with pytest.raises(ModelError, match=r'model\.encoder: expected "nse" or "lstm" or "bow", got'):
+        hub.load(folder)
+    file.write_text(json.dumps(good))
+    hub.load(folder)
+    config = configured(kind="sentence")
+    with pytest.raises(ModelError, match="the model is not what its configuration says"):
+        hub.save(tmp_path / "other", *made(configured())[:1], config, made(config)[1], {})
+
+
+@pytest.mark.parametrize("stored", ["float32", "float16"])
+def test_the_rarity_of_words_is_kept(stored, tmp_path):
+    config = configured(tokenizer="lower", labels=["right"], weights=stored, model={"counts": True})
+    model, vocabulary = made(config)
+    model.rarity.copy_(torch.rand(len(vocabulary)))
+    hub.save(tmp_path / "mine", model, config, vocabulary, {})
+    loaded = hub.load(tmp_path / "mine")
+    assert loaded.model.rarity.dtype == torch.float32
+    assert torch.equal(loaded.model.rarity, model.rarity.to(getattr(torch, stored)).float())
+    assert loaded.tokenize("All DOGS") == ["all", "dogs"]
+    if stored == "float32":
+        assert torch.equal(scores(loaded.model), scores(model.eval()))
+
+
+def test_a_folder_from_before_there_were_kinds_of_sentences_is_loaded(folder):
+    """What was added to the configuration has a default that is as it was."""
+    file = folder / "config.json"
+    told = json.loads(file.read_text())
+    before = {key: told["model"].pop(key) for key in ("layers", "word_dropout", "counts")}
+    assert before == {"layers": 1, "word_dropout": 0.0, "counts": False}
+    file.write_text(json.dumps(told))
+    (folder / "SHA256SUMS").unlink()
+    assert hub.load(folder).config == configured()
+
+
+def test_the_same_model_gives_the_same_bytes(tmp_path):
+    for name in ("one", "other"):
+        saved(tmp_path / name)
+    for name in os.listdir(tmp_path / "one"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
+
+
+def test_loading_leaves_random_numbers_alone(folder):
+    model, vocabulary = made(configured())
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    hub.load(folder)
+    hub.save(folder, model, configured(), vocabulary, {})
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_run_and_a_shipped_name_lead_to_their_model(folder, tmp_path, monkeypatch):
+    shutil.move(folder, tmp_path / "run" / "model")
+    assert hub.load(tmp_path / "run").folder == tmp_path / "run" / "model"
+    room = tmp_path / "pretrained"
+    shutil.copytree(tmp_path / "run" / "model", room / "tiny")
+    (room / "__pycache__").mkdir()
+    monkeypatch.setattr(hub.resources, "files", lambda name: room)
+    assert list(hub.shipped()) == ["tiny"]
+    assert hub.load("tiny").folder == room / "tiny"
+    with pytest.raises(ModelError, match="tinny: no such model; did you mean tiny\\?"):
+        hub.load("tinny")
+    with pytest.raises(ModelError, match=r"\.\./\.\./x: no such model; .*a shipped one \(tiny\)"):
+        hub.load("../../x")
+    monkeypatch.chdir(tmp_path)
+    saved(tmp_path / "tiny", seed=1)
+    assert hub.load("tiny").folder == room / "tiny"
+    assert hub.load("./tiny").folder == Path("tiny")
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "x" * 5000, "../" * 2000, "/dev/null", "/dev/null/x", "~", "."])
+def test_strange_names_are_no_models(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelError):
+        hub.load(name)
+
+
+def test_a_run_without_a_model_and_a_folder_without_one_are_told(tmp_path):
+    with pytest.raises(
+        ModelError, match=r"there is no config\.json in it; give the folder of a model or of a run"
+    ):
+        hub.load(tmp_path)
+    (tmp_path / "recipe.toml").touch()
+    with pytest.raises(ModelError, match="this run has no model yet"):
+        hub.load(tmp_path)
+
+
+def test_devices(folder):
+    assert hub.device_named("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+    assert hub.device_named(torch.device("cpu")).type == "cpu"
+    with pytest.raises(InputError, match="device: expected auto, cpu or cuda, got 'gpu'"):
+        hub.load(folder, "gpu")
+
+
+def test_a_cuda_device_that_is_not_there(folder, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(InputError, match="there is no CUDA device here; use cpu or auto"):
+        hub.load(folder, "cuda")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("encoder", ["nse", "lstm"])
+def test_a_model_of_a_gpu_is_saved_and_loaded_there(encoder, tmp_path):
+    config = configured(model={"encoder": encoder})
+    model, vocabulary = made(config)
+    hub.save(tmp_path / "cpu", model, config, vocabulary, {})
+    hub.save(tmp_path / "gpu", model.cuda(), config, vocabulary, {})
+    name = "model.safetensors"
+    assert (tmp_path / "cpu" / name).read_bytes() == (tmp_path / "gpu" / name).read_bytes()
+    assert all(p.is_cuda for p in hub.load(tmp_path / "gpu", "auto").model.parameters())
+
+
+@pytest.mark.parametrize("stored", ["float32", "float16"])
+@pytest.mark.parametrize("vectors", ["float32", "float16", "int8"])
+def test_compact(stored, vectors, folder, tmp_path):
+    model = hub.load(folder).model
+    hub.compact(folder, tmp_path / "small", stored, vectors)
+    small = hub.load(tmp_path / "small")
+    assert (small.config.weights, small.config.vectors) == (stored, vectors)
+    assert (tmp_path / "small" / "README.md").read_text() == (folder / "README.md").read_text()
+    for name, tensor in model.state_dict().items():
+        found = small.model.state_dict()[name]
+        kind = vectors if name == weights.VECTORS else stored
+        assert found.dtype == torch.float32
+        if kind == "float32":
+            assert torch.equal(found, tensor)
+        elif kind == "float16":
+            assert torch.equal(found, tensor.half().float())
+        else:
+            step = tensor.abs().amax(dim=1, keepdim=True) / 127
+            assert ((found - tensor).abs() <= step * 0.5001).all()
+            assert not found[0].any()  # padding stays zero
+    hub.compact(tmp_path / "small", tmp_path / "again", stored, vectors)  # loses nothing more
+    assert same(small.model, hub.load(tmp_path / "again").model)
+
+
+def test_compact_is_small_and_takes_another_card(tmp_path):
+    saved(tmp_path / "whole", model={"size": 64, "hidden": 64})
+    hub.compact(tmp_path / "whole", tmp_path / "small", card={"title": "Another"})
+    sizes = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("whole", "small")]
+    assert sizes[1] < 0.55 * sizes[0]
+    assert "# Another" in (tmp_path / "small" / "README.md").read_text()
+
+
+def test_compact_may_add_words_of_the_same_vectors(tmp_path):
+    config = configured(model={"trained": False})
+    model, vocabulary = made(config)
+    hub.save(tmp_path / "whole", model, config, vocabulary, {})
+    own = {word: row for row, word in enumerate(vocabulary.words[2:])}
+    rows = np.concatenate([model.embedding.weight[2:].detach().numpy(), np.full((2, config.model.size), 0.5)])
+    words = Vectors("mine", own | {"zebra": len(own), "Ape": len(own) + 1}, rows.astype(np.float32))
+    hub.compact(tmp_path / "whole", tmp_path / "more", "float32", "float32", words=words)
+    more = hub.load(tmp_path / "more")
+    assert more.vocabulary.words == (*vocabulary.words, "Ape", "zebra")
+    assert torch.equal(scores(more.model), scores(model.eval()))
+    assert (more.model.embedding.weight[-2:] == 0.5).all()
+
+    hub.compact(tmp_path / "whole", tmp_path / "small")
+    hub.compact(tmp_path / "small", tmp_path / "small more", words=words)
+    assert same_but_words(hub.load(tmp_path / "small").model, hub.load(tmp_path / "small more").model)
+
+    others = Vectors("others", words.words, words.rows[::-1].copy())
+    for wrong in (others, Vectors("short", words.words, words.rows[:, :-1])):
+        with pytest.raises(ModelError, match=f"was not trained with the vectors {wrong.name}"):
+            hub.compact(tmp_path / "whole", tmp_path / "wrong", words=wrong)
+    assert not (tmp_path / "wrong").exists()
+
+
+def same_but_words(one, other):
+    ours, theirs = one.state_dict(), other.state_dict()
+    return all(torch.equal(ours[name], theirs[name][: len(ours[name])]) for name in ours)
+
+
+def test_a_model_that_learned_its_vectors_is_not_given_others(folder, tmp_path):
+    words = Vectors("mine", {"zebra": 0}, np.ones((1, configured().model.size), np.float32))
+    with pytest.raises(ModelError, match="it learned the vectors of its words"):
+        hub.compact(folder, tmp_path / "more", words=words)
+
+
+def test_a_double_precision_model_is_stored_as_it_says(tmp_path):
+    config = configured()
+    model, vocabulary = made(config)
+    hub.save(tmp_path / "mine", model.double(), config, vocabulary, {})
+    assert same(hub.load(tmp_path / "mine").model, model.float())
+
+
+def test_non_finite_weights_are_not_saved(folder):
+    before = (folder / "model.safetensors").read_bytes()
+    model, vocabulary = made(configured())
+    with torch.no_grad():
+        model.head[0].bias[1] = float("nan")
+    with pytest.raises(ModelError, match=r"NaN or infinity in head\.0\.bias"):
+        hub.save(folder, model, configured(), vocabulary, {})
+    with torch.no_grad():
+        model.head[0].bias[1] = 1e5
+    with pytest.raises(ModelError, match=r"the weights as float16: NaN or infinity in head\.0\.bias"):
+        hub.save(folder, model, configured(weights="float16"), vocabulary, {})
+    assert (folder / "model.safetensors").read_bytes() == before
+
+
+def test_a_model_that_is_not_what_its_configuration_says_is_not_saved(tmp_path):
+    model, vocabulary = made(configured())
+    with pytest.raises(ModelError, match=r"head\.3\.weight: expected F32 \[2, 4\], found F32 \[3, 4\]"):
+        hub.save(tmp_path / "mine", model, configured(labels=["yes", "no"]), vocabulary, {})
+    assert not os.listdir(tmp_path)
+
+
+def test_a_folder_with_other_files_is_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(ModelError, match=r"holds other files than a model's: thesis\.tex; choose another"):
+        saved(tmp_path)
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ModelError, match="file cannot be written: Not a directory"):
+        saved(tmp_path / "file")
+    assert sorted(os.listdir(tmp_path)) == ["file", "thesis.tex"]
+
+
+def test_a_link_to_a_model_folder_is_followed(folder, tmp_path):
+    (tmp_path / "link").symlink_to(folder)
+    new = saved(tmp_path / "link", seed=1)
+    assert (tmp_path / "link").is_symlink()
+    assert same(hub.load(folder).model, new)
+    assert sorted(os.listdir(tmp_path)) == ["link", "mine"]
+
+
+class PowerCut(BaseException):
+    """Nothing handles it, as nothing handles a machine that stops."""
+
+
+def interrupted(monkeypatch, at, error):
+    """Let the call number `at` that changes the disk raise instead."""
+    calls = iter(range(10_000))
+    for owner, name in [
+        (os, "fsync"),
+        (os, "open"),
+        (Path, "rename"),
+        (Path, "replace"),
+        (Path, "mkdir"),
+        (shutil, "rmtree"),
+    ]:
+        real = getattr(owner, name)
+
+        def cut(*args, _real=real, **kwargs):
+            if next(calls) == at:
+                raise error
+            return _real(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, cut)
+
+
+@pytest.mark.parametrize("error", [PowerCut(), OSError(28, "No space left on device")])
+def test_whatever_interrupts_a_save_a_whole_model_is_found(error, tmp_path, monkeypatch):
+    place, seen, messages = tmp_path / "mine", set(), set()
+    old, config = saved(place), configured()
+    new, vocabulary = made(config, seed=1)
+    for at in range(100):
+        with monkeypatch.context() as patch:
+            interrupted(patch, at, error)
+            try:
+                hub.save(place, new, config, vocabulary, {})
+                break
+            except (PowerCut, ModelError) as told:
+                messages.add(str(told))
+        found = hub.load(place)
+        assert same(found.model, old) or same(found.model, new)
+        seen.add((found.folder.name, same(found.model, new)))
+        hub.save(place, old, config, vocabulary, {})  # the next save cleans up
+        assert os.listdir(tmp_path) == ["mine"]
+        assert same(hub.load(place).model, old)
+    assert at > 10
+    if isinstance(error, OSError):
+        assert messages == {
+            f"{place} cannot be written: No space left on device; what was there is as it was"
+        }
+    else:
+        assert seen == {("mine", False), (".mine.old", False), ("mine", True)}
+
+
+def test_the_card_is_read_by_the_hub(tmp_path):
+    told = {
+        "title": 'A "quoted": title\n---',
+        "license": "cc-by-sa-4.0",
+        "notes": "SNLI is CC BY-SA 4.0.",
+        "accuracy": {"dev": 0.7812, "test": 0.775},
+        "examples": {"train": 99890},
+        "vectors": "a|b",
+        "seed": 12345,
+        "nothing": None,
+        "rate": 0.0003,
+    }
+    config = configured(data="snli")
+    model, vocabulary = made(config)
+    hub.save(tmp_path / "mine", model, config, vocabulary, told)
+    text = (tmp_path / "mine" / "README.md").read_text("utf-8")
+    front = ModelCard(text).data.to_dict()
+    assert front["license"] == "cc-by-sa-4.0"
+    assert front["library_name"] == "nse"
+    assert front["pipeline_tag"] == "text-classification"
+    assert front["datasets"] == ["snli"]
+    result = front["model-index"][0]["results"][0]
+    assert [metric["value"] for metric in result["metrics"]] == [0.7812, 0.775]
+    for line in (
+        "| accuracy test | 77.5% |",
+        "| examples train | 99,890 |",
+        "| vectors | a\\|b |",
+        "| seed | 12345 |",
+        "| rate | 0.0003 |",
+        "SNLI is CC BY-SA 4.0.",
+    ):
+        assert line in text
+    assert "nothing" not in text
+
+
+def test_a_card_without_figures(tmp_path):
+    text = card.card_text("chess", "", ["win", "loss"], {})
+    assert "Figures" not in text
+    assert ModelCard(text).data.to_dict()["license"] == "mit"
+
+
+def test_a_key_twice_nan_and_endless_nesting_are_refused(folder):
+    good = (folder / "config.json").read_text()
+    for text, message in [
+        (good.replace('"size": 6', '"size": 6, "size": 7'), "a key occurs twice among encoder, size, size"),
+        (good.replace('"dropout": 0.0', '"dropout": NaN'), "NaN is no number in JSON"),
+        (
+            good.replace('"dropout": 0.0', '"dropout": 1e999'),
+            r"model\.dropout: expected finite number, got number inf",
+        ),
+        ("[" * 100_000, "nested too deep"),
+        ('{"task":' * 600 + "1" + "}" * 600, "task"),
+        ("[1]", "expected keys and values, got list"),
+        ("{}", "labels: missing"),
+        ("", "is no configuration: Expecting value"),
+        (" " * (1 << 21), "longer than 1,048,576 bytes"),
+        (good.replace('"neutral"', '"\\ud800"'), "surrogates not allowed"),
+        (
+            good.replace('"format": 1', '"format": 2'),
+            "format 2 is newer than 1, which this nse reads: update nse",
+        ),
+        (good.replace('"format": 1', '"format": 0'), "format must be 1, got 0"),
+        (
+            good.replace('"pair"', '"pear"'),
+            'kind: expected "pair" or "sentence" or "document" or "translation", got string "pear"; '
+            'did you mean "pair"',
+        ),
+        (good.replace('"pair"', "[]"), "kind: expected"),
+        (good.replace('"neutral"', '"entailment"'), "labels must be given, each once"),
+        (
+            good.replace('"size": 6', f'"size": {10**12}'),
+            r"config\.json: model\.size: must be at least 1 and at most 65,536, got 1000000000000$",
+        ),
+        (
+            good.replace('"size": 6', f'"size": {10**400}'),
+            r"model\.size: must be .* 65,536, got 10{99}\.\.\.$",
+        ),
+        (good.replace('"size": 6', '"size": true'), r"model\.size: expected integer, got true"),
+        (good.replace('"size": 6', f'"size": {"9" * 5000}'), "is no configuration"),
+    ]:
+        (folder / "config.json").write_text(text)
+        write_sums(folder)
+        with pytest.raises(ModelError, match=message):
+            hub.load(folder)
+    (folder / "config.json").write_text(good)
+    write_sums(folder)
+    hub.load(folder)
+
+
+def test_a_vocabulary_of_another_model_is_refused(folder):
+    file = folder / "vocabulary.txt"
+    good = file.read_text("utf-8")
+    for text, message in [
+        (
+            good.replace("dogs\nnot\n", "not\ndogs\n"),
+            "the vocabulary beside it is not the one it was saved with",
+        ),
+        (good + "cats\n", r"embedding\.weight: expected F32 \[13, 6\], found F32 \[12, 6\]"),
+        (good[:-1], "is no vocabulary"),
+        ("", "is no vocabulary"),
+        (good + "dogs\n", "got 'dogs' twice"),
+    ]:
+        file.write_text(text, "utf-8")
+        write_sums(folder)
+        with pytest.raises(ModelError, match=message):
+            hub.load(folder)
+    file.write_bytes(b"\xff")
+    write_sums(folder)
+    with pytest.raises(ModelError, match="UTF-8"):
+        hub.load(folder)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "vocabulary.txt"])
+def test_a_missing_file_is_named(name, folder):
+    (folder / name).unlink()
+    with pytest.raises(ModelError, match=f"{name} is missing; get the model folder again, whole"):
+        hub.load(folder)
+    (folder / name).mkdir()
+    with pytest.raises(ModelError, match=f"{name} cannot be read: Is a directory|{name} is missing"):
+        hub.load(folder)
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_any_change_of_any_byte_loads_a_valid_model_or_is_refused(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("fuzzed") / "mine"
+    vectors = data.draw(st.sampled_from(["float32", "int8"]))
+    saved(folder, vectors=vectors)
+    file = folder / data.draw(st.sampled_from(["config.json", "model.safetensors", "vocabulary.txt"]))
+    content = bytearray(file.read_bytes())
+    # Half of the changes go to the beginning, where the header of the weights is.
+    last = len(content) - 1 if data.draw(st.booleans()) else min(len(content) - 1, 1200)
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, last))] = data.draw(st.integers(0, 255))
+    if data.draw(st.booleans()):
+        content = content[: data.draw(st.integers(0, len(content)))]
+    file.write_bytes(content)
+    if data.draw(st.booleans()):  # what checksums do not tell is told by the rest
+        write_sums(folder)
+    try:
+        loaded = hub.load(folder)
+    except NSEError:
+        return
+    assert all(p.isfinite().all() and p.dtype == torch.float32 for p in loaded.model.parameters())
+    assert loaded.vocabulary.words == ("<pad>", "<unk>", *WORDS)
+    assert scores(loaded.model).shape == (2, len(LABELS))

@@ -1,0 +1,297 @@
+"""A model in one line, and from wherever it comes."""
+
+import copy
+import json
+import multiprocessing
+import pickle
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import nse
+from faults.made_models import saved
+from nse.errors import InputError, ModelError
+from nse.inference import api
+from nse.inference import batches as computing
+from nse.inference import folder as hub
+from small_models import CANDIDATES, SENTENCES, document_model, ranking_model, sentence_model, translator
+
+KINDS = {
+    "sentence": sentence_model,
+    "pair": saved,
+    "mma": ranking_model,
+    "document": document_model,
+    "translator": translator,
+}
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def test_a_shipped_model_answers_in_one_line():
+    (row,) = nse.load("snli").predict([("Two dogs play in the snow.", "The animals are outdoors.")])
+    assert row["label"] == "entailment"
+    assert repr(nse.load("snli")) == (
+        "<nse.Model snli: gives a pair of sentences a label (entailment, contradiction, neutral)>"
+    )
+
+
+@pytest.mark.parametrize("batch", [1, 3, 128])
+def test_predictions_are_those_of_the_model_as_it_was_trained(batch, tmp_path):
+    folder = sentence_model(tmp_path / "mine", starts=1, directions=2)
+    model = nse.load(folder)
+    rows, wanted = model.predict(SENTENCES, batch), api.predict(hub.load(folder), SENTENCES, 1)
+    for row, other in zip(rows, wanted, strict=True):
+        chances, others = row.pop("probabilities"), other.pop("probabilities")
+        assert row == other
+        assert list(chances.values()) == pytest.approx(list(others.values()), abs=1e-5)
+
+
+def test_it_ranks_and_translates_and_traces(tmp_path):
+    ranker = nse.load(ranking_model(tmp_path / "ranker"))
+    best = ranker.rank("who runs ?", CANDIDATES)
+    assert [row["rank"] for row in best] == [1, 2, 3, 4, 5, 6]
+    assert best == api.rank(ranker.loaded, "who runs ?", CANDIDATES)
+    assert (ranker.task, ranker.labels) == ("rank", ["right"])
+    translating = nse.load(translator(tmp_path / "translator"))
+    assert translating.translate(["a dog runs"]) == api.translate(translating.loaded, ["a dog runs"])
+    assert list(translating.translations(iter(["a dog runs"]))) == translating.translate(["a dog runs"])
+    trace = nse.load("sentiment").trace("It isn't bad at all.")
+    assert trace.prediction["label"] in ("negative", "positive")
+    with pytest.raises(InputError, match="use `nse rank`"):
+        ranker.predict([("a", "b")])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_vectors_do_not_depend_on_the_others(kind, tmp_path):
+    KINDS[kind](tmp_path / "mine")
+    model = nse.load(tmp_path / "mine")
+    texts = ["a dog runs .", "the cat", "some dogs bark and all dogs bark", "a dog runs ."]
+    found = model.encode(texts)
+    assert (found.dtype, len(found)) == (np.float32, 4)
+    assert np.isfinite(found).all()
+    assert found.std(axis=0).max() > 1e-4  # texts differ
+    assert np.array_equal(found[0], found[3])
+    for at, text in enumerate(texts):
+        np.testing.assert_allclose(model.encode([text])[0], found[at], atol=1e-5)
+    np.testing.assert_allclose(model.encode(texts, batch=1), found, atol=1e-5)
+    assert len(model.encode([])) == 0
+    with pytest.raises(InputError, match=r"(sentence|document) 2 is empty"):
+        model.encode(["a dog", " "])
+
+
+def test_the_vector_of_a_sentence_is_what_its_head_sees(tmp_path):
+    model = nse.load(sentence_model(tmp_path / "mine"))
+    vectors = torch.from_numpy(model.encode(SENTENCES))
+    with torch.no_grad():
+        chances = model.loaded.model.head(vectors).softmax(-1)
+    wanted = [list(row["probabilities"].values()) for row in model.predict(SENTENCES)]
+    np.testing.assert_allclose(chances.numpy(), wanted, atol=1e-5)
+
+
+SHIPPED = {
+    "snli": [
+        ("Two dogs play in the snow.", "The animals are outdoors."),
+        ("A man sleeps.", "Nobody is there."),
+    ],
+    "sentiment": ["It isn't bad at all.", "A dull, endless film."],
+    "translate-en-de": ["A man is playing a guitar.", "Two dogs run."],
+}
+
+
+def answers(model, texts):
+    """What a model answers, with vectors."""
+    plain = [text if isinstance(text, str) else text[0] for text in texts]
+    if model.task == "rank":
+        said = model.rank(*texts[0])
+    else:
+        said = getattr(model, model.task)(texts)
+    return said, model.encode(plain).tobytes(), model.trace(*flat(texts[0])).to_json()
+
+
+def flat(text):
+    return [text] if isinstance(text, str) else [text[0], *text[1]] if isinstance(text[1], list) else text
+
+
+def made(name, folder):
+    """A shipped model, or a small one of a kind; and texts that it takes."""
+    if name in SHIPPED:
+        return nse.load(name), SHIPPED[name]
+    KINDS[name](folder)
+    texts = {"pair": [("all dogs bark", "some dogs bark")], "mma": [("who runs ?", CANDIDATES)]}
+    return nse.load(folder), texts.get(name, ["a dog runs .", "the cat sleeps ."])
+
+
+@pytest.mark.parametrize("name", [*SHIPPED, *KINDS])
+def test_copies_answer_to_the_last_bit(name, tmp_path):
+    model, texts = made(name, tmp_path / "mine")
+    before, content = answers(model, texts), pickle.dumps(model)
+    for other in (copy.deepcopy(model), pickle.loads(content), copy.deepcopy(copy.deepcopy(model))):
+        assert answers(other, texts) == before
+        assert type(other.quick.model) is type(model.quick.model)
+        assert other.loaded.model is not model.loaded.model
+    assert answers(model, texts) == before
+    if name in SHIPPED:
+        weights = sum(each.nbytes for each in model.loaded.model.state_dict().values())
+        assert len(content) < 1.6 * weights
+
+
+def answer_elsewhere(model, texts, threads, line):
+    torch.set_num_threads(threads)  # as here: with others products may round otherwise
+    line.send(answers(model, texts))
+
+
+def test_a_spawned_process_takes_a_model(tmp_path, monkeypatch):
+    """As the workers of a data loader do."""
+    monkeypatch.setattr(computing, "_threads", None)  # a command before this test may have left some
+    model, texts = made("snli", tmp_path)
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=answer_elsewhere, args=(model, texts, torch.get_num_threads(), theirs))
+    process.start()
+    before = answers(model, texts)
+    assert ours.recv() == before
+    process.join()
+
+
+CHANGES = {
+    "in place": lambda module: torch.nn.init.zeros_(module.embedding.weight),
+    "another state": lambda module: module.load_state_dict(module.state_dict()),
+    "a state instead": lambda module: module.load_state_dict(copy.deepcopy(module.state_dict()), assign=True),
+    "vectors": lambda module: torch.nn.utils.vector_to_parameters(
+        torch.nn.utils.parameters_to_vector(module.parameters()).detach(), module.parameters()
+    ),
+    "another part": lambda module: setattr(module, "head", copy.deepcopy(module.head)),
+    "moved": lambda module: module.double(),
+}
+
+
+@pytest.mark.parametrize("kind", ["sentence", "document"])  # folded, and not
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_module_that_was_changed_needs_a_new_model(change, kind, tmp_path):
+    model, texts = made(kind, tmp_path / "mine")
+    CHANGES[change](model.loaded.model)
+    for use in (
+        model.predict,
+        model.encode,
+        lambda texts: model.trace(*texts),
+        lambda _: copy.deepcopy(model),
+    ):
+        with pytest.raises(InputError, match=r"changed after .* make a new one, nse\.Model\(model\.loaded\)"):
+            use(texts[:1])
+    if change != "moved":
+        assert nse.Model(model.loaded).predict(texts)
+
+
+@pytest.mark.parametrize("kind", ["sentence", "translator"])
+def test_a_module_in_training_does_not_answer(kind, tmp_path):
+    model, texts = made(kind, tmp_path / "mine")
+    before = answers(model, texts)
+    for module in (model.loaded.model, next(model.loaded.model.children())):
+        module.train()
+        with pytest.raises(InputError, match=r"in training mode.* call model\.loaded\.model\.eval\(\)"):
+            answers(model, texts)
+        module.eval()
+    assert answers(model, texts) == before
+
+
+def in_cache(tmp_path, monkeypatch, made=saved, repository="someone/dogs"):
+    """A model as huggingface_hub keeps it once it was fetched; nothing can be fetched here."""
+    from huggingface_hub import constants
+
+    cache = tmp_path / "hub"
+    place = cache / f"models--{repository.replace('/', '--')}"
+    made(tmp_path / "made")
+    (place / "snapshots").mkdir(parents=True)
+    shutil.move(tmp_path / "made", place / "snapshots" / COMMIT)
+    (place / "refs").mkdir()
+    (place / "refs" / "main").write_text(COMMIT)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    return place / "snapshots" / COMMIT
+
+
+@pytest.mark.parametrize("name", ["hf:someone/dogs", f"hf:someone/dogs@{COMMIT}", "hf:someone/dogs@main"])
+def test_a_model_of_the_hub_is_loaded_from_the_cache(name, tmp_path, monkeypatch):
+    folder = in_cache(tmp_path, monkeypatch)
+    model = nse.load(name)
+    assert model.loaded.folder == folder
+    assert model.loaded.name == name
+    pair = ("all dogs bark", "some dogs bark")
+    assert model.predict([pair]) == nse.load(folder).predict([pair])
+    assert model.trace(*pair).model["name"] == name
+
+
+def test_a_revision_pins_a_model_of_the_hub(tmp_path, monkeypatch):
+    in_cache(tmp_path, monkeypatch)
+    assert nse.load("hf:someone/dogs", revision=COMMIT).loaded.folder.name == COMMIT
+    with pytest.raises(ModelError, match=r"hf:someone/dogs: is not in the cache"):
+        nse.load("hf:someone/dogs", revision="f" * 40)
+    with pytest.raises(ModelError, match="two revisions are asked for"):
+        nse.load(f"hf:someone/dogs@{COMMIT}", revision="main")
+    with pytest.raises(ModelError, match="only a model on the Hub"):
+        nse.load("snli", revision=COMMIT)
+
+
+def test_a_pickle_of_the_hub_is_never_opened(tmp_path, monkeypatch):
+    folder = in_cache(tmp_path, monkeypatch)
+    torch.save({"a": torch.ones(1)}, folder / "model.safetensors")
+    with pytest.raises(ModelError, match="is a pickle"):
+        nse.load("hf:someone/dogs")
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(ModelError, match=r"model\.safetensors is missing"):
+        nse.load("hf:someone/dogs")
+
+
+def test_only_the_files_of_a_model_folder_are_fetched(monkeypatch, tmp_path):
+    asked = {}
+
+    def fetch(repository, **given):
+        asked.update(given, repository=repository)
+        saved(tmp_path / "mine")
+        return str(tmp_path / "mine")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
+    nse.load(f"hf:someone/dogs@{COMMIT}")
+    assert asked == {
+        "repository": "someone/dogs",
+        "revision": COMMIT,
+        "allow_patterns": [
+            "config.json",
+            "model.safetensors",
+            "vocabulary.txt",
+            "target.txt",
+            "SHA256SUMS",
+            "README.md",
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    "name", ["hf:", "hf:dogs", "hf:a/b/c", "hf:../../x", "hf:a/..", "hf:a/b@", "hf:a/b c"]
+)
+def test_a_name_that_is_none_on_the_hub_is_refused(name):
+    with pytest.raises(ModelError, match="expected hf:owner/name"):
+        nse.load(name)
+
+
+def test_a_model_that_is_not_there_is_told(tmp_path, monkeypatch):
+    in_cache(tmp_path, monkeypatch)
+    with pytest.raises(ModelError, match="is not in the cache, and the Hub cannot be reached"):
+        nse.load("hf:someone/cats")
+
+
+def test_importing_brings_neither_models_nor_the_hub():
+    code = (
+        "import sys, json, nse; nse.NSE; print(json.dumps([name for name in sys.modules if name in "
+        "('nse.inference.model', 'nse.tasks', 'huggingface_hub', 'lightning', 'rich', 'typer')]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=100
+    )
+    assert json.loads(done.stdout) == []
+    with pytest.raises(AttributeError, match="has no attribute 'loud'"):
+        nse.loud  # noqa: B018

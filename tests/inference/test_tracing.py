@@ -1,0 +1,302 @@
+"""Traces of models of every kind: their keys are the equations', computed word by word by the oracle."""
+
+import json
+from importlib import resources
+
+import jsonschema
+import numpy as np
+import pytest
+import torch
+
+from nse.errors import InputError
+from nse.inference import api
+from nse.inference import folder as hub
+from nse.inference.tracing import recorded
+from nse.nn import decoder as decoders
+from nse.nn.encoder import NSE
+from nse.nn.search import END
+from nse.text.vocabulary import Vocabulary
+from nse.viz.trace import NOWHERE, MemoryTrace
+from oracle.equations import encode
+from small_models import document_model, ranking_model, sentence_model, translator
+
+SCHEMA = json.loads(resources.files("nse.viz").joinpath("trace.schema.json").read_text("utf-8"))
+
+
+def array(tensor):
+    return tensor.detach().double().numpy()
+
+
+def read_by_oracle(nse, words, memory, shared=()):
+    """Keys of each memory [T, L] and the memories, of one NSE over vectors, by the equations alone."""
+    layers = [[[array(w) for w in layer] for layer in lstm.all_weights] for lstm in (nse.read, nse.write)]
+    zero = [[(np.zeros(nse.size), np.zeros(nse.size)) for _ in lstm] for lstm in layers]
+    compose, bias = array(nse.compose.weight), array(nse.compose.bias)
+    _, after, _, _, keys = encode(words, [memory, *shared], *zero, layers[0], compose, bias, layers[1])
+    return [np.array([step[n] for step in keys]) for n in range(1 + len(shared))], after
+
+
+def vectors(loaded, words):
+    ids = torch.tensor([loaded.vocabulary.encode(list(words))])
+    return list(array(loaded.model.vectors(ids)[0]))
+
+
+def around(nse, words):
+    """What is read and what the memory begins as, with start words and blank slots."""
+    starts = [] if nse.start is None else list(array(nse.start))
+    blanks = [] if nse.blank is None else list(array(nse.blank))
+    return [*starts, *words], [*blanks, *starts, *words]
+
+
+def check(trace):
+    jsonschema.validate(json.loads(trace.to_json()), SCHEMA)
+    assert MemoryTrace.from_json(trace.to_json()).to_json() == trace.to_json()
+    return trace
+
+
+@pytest.mark.parametrize("extra", [{}, {"starts": 1}, {"blanks": 2, "starts": 2}, {"layers": 2}])
+def test_a_sentence(extra, tmp_path):
+    loaded = hub.load(sentence_model(tmp_path / "mine", **extra))
+    trace = check(api.trace(loaded, "the good dog runs zyx"))
+    [reading] = trace.readings
+    nse = loaded.model.encoder.nse[0]
+    words = ["the", "good", "dog", "runs", "zyx"]
+    steps, memory = around(nse, vectors(loaded, words))
+    [keys], _ = read_by_oracle(nse, steps, memory)
+    assert reading.memories[0].keys == pytest.approx(keys, abs=1e-5)
+    starts = {0: [], 1: ["<S>"], 2: ["<S1>", "<S2>"]}[extra.get("starts", 0)]
+    blanks = ["<blank1>", "<blank2>"] if extra.get("blanks") else []
+    assert list(reading.words) == [*starts, *words]
+    assert list(reading.memories[0].slots) == [*blanks, *starts, *words]
+    for step, place in enumerate(reading.memories[0].own):
+        assert reading.memories[0].slots[place] == reading.words[step]
+    [text] = trace.texts
+    assert (text.name, text.words, text.unknown) == ("sentence", tuple(words), (4,))
+    [row] = api.predict(loaded, ["the good dog runs zyx"])
+    assert trace.prediction == {"label": row["label"], "probabilities": row["probabilities"]}
+
+
+def test_a_sentence_read_both_ways(tmp_path):
+    loaded = hub.load(sentence_model(tmp_path / "mine", directions=2, starts=1))
+    forward, backward = check(api.trace(loaded, "a good film")).readings
+    assert (forward.name, backward.name) == ("sentence, left to right", "sentence, right to left")
+    assert forward.words == ("<S>", "a", "good", "film")
+    assert backward.words == ("<S>", "film", "good", "a")
+    assert backward.memories[0].slots == ("<S>", "a", "good", "film")  # in the order of the text
+    nse = loaded.model.encoder.nse[1]
+    steps, memory = around(nse, vectors(loaded, ["film", "good", "a"]))
+    [keys], _ = read_by_oracle(nse, steps, memory)
+    assert backward.memories[0].keys == pytest.approx(keys[:, [0, 3, 2, 1]], abs=1e-5)
+    assert backward.memories[0].own == (0, 3, 2, 1)
+
+
+@pytest.mark.parametrize("starts", [0, 1])
+def test_the_papers_padding_is_shown(starts, tmp_path):
+    loaded = hub.load(sentence_model(tmp_path / "mine", padding="paper", longest=5, starts=starts))
+    [reading] = check(api.trace(loaded, "good film")).readings
+    assert reading.words == (*["<S>"] * starts, "<pad>", "<pad>", "<pad>", "good", "film")
+    ids = torch.tensor([[0, 0, 0, *loaded.vocabulary.encode(["good", "film"])]])
+    nse = loaded.model.encoder.nse[0]
+    [keys], _ = read_by_oracle(nse, *around(nse, list(array(loaded.model.vectors(ids)[0]))))
+    assert reading.memories[0].keys == pytest.approx(keys, abs=1e-5)
+
+
+def pair_model(folder, **model):
+    from faults.made_models import saved
+
+    saved(folder, model={"init_range": 0.5, **model})
+    return hub.load(folder)
+
+
+def test_a_pair_by_one_encoder(tmp_path):
+    loaded = pair_model(tmp_path / "mine", starts=1)
+    trace = check(api.trace(loaded, "all dogs bark", "some dogs that dance bark"))
+    assert [reading.name for reading in trace.readings] == ["premise", "hypothesis"]
+    nse = loaded.model.encoder.nse[0]
+    for reading, text in zip(trace.readings, trace.texts, strict=True):
+        [keys], _ = read_by_oracle(nse, *around(nse, vectors(loaded, text.words)))
+        assert reading.memories[0].keys == pytest.approx(keys, abs=1e-5)
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+def test_a_pair_that_shares_a_memory(directions, tmp_path):
+    loaded = pair_model(tmp_path / "mine", encoder="mma", directions=directions, starts=1, blanks=1)
+    trace = check(api.trace(loaded, "all dogs bark", "some dogs dance"))
+    first, second = trace.readings[0], trace.readings[directions]
+    assert second.shared[0].name == first.name
+    for way in range(directions):
+        one, two = trace.readings[way], trace.readings[directions + way]
+        turn = -1 if way else 1
+        a, b = (vectors(loaded, text.words)[::turn] for text in trace.texts)
+        encoder, reader = loaded.model.encoder.nse[way], loaded.model.second.nse[way]
+        [keys], [left] = read_by_oracle(encoder, *around(encoder, a))
+        order = [0, 1, *(2 + at for at in range(3))] if turn == 1 else [0, 1, 4, 3, 2]
+        assert one.memories[0].keys == pytest.approx(keys[:, order], abs=1e-5)
+        steps, memory = around(reader, b)
+        (own, across), _ = read_by_oracle(reader, steps, memory, [left])
+        assert two.memories[0].keys == pytest.approx(own[:, order], abs=1e-5)
+        assert two.memories[1].keys == pytest.approx(across[:, order], abs=1e-5)
+        assert two.memories[1].own == (NOWHERE,) * 4
+        assert list(two.memories[1].held) == one.final(one.memories[0])
+
+
+def test_a_pair_read_again_after_it_was_compared(tmp_path):
+    loaded = pair_model(tmp_path / "mine", attention="aligned", reader="nse")
+    trace = check(api.trace(loaded, "all dogs bark", "some dogs"))
+    names = ["premise", "hypothesis", "premise, compared", "hypothesis, compared"]
+    assert [reading.name for reading in trace.readings] == names
+    assert trace.readings[3].memories[0].keys.shape == (2, 2)
+
+
+def test_a_question_and_its_candidates(tmp_path):
+    loaded = hub.load(ranking_model(tmp_path / "mine"))
+    candidates = ["the cat sleeps .", "a dog runs ."]
+    trace = check(api.trace(loaded, "who runs ?", *candidates))
+    rows = api.rank(loaded, "who runs ?", candidates)
+    assert [row["number"] for row in trace.prediction["ranking"]] == [row["number"] for row in rows]
+    assert [row["score"] for row in trace.prediction["ranking"]] == [row["score"] for row in rows]
+    names = ["candidate 1", "question, for candidate 1", "candidate 2", "question, for candidate 2"]
+    assert [reading.name for reading in trace.readings] == names
+    assert [text.name for text in trace.texts] == ["question", "candidate 1", "candidate 2"]
+    encoder, reader = loaded.model.encoder.nse[0], loaded.model.second.nse[0]
+    answer, question = vectors(loaded, candidates[1].split()), vectors(loaded, ["who", "runs", "?"])
+    _, [left] = read_by_oracle(encoder, answer, answer)
+    (own, across), _ = read_by_oracle(reader, question, question, [left])
+    assert trace.readings[3].memories[0].keys == pytest.approx(own, abs=1e-5)
+    assert trace.readings[3].memories[1].keys == pytest.approx(across, abs=1e-5)
+
+
+def test_a_document(tmp_path):
+    loaded = hub.load(document_model(tmp_path / "mine"))
+    trace = check(api.trace(loaded, "A good film. The cat sleeps, the dog runs. bad"))
+    *sentences, whole = trace.readings
+    assert [reading.name for reading in trace.readings] == [
+        "sentence 1",
+        "sentence 2",
+        "sentence 3",
+        "document",
+    ]
+    assert [word for reading in sentences for word in reading.words] == list(trace.texts[0].words)
+    assert whole.words == ("1: a good", "2: the cat", "3: bad")
+    nse = loaded.model.encoder.nse[0]
+    for reading in sentences:
+        x = vectors(loaded, reading.words)
+        [keys], _ = read_by_oracle(nse, x, x)
+        assert reading.memories[0].keys == pytest.approx(keys, abs=1e-5)
+    assert whole.memories[0].keys.shape == (3, 3)
+    assert (
+        len(
+            check(
+                api.trace(hub.load(document_model(tmp_path / "lstm", reader="lstm")), "A good film. Bad.")
+            ).readings
+        )
+        == 2
+    )
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_translation(directions, beam, tmp_path, monkeypatch):
+    for seed in range(100):
+        loaded = hub.load(translator(tmp_path / str(seed), directions=directions, seed=seed, init_range=2.0))
+        loaded.model.output.bias.data[END] += 2  # an untrained one rarely comes to an end
+        [row] = api.translate(loaded, ["the dog runs ."], beam)
+        if 2 <= len(row["words"]) < loaded.config.model.most:
+            break
+    trace = check(api.trace(loaded, "the dog runs .", beam=beam))
+    assert trace.prediction == {"translation": row["translation"], "words": row["words"]}
+    *sources, written = trace.readings
+    assert len(sources) == len(written.memories) == directions
+    assert written.words == ("<S>", *written.outputs[:-1])
+    assert list(written.outputs) == [*row["words"], "</S>"]
+    # What the decoder really reads, where the same translation is forced on it.
+    steps, real = [], decoders.ops.step
+
+    def spy(*args):
+        found = real(*args)
+        steps.append(found[3])
+        return found
+
+    monkeypatch.setattr(decoders.ops, "step", spy)
+    ids = torch.tensor([loaded.vocabulary.encode(["the", "dog", "runs", "."])])
+    target = torch.tensor([loaded.target.encode(row["words"])])
+    loaded.model(ids, torch.tensor([4]), target, torch.tensor([target.shape[1]]))
+    for number, memory in enumerate(written.memories):
+        keys = torch.cat([step[number] for step in steps]).detach().numpy()
+        turned = keys[:, ::-1] if number else keys
+        assert memory.keys == pytest.approx(turned, abs=1e-5)
+        assert list(memory.held) == sources[number].final(sources[number].memories[0])
+        assert written.own is None
+
+
+def test_a_translation_that_was_cut_off_has_no_end(tmp_path):
+    loaded = hub.load(translator(tmp_path / "mine", seed=3, most=2))
+    written = api.trace(loaded, "the dog runs .", beam=1).readings[-1]
+    [row] = api.translate(loaded, ["the dog runs ."], 1)
+    assert len(row["words"]) == 2
+    assert list(written.outputs) == row["words"]
+    assert written.words == ("<S>", row["words"][0])
+
+
+def test_a_translation_by_an_lstm_has_the_encoders_memory_alone(tmp_path):
+    loaded = hub.load(translator(tmp_path / "mine", decoder="lstm"))
+    assert [each.name for each in check(api.trace(loaded, "the dog")).readings] == ["sentence"]
+
+
+def test_a_model_is_as_it_was_after_a_trace(tmp_path):
+    loaded = hub.load(sentence_model(tmp_path / "mine", starts=1))
+    before = api.predict(loaded, ["a good film"])
+    api.trace(loaded, "a good film")
+    assert api.predict(loaded, ["a good film"]) == before
+    nse = loaded.model.encoder.nse[0]
+    assert not nse._forward_hooks
+    assert not nse._forward_pre_hooks
+    with pytest.raises(RuntimeError), recorded(loaded.model):
+        raise RuntimeError
+    assert not nse._forward_hooks
+
+
+def test_all_keys_are_those_of_the_start_words_too():
+    nse, x = NSE(4, starts=2, blanks=1), torch.randn(2, 3, 4)
+    lengths = torch.tensor([3, 1])
+    some, every = nse(x, lengths, trace=True), nse(x, lengths, trace="all")
+    assert some.keys.shape == (2, 3, 6)
+    assert every.keys.shape == (2, 5, 6)
+    assert torch.equal(every.keys[:, 2:], some.keys)
+    assert torch.equal(every.outputs, some.outputs)
+
+
+def test_what_cannot_be_traced_says_why(tmp_path):
+    folder = sentence_model(tmp_path / "mine")
+    for texts, says in {
+        (): "texts: expected 1, sentence, got 0",
+        ("a", "b"): "texts: expected 1, sentence, got 2",
+        (" ",): "sentence is empty: give it at least one word",
+        ("a\ud800",): "sentence is no text: it holds half of a character",
+    }.items():
+        with pytest.raises(InputError, match=says):
+            api.trace(folder, *texts)
+    with pytest.raises(InputError, match="has no memory to look into: its encoder is 'lstm'"):
+        api.trace(sentence_model(tmp_path / "lstm", encoder="lstm"), "a")
+    with pytest.raises(InputError, match="expected a question and at least one candidate, got 1"):
+        api.trace(ranking_model(tmp_path / "ranks"), "who?")
+    with pytest.raises(InputError, match="expected one, a sentence to translate, got 2"):
+        api.trace(translator(tmp_path / "translates"), "a", "dog")
+    with pytest.raises(InputError, match="sentence is empty"):
+        api.trace(tmp_path / "translates", " ")
+    with pytest.raises(InputError, match="sentence has 3 words and the model reads 2"):
+        api.trace(sentence_model(tmp_path / "short", longest=2), "a good film", strict=True)
+
+
+def test_what_is_cut_is_told(tmp_path):
+    [text] = api.trace(sentence_model(tmp_path / "short", longest=2), "a good film").texts
+    assert (text.words, text.cut) == (("a", "good"), 1)
+
+
+def test_a_trace_by_the_name_of_a_shipped_model():
+    trace = api.trace("snli", "Two dogs play in the snow.", "The animals are outdoors.")
+    assert trace.model["name"] == "snli"
+    assert trace.prediction["label"] == "entailment"
+    assert trace.readings[0].words[0] == "<S>"
+    assert trace.texts[0].unknown == ()
+    assert Vocabulary.UNKNOWN not in hub.load("snli").vocabulary.encode(list(trace.texts[1].words))

@@ -1,0 +1,350 @@
+"""A translator answers line by line, as soon as it can, and says why not."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from huggingface_hub import ModelCard
+from typer.testing import CliRunner
+
+from faults.made_models import saved
+from nse.cli.main import main as cli
+from nse.data import records as lines
+from nse.errors import InputError, ModelError, RunError
+from nse.inference import api, card
+from nse.inference import folder as hub
+from nse.nn.translator import Translator
+from nse.tasks.translation import words as words_of
+from small_models import (
+    SOURCE,
+    document_model,
+    ranking_model,
+    sentence_model,
+    translator,
+    word_by_word,
+)
+
+WORDS = SOURCE
+TEXTS = ["A dog runs.", "", "the cat, the dog", "Zyx qwv!", "a", "good " * 30, " \u200b"]
+
+
+@pytest.fixture
+def model(tmp_path):
+    return translator(tmp_path / "mine")
+
+
+def call(*words, **settings):
+    return CliRunner().invoke(cli.app, ["translate", *map(str, words)], **settings)
+
+
+def alone(loaded, text, beam):
+    """The words of one sentence, translated by itself."""
+    words = loaded.tokenize(text)
+    if not words:
+        return []
+    ids = torch.tensor([loaded.vocabulary.encode(words)])
+    found = loaded.model.translate(ids, torch.tensor([len(words)]), beam)
+    config = loaded.config
+    return words_of(
+        config.model, config.pieces, loaded.target, *(each[0].tolist() for each in found[:2]), words
+    )
+
+
+@pytest.mark.parametrize("beam", [None, 1, 3])
+@pytest.mark.parametrize("decoder", ["nse", "lstm"])
+def test_each_sentence_is_translated_as_alone_whatever_the_batch(beam, decoder, tmp_path):
+    loaded = hub.load(translator(tmp_path / "mine", decoder=decoder, beam=2, replace=True))
+    rows = api.translate(loaded, TEXTS, beam)
+    assert [row["text"] for row in rows] == TEXTS
+    assert [row["number"] for row in rows] == list(range(1, 8))
+    assert [row["words"] for row in rows] == [alone(loaded, text, beam) for text in TEXTS]
+    assert [row["unknown"] for row in rows] == [0, 0, 0, 3, 0, 0, 0]
+    assert any(row["words"] for row in rows)
+    for batch in (1, 2, 3):
+        assert api.translate(loaded, TEXTS, beam, batch) == rows
+    assert api.translate(str(tmp_path / "mine"), TEXTS, beam) == rows
+    json.dumps(rows, allow_nan=False)
+
+
+def test_a_text_without_words_has_a_translation_without_words(model):
+    rows = api.translate(model, ["", " \t", "\u200b"])
+    assert [(row["translation"], row["words"], row["unknown"], row["cut"]) for row in rows] == [
+        ("", [], 0, 0)
+    ] * 3
+    assert api.translate(model, []) == []
+
+
+def test_words_are_put_together_as_people_write_them(model, monkeypatch):
+    monkeypatch.setattr(Translator, "translate", word_by_word)
+    (row,) = api.translate(model, ["the cat, a dog runs."])
+    assert row["words"] == ["die", "katze", ",", "ein", "hund", "läuft", "."]
+    assert row["translation"] == "die katze, ein hund läuft."
+
+
+@pytest.mark.parametrize(("replace", "written"), [(True, "die zebra läuft"), (False, "die <unk> läuft")])
+def test_unknown_words_are_taken_from_the_source_if_so_configured(replace, written, tmp_path, monkeypatch):
+    monkeypatch.setattr(Translator, "translate", word_by_word)
+    (row,) = api.translate(translator(tmp_path / "mine", replace=replace), ["the Zebra runs"])
+    assert (" ".join(row["words"]), row["unknown"]) == (written, 1)
+
+
+def test_pieces_are_read_and_put_together(tmp_path, monkeypatch):
+    monkeypatch.setattr(Translator, "translate", word_by_word)
+    source, target = ["play@@", "ground", "a"], ["spiel@@", "platz", "ein"]
+    folder = translator(tmp_path / "mine", words=source, target=target, pieces=True)
+    (row,) = api.translate(folder, ["a playground"])
+    assert (row["words"], row["unknown"]) == (["ein", "spielplatz"], 0)
+
+
+def test_no_more_than_a_batch_is_read_before_it_is_answered(model):
+    read = []
+
+    def endless():
+        while True:
+            read.append(len(read))
+            yield "a dog"
+
+    rows = api.translations(model, endless(), batch=3)
+    assert read == []
+    assert [next(rows)["number"] for _ in range(3)] == [1, 2, 3]
+    assert len(read) == 3
+    assert next(rows)["number"] == 4
+    assert len(read) == 6
+
+
+def test_a_long_sentence_is_cut_and_told_or_refused_after_those_before_it(tmp_path):
+    model = translator(tmp_path / "mine", longest=3)
+    long, whole = api.translate(model, ["a dog runs the cat", "a dog runs"])
+    assert (long["cut"], whole["cut"]) == (2, 0)
+    assert long["words"] == whole["words"]
+    rows = api.translations(model, ["a", "dog", "a dog runs .", "a"], strict=True)
+    assert [next(rows)["number"], next(rows)["number"]] == [1, 2]
+    with pytest.raises(InputError, match="sentence 3 has 4 words and the model reads 3"):
+        next(rows)
+    with pytest.raises(InputError, match="sentence 9 has 4 words"):
+        api.translate(model, ["a", "a dog runs ."], strict=True, numbers=[4, 9])
+    with pytest.raises(InputError, match="numbers: expected one for each of 2 texts, got 1"):
+        api.translate(model, ["a", "a"], numbers=[4])
+
+
+def test_what_is_wrong_is_told(model, tmp_path):
+    for texts, message in [
+        ("a dog", "texts: expected a list of texts, got the text 'a dog'"),
+        ([3], "sentence 1: expected a text, got int"),
+        (["caf\udce9"], "sentence 1 is no text: it holds half of a character"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            api.translate(model, texts)
+        with pytest.raises(InputError, match=message):
+            list(api.translations(model, texts))
+    for settings in ({"batch": 0}, {"beam": 0}):
+        with pytest.raises(InputError, match="batch and beam: expected at least 1"):
+            api.translations(model, ["a"], **settings)  # at once
+    translator(tmp_path / "odd", task="snli")
+    with pytest.raises(ModelError, match="'translation' cannot take premise and hypothesis"):
+        api.translate(tmp_path / "odd", ["a"])
+
+
+def test_a_model_of_another_kind_says_what_it_does(model, tmp_path):
+    for other in (sentence_model(tmp_path / "sentence"), document_model(tmp_path / "document")):
+        with pytest.raises(
+            InputError, match=r"gives a \w+ a label \(.*and translates nothing; use `nse predict`"
+        ):
+            api.translate(other, ["a"])
+    with pytest.raises(InputError, match=r"ranks candidate .* translates nothing; use `nse rank`"):
+        api.translate(ranking_model(tmp_path / "ranks"), ["a"])
+    with pytest.raises(
+        InputError, match="translates sentences and tells no labels apart; use `nse translate`"
+    ):
+        api.predict(model, ["a"])
+    with pytest.raises(
+        InputError, match=r"ranks nothing; use `nse translate`, in Python nse\.api\.translate"
+    ):
+        api.rank(model, "who", ["a"])
+    saved(tmp_path / "pair", task="translation")
+    with pytest.raises(ModelError, match="'pair' cannot take source and target"):
+        api.predict(tmp_path / "pair", [("a", "b")])
+
+
+CONTENT = "\ufeffThe cat, a dog runs.\r\n\n \na zebra\n\na dog".encode()
+PLAIN = "die katze, ein hund läuft.\n\n\nein <unk>\n\nein hund\n"
+
+
+def test_a_line_in_a_line_out(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(Translator, "translate", word_by_word)
+    file = tmp_path / "english.txt"
+    file.write_bytes(CONTENT)
+    for words, given in [([], CONTENT), (["--file", "-"], CONTENT), (["--file", file], b"")]:
+        for batch in (1, 2, 64):
+            answer = call(model, *words, "--batch", batch, input=given)
+            assert (answer.exit_code, answer.stdout, answer.stderr) == (0, PLAIN, "")
+    tokens = call(model, "--tokens", input=CONTENT).stdout
+    assert tokens == PLAIN.replace(",", " ,").replace("läuft.", "läuft .")
+    assert call(model, "a dog", " ", "the\ncat", "--device", "cpu").stdout == "ein hund\n\ndie katze\n"
+    assert call(model, input=b"").stdout == ""
+
+
+def test_json_is_an_object_a_line(model, monkeypatch):
+    monkeypatch.setattr(Translator, "translate", word_by_word)
+    rows = [json.loads(line) for line in call(model, "--json", input=CONTENT).stdout.splitlines()]
+    assert rows == api.translate(model, ["The cat, a dog runs.", "", " ", "a zebra", "", "a dog"])
+    assert rows[3] == {
+        "number": 4,
+        "text": "a zebra",
+        "translation": "ein <unk>",
+        "words": ["ein", "<unk>"],
+        "unknown": 1,
+        "cut": 0,
+    }
+    (line,) = call(model, "a dog .", "--json", "--tokens").stdout.splitlines()
+    assert json.loads(line)["translation"] == "ein hund ."
+
+
+def test_a_beam_is_followed(model):
+    loaded = hub.load(model)
+    for beam in (1, 4):
+        words = [alone(loaded, text, beam) for text in ("a dog runs", "the cat")]
+        answer = call(model, "a dog runs", "the cat", "--beam", beam, "--tokens")
+        assert answer.stdout.splitlines() == [" ".join(each) for each in words]
+    assert call(model, "a", "--beam", 0).exit_code == 2
+    assert call(model, "a", "--batch", 0).exit_code == 2
+
+
+def refused(capsys, monkeypatch, *words, given=b""):
+    """What was printed before the command refused, and what it said."""
+    monkeypatch.setattr(sys, "argv", ["nse", "translate", *map(str, words)])
+    reading, writing = os.pipe()
+    os.write(writing, given)
+    os.close(writing)
+    with os.fdopen(reading) as handle:
+        monkeypatch.setattr(sys, "stdin", handle)
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+    told = capsys.readouterr()
+    assert stopped.value.code == 2
+    assert "Traceback" not in told.err
+    return told.out.splitlines(), told.err
+
+
+@pytest.mark.parametrize("batch", [1, 64])
+def test_mistakes_name_the_line_and_those_before_it_are_out(batch, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Translator, "translate", word_by_word)
+    model, before = translator(tmp_path / "mine", longest=3), ["ein hund", ""]
+
+    def told(*words, given):
+        return refused(capsys, monkeypatch, model, "--batch", batch, *words, given=given)
+
+    assert told(given=b"a dog\n\ncaf\xe9\na\n") == (
+        before,
+        "nse: standard input: line 3: is not UTF-8\n",
+    )
+    out, error = told("--strict", given=b"a dog\n\na dog runs the\na\n")
+    assert out == before
+    assert "sentence 3 has 4 words and the model reads 3" in error
+    monkeypatch.setattr(lines, "LONGEST", 8)
+    out, error = told(given=b"a dog\n\na dog runs\na\n")
+    assert (out, error) == (before, "nse: standard input: line 3: is longer than 8 bytes; break it up\n")
+    out, error = told("--file", tmp_path / "nowhere", given=b"")
+    assert (out, error) == ([], f"nse: {tmp_path / 'nowhere'}: cannot be read: No such file or directory\n")
+    assert "cannot be read: Is a directory" in told("--file", tmp_path, given=b"")[1]
+    assert "either sentences, or --file, not both" in told("a", "--file", "-", given=b"")[1]
+    assert "sentence 2 is no text" in told("a", "caf\udce9", given=b"")[1]
+
+
+def test_what_is_cut_is_told_beside_the_translations(tmp_path, monkeypatch):
+    monkeypatch.setattr(Translator, "translate", word_by_word)
+    model = translator(tmp_path / "mine", longest=3)
+    answer = call(model, "a dog runs the cat", "a")
+    assert (answer.exit_code, answer.stdout) == (0, "ein hund läuft\nein\n")
+    assert answer.stderr == "nse: sentence 1: 2 words cut\n"
+
+
+def test_the_wrong_command_is_told(model, tmp_path, capsys, monkeypatch):
+    assert "use `nse predict`" in refused(capsys, monkeypatch, sentence_model(tmp_path / "other"), "a")[1]
+    for words in (["predict", model, "a"], ["rank", model, "--question", "who"]):
+        answer = CliRunner().invoke(cli.app, list(map(str, words)))
+        assert isinstance(answer.exception, InputError)
+        assert "use `nse translate`" in str(answer.exception)
+
+
+def started(model, *words, **settings):
+    return subprocess.Popen(
+        [sys.executable, "-m", "nse", "translate", str(model), "--device", "cpu", *words],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        **{"stdout": subprocess.PIPE, **settings},
+    )
+
+
+def test_an_answer_comes_before_the_next_line_is_given(model):
+    """In a locale that knows no umlauts."""
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    with started(model, "--batch", "1", "--json", env=ascii_only) as process:
+        for number in (1, 2, 3):
+            process.stdin.write("a dog läuft\n".encode())
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline())["number"] == number
+        out, error = process.communicate()
+    assert (out, error, process.returncode) == (b"", b"", 0)
+
+
+def test_it_ends_quietly_when_nobody_reads_on(model):
+    with started(model, "--batch", "1") as process:
+        process.stdin.write(b"a dog\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        process.stdout.close()
+        process.stdin.write(b"a dog\n" * 100)
+        process.stdin.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+def test_what_cannot_be_written_is_told(model):
+    with open("/dev/full", "wb") as full, started(model, "a dog", stdout=full) as process:
+        _, error = process.communicate()
+    assert (error, process.returncode) == (
+        b"nse: standard output cannot be written: No space left on device\n",
+        2,
+    )
+
+
+def test_the_card_tells_bleu_and_the_command(tmp_path):
+    config = hub.load(translator(tmp_path / "mine")).config
+    told = {"accuracy": {"train": 0.625}, "bleu": {"dev": 0.3, "test": 0.31415}}
+    text = card.card_text(config.task, config.data, config.labels, told)
+    assert "| bleu test | 31.41 |" in text
+    assert "Task: translation. Data: multi30k (" in text
+    assert "Labels" not in text
+    assert 'nse translate FOLDER "A dog runs."\nnse evaluate FOLDER' in text
+    assert 'api.translate("FOLDER", ["A dog runs."])' in text
+    front = ModelCard(text).data.to_dict()
+    assert (front["pipeline_tag"], front["metrics"]) == ("translation", ["bleu"])
+    metrics = front["model-index"][0]["results"][0]["metrics"]
+    assert [(each["name"], each["value"]) for each in metrics] == [
+        ("bleu (dev)", 30.0),
+        ("bleu (test)", 31.415),
+    ]
+    assert "Labels" not in (tmp_path / "mine" / "README.md").read_text("utf-8")
+
+
+def test_the_python_of_the_card_runs(tmp_path, capsys):
+    folder = translator(tmp_path / "mine")
+    code = (folder / "README.md").read_text("utf-8").split("```python\n")[1].split("```")[0]
+    exec(code.replace("FOLDER", str(folder)), {})
+    assert capsys.readouterr().out == api.translate(folder, ["A dog runs."])[0]["translation"] + "\n"
+
+
+def test_scores_that_are_none_are_told(tmp_path, monkeypatch):
+    def broken(self, source, lengths, beam=None, most=None):
+        found = word_by_word(self, source, lengths)
+        return found._replace(likely=found.likely * float("nan"))
+
+    folder = translator(tmp_path / "mine")
+    monkeypatch.setattr(Translator, "translate", broken)
+    with pytest.raises(RunError, match="mine: the model's scores are NaN or infinite"):
+        api.translate(folder, ["a dog"])
