@@ -40,8 +40,8 @@ def json_reader(place: Path) -> Reader:
     """Make the reader of JSON: a model's configuration, lines of a file, or the body of a request."""
     from faults.fuzzing import SUMS, try_folder
     from faults.made_models import saved
-    from nse.cli.rows import Format, columns_of, rows
-    from nse.data.records import Source
+    from nse.cli.rows import columns_of, rows
+    from nse.data.records import Format, Source
     from nse.errors import DataError
     from serve.made_bodies import PATHS, asked
 

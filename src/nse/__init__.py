@@ -1,6 +1,7 @@
 """Neural Semantic Encoders: a memory-augmented recurrent encoder for text."""
 
 import os
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 # Before PyTorch is imported, whose OpenMP reads it once: how often a thread looks whether the others are done
@@ -10,11 +11,11 @@ if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 from nse.errors import BackendError, ConfigError, DataError, InputError, ModelError, NSEError, RunError
-from nse.nn.encoder import NSE, Encoding, State
-from nse.ops.types import Memory
 
 if TYPE_CHECKING:
     from nse.inference.model import Model, load
+    from nse.nn.encoder import NSE, Encoding, State
+    from nse.ops.types import Memory
 
 __version__ = "0.1.0"
 
@@ -36,10 +37,21 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """What trained models need is imported when it is asked for: the encoder alone is there at once."""
-    if name in ("Model", "load"):
-        from nse.inference import model as loaded
+HOMES = {
+    "NSE": "nse.nn.encoder",
+    "Encoding": "nse.nn.encoder",
+    "State": "nse.nn.encoder",
+    "Memory": "nse.ops.types",
+    "Model": "nse.inference.model",
+    "load": "nse.inference.model",
+}
+"""Where the names are that need PyTorch, which takes most of a second to import."""
 
-        return getattr(loaded, name)
-    raise AttributeError(f"module 'nse' has no attribute {name!r}")
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first asked for."""
+    if name not in HOMES:
+        raise AttributeError(f"module 'nse' has no attribute {name!r}")
+    value = getattr(import_module(HOMES[name]), name)
+    globals()[name] = value
+    return value

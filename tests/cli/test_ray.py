@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 import nse
 from nse.cli import ray as cluster
 from nse.cli.main import main as cli
-from nse.cli.rows import Columns, Format, Row
-from nse.data.records import Problem
+from nse.cli.rows import Columns, Row
+from nse.data.records import Format, Problem
 from nse.errors import InputError, NSEError, RunError
 from small_models import WORDS, sentence_model
 

@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from nse.cli.rows import Columns, Format, Row, columns_of, format_of, in_chunks, rows, up_to_a_problem
+from nse.cli.rows import Columns, Row, columns_of, in_chunks, rows, up_to_a_problem
 from nse.data import records as lines_module
-from nse.data.records import Problem, Source
+from nse.data.records import Format, Problem, Source, guess_format
 from nse.errors import DataError, InputError
 
 ONE, PAIR = Columns(("sentence",)), Columns(("premise", "hypothesis"))
@@ -262,11 +262,11 @@ def test_plain_text_has_no_columns(path):
     ],
 )
 def test_the_format_by_the_name(name, form, tmp_path):
-    assert format_of(tmp_path / name) == form
+    assert guess_format(tmp_path / name) == form
 
 
 def test_standard_input_is_text():
-    assert format_of(None) == Format.text
+    assert guess_format(None) == Format.text
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_standard_input_is_text():
 )
 def test_compressed_files_are_opened(ending, compress, tmp_path):
     file, content = tmp_path / f"rows.jsonl{ending}", json.dumps({"text": "a dog"}).encode() + b"\n"
-    assert read(file, compress(content * 3), format_of(file)) == [Row(n, ("a dog",)) for n in (1, 2, 3)]
+    assert read(file, compress(content * 3), guess_format(file)) == [Row(n, ("a dog",)) for n in (1, 2, 3)]
     for broken in (compress(content * 3)[:-4], content):
         with pytest.raises(DataError, match=rf"rows\.jsonl\{ending}: cannot be read: "):
             read(file, broken, Format.jsonl)

@@ -11,8 +11,9 @@ import typer
 
 from nse.cli.bulk_run import Bad, Given, begun
 from nse.cli.people import describe_predictions, describe_ranking
-from nse.cli.rows import CHUNK, Format, in_chunks
+from nse.cli.rows import CHUNK, in_chunks
 from nse.cli.writing import json_line
+from nse.data.records import Format
 from nse.errors import InputError
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from nse.cli.people import Progress
 from nse.cli.printing import Printer
-from nse.cli.rows import CHUNK, Columns, Format, Row, columns_of, format_of, in_chunks, up_to_a_problem
+from nse.cli.rows import CHUNK, Columns, Row, columns_of, in_chunks, up_to_a_problem
 from nse.cli.rows import rows as rows_of
 from nse.cli.writing import Answer, Writer, json_line, written
-from nse.data.records import Problem, Source
+from nse.data.records import Format, Problem, Source, guess_format
 from nse.errors import DataError, InputError
 
 
@@ -111,7 +111,7 @@ class Run:
             return iter(self.typed)
         self.size = self.source.size
         columns = columns_of(names, given.columns, given.name, listed)
-        form = given.form or format_of(given.file)
+        form = given.form or guess_format(given.file)
         found = rows_of(self.source, form, columns, every)
         return up_to_a_problem(found) if given.bad == Bad.stop else found
 
@@ -125,7 +125,7 @@ class Run:
         if self.source is None or not self.source.steady or given.file in (None, Path("-")):
             raise InputError(f"{given.command}: with --ray give a --file")
         columns = columns_of(names, given.columns, given.name)
-        return str(Path(self.source.name).absolute()), given.form or format_of(given.file), columns
+        return str(Path(self.source.name).absolute()), given.form or guess_format(given.file), columns
 
     def chunks(
         self, rows: Iterator[Row | Problem], few: int, many: int = CHUNK

@@ -24,9 +24,9 @@ import numpy as np
 
 import nse
 from nse.cli import answer_rows as answers
-from nse.cli.rows import Columns, Format, in_chunks, rows
+from nse.cli.rows import Columns, in_chunks, rows
 from nse.cli.writing import Answer
-from nse.data.records import Problem, Source
+from nse.data.records import Format, Problem, Source
 from nse.errors import InputError, NSEError, RunError
 from nse.inference import folder as hub
 

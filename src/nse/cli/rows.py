@@ -5,15 +5,23 @@ A line that is no row becomes a `Problem` with its number, and those after it ar
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from enum import StrEnum
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from nse.cli.people import shown
-from nse.data.records import COMPRESSED, LONGEST, Problem, Source
+from nse.data.records import (
+    BadLineError,
+    Format,
+    OpenQuote,
+    Problem,
+    Source,
+    decode_line,
+    json_type,
+    parse_object,
+    split_csv,
+    split_tsv,
+)
 from nse.errors import DataError, InputError, NSEError
 
 Item = TypeVar("Item")
@@ -23,28 +31,6 @@ CHUNK = 2048
 
 CHARACTERS = 1 << 20
 """Of the texts of a chunk, which has fewer rows where they are long: this bounds the memory."""
-
-WORDS = {"NoneType": "null", "bool": "a truth value", "int": "a number", "float": "a number", "str": "a text"}
-WORDS |= {"list": "a list", "dict": "an object"}
-
-
-class Format(StrEnum):
-    """How rows are written in a file."""
-
-    jsonl = "jsonl"
-    tsv = "tsv"
-    csv = "csv"
-    text = "text"
-
-
-ENDINGS = {
-    ".jsonl": Format.jsonl,
-    ".ndjson": Format.jsonl,
-    ".json": Format.jsonl,
-    ".tsv": Format.tsv,
-    ".csv": Format.csv,
-}
-"""The formats that the ending of a file's name tells; any other is text."""
 
 
 class Row(NamedTuple):
@@ -85,14 +71,6 @@ class Columns(NamedTuple):
         return "text" if is_text else own
 
 
-class OpenQuote(Problem):
-    """A quote of a CSV that is not closed; the lines after it cannot be told from its text."""
-
-
-class WrongError(Exception):
-    """A line is no row; says why."""
-
-
 def columns_of(names: Sequence[str], given: str | None, name: str | None, listed: str = "") -> Columns:
     """Columns as a person names them: `premise=sentence1,hypothesis=sentence2`.
 
@@ -112,14 +90,6 @@ def columns_of(names: Sequence[str], given: str | None, name: str | None, listed
     return Columns(tuple(names), keys, name, listed)
 
 
-def format_of(file: Path | None) -> Format:
-    """The format that a file's name tells; standard input is text."""
-    if file is None:
-        return Format.text
-    plain = file.with_suffix("") if file.suffix in COMPRESSED else file
-    return ENDINGS.get(plain.suffix.lower(), Format.text)
-
-
 def rows(source: Source, form: Format, columns: Columns, every: bool = False) -> Iterator[Row | Problem]:
     """The rows of a source, in order.
 
@@ -134,24 +104,14 @@ def rows(source: Source, form: Format, columns: Columns, every: bool = False) ->
         DataError: The source cannot be read, or its header does not have the columns.
     """
     if form == Format.csv:
-        return from_table(source, from_csv(source.lines()), columns)
+        return from_table(source, split_csv(source.lines()), columns)
     if form == Format.tsv:
-        return from_table(source, from_tsv(source.lines()), columns)
+        return from_table(source, split_tsv(source.lines()), columns)
     if form == Format.jsonl:
         return from_json_lines(source.lines(), columns)
     if columns.id is not None or columns.keys:
         raise InputError(f"{source.name}: plain text has no columns: leave out --columns and --id")
     return from_text(source.lines(), columns, every)
-
-
-def decoded(line: bytes) -> str:
-    """The text of a line."""
-    if b"\0" in line:
-        raise WrongError("holds a NUL, as UTF-16 and files that are no text do; write it as UTF-8")
-    try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError:
-        raise WrongError("is not UTF-8") from None
 
 
 def from_text(
@@ -164,8 +124,8 @@ def from_text(
             yield line
             continue
         try:
-            text = decoded(line)
-        except WrongError as wrong:
+            text = decode_line(line)
+        except BadLineError as wrong:
             yield Problem(number, str(wrong))
             continue
         if every:
@@ -188,22 +148,9 @@ def from_json_lines(
             yield line
         elif line.strip():
             try:
-                yield from from_object(number, object_of(line), columns)
-            except WrongError as wrong:
+                yield from from_object(number, parse_object(line), columns)
+            except BadLineError as wrong:
                 yield Problem(number, str(wrong))
-
-
-def object_of(line: bytes) -> dict[str, Any]:
-    """The JSON object of a line."""
-    try:
-        value = json.loads(decoded(line))
-    except json.JSONDecodeError as error:
-        raise WrongError(f"is not JSON: {error.msg} at column {error.colno}") from None
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, a list of lists of lists
-        raise WrongError(f"is not JSON that can be read: {error}") from None
-    if not isinstance(value, dict):
-        raise WrongError(f"expected a JSON object, got {kind(value)}; write one object on each line")
-    return value
 
 
 def from_object(number: int, value: dict[str, Any], columns: Columns) -> Iterator[Row]:
@@ -217,7 +164,7 @@ def from_object(number: int, value: dict[str, Any], columns: Columns) -> Iterato
     elif len(names) > 1 and "texts" in value and not any(each in value for each in names):
         texts = texts_of(value, "texts")
         if len(texts) != len(names):
-            raise WrongError(f"'texts': expected {len(names)}, {' and '.join(names)}, got {len(texts)}")
+            raise BadLineError(f"'texts': expected {len(names)}, {' and '.join(names)}, got {len(texts)}")
         yield Row(number, texts, name)
     else:
         yield Row(number, tuple(text_of(value, columns.called(each, value)) for each in names), name)
@@ -227,9 +174,9 @@ def text_of(value: dict[str, Any], key: str) -> str:
     """A text of an object."""
     if key not in value:
         there = ", ".join(repr(name) for name in list(value)[:8]) or "none"
-        raise WrongError(f"there is no key {key!r} (there are {there}); name it with --columns")
+        raise BadLineError(f"there is no key {key!r} (there are {there}); name it with --columns")
     if not isinstance(value[key], str):
-        raise WrongError(f"{key!r}: expected a text, got {kind(value[key])}")
+        raise BadLineError(f"{key!r}: expected a text, got {json_type(value[key])}")
     return str(value[key])
 
 
@@ -237,7 +184,7 @@ def texts_of(value: dict[str, Any], key: str) -> tuple[str, ...]:
     """The texts of a list in an object."""
     found = value[key]
     if not isinstance(found, list) or not found or not all(isinstance(each, str) for each in found):
-        raise WrongError(f"{key!r}: expected a list of texts")
+        raise BadLineError(f"{key!r}: expected a list of texts")
     return tuple(found)
 
 
@@ -246,74 +193,16 @@ def id_of(value: dict[str, Any], columns: Columns) -> str | int | float | None:
     found = value.get(columns.id or "id")
     if found is None:
         if columns.id is not None:
-            raise WrongError(f"there is no {columns.id!r}, which --id asks for")
+            raise BadLineError(f"there is no {columns.id!r}, which --id asks for")
         return None
     if isinstance(found, bool) or not isinstance(found, (str, int, float)):
-        raise WrongError(f"{columns.id or 'id'!r}: expected a text or a number, got {kind(found)}")
+        raise BadLineError(f"{columns.id or 'id'!r}: expected a text or a number, got {json_type(found)}")
     try:
         json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
     except ValueError:
-        raise WrongError(f"{columns.id or 'id'!r}: is NaN, infinite, or holds half of a character") from None
+        what = "is NaN, infinite, or holds half of a character"
+        raise BadLineError(f"{columns.id or 'id'!r}: {what}") from None
     return found
-
-
-def from_tsv(lines: Iterable[tuple[int, bytes | Problem]]) -> Iterator[tuple[int, list[str] | Problem]]:
-    """Lines cut at tabs; a quote is a letter like any other."""
-    for number, line in lines:
-        if isinstance(line, Problem):
-            yield number, line
-            continue
-        try:
-            yield number, (decoded(line).split("\t") if line.strip() else [])
-        except WrongError as wrong:
-            yield number, Problem(number, str(wrong))
-
-
-def from_csv(lines: Iterable[tuple[int, bytes | Problem]]) -> Iterator[tuple[int, list[str] | Problem]]:
-    """Records of CSV, which may be several lines each where a quoted text has line breaks.
-
-    Ends with an `OpenQuote` where a quote is not closed, or might not be: nobody knows then how many rows are
-    inside of it, nor where the next one begins.
-    """
-    wrong: list[str] = []
-    size = quotes = 0  # of a record
-    ended = False
-
-    def texts() -> Iterator[str]:
-        nonlocal size, quotes, ended
-        for _, line in lines:
-            if isinstance(line, Problem):
-                wrong.append(line.why)
-                yield "\n"
-                continue
-            size += len(line)
-            if size > LONGEST:
-                raise csv.Error(f"not closed for {LONGEST:,} bytes")
-            quotes += line.count(b'"')
-            try:
-                yield decoded(line) + "\n"
-            except WrongError as error:  # told of the record that it is in, whose quotes still count
-                wrong.append(str(error))
-                yield line.decode("utf-8", "replace") + "\n"
-        ended = True
-
-    reader = csv.reader(texts(), strict=True)
-    while True:
-        number = reader.line_num + 1
-        wrong.clear()
-        size = quotes = 0
-        try:
-            fields = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            if quotes % 2 or ended or reader.line_num > number:
-                advice = "close it, or write it twice where it is a part of a text"
-                yield number, OpenQuote(number, f"a quote is perhaps not closed: {error}; {advice}")
-                return
-            wrong.append(f"is not CSV: {error}")
-            fields = []
-        yield number, Problem(number, wrong[0], reader.line_num + 1 - number) if wrong else fields
 
 
 def from_table(
@@ -356,11 +245,6 @@ def found_in(header: list[str], columns: Columns, where: str) -> tuple[list[int]
         raise DataError(f"{where}: there are {header.count(twice[0])} columns {twice[0]!r} in the header")
     name = columns.id or "id"
     return [header.index(each) for each in called], header.index(name) if name in header else None
-
-
-def kind(value: Any) -> str:
-    """What a JSON value is, in words."""
-    return WORDS[type(value).__name__]
 
 
 def one(item: Any) -> Sequence[Row | Problem]:

@@ -1,20 +1,23 @@
-"""The lines of a file or of standard input, numbered, each as soon as it is there."""
+"""The lines and records of a file or of standard input, numbered, each as soon as it is there."""
 
 from __future__ import annotations
 
 import bz2
+import csv
 import gzip
 import io
+import json
 import lzma
 import os
 import stat
 import sys
 import zlib
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from nse.errors import DataError
 
@@ -107,3 +110,128 @@ class Source:
 
     def _refused(self, error: Exception) -> DataError:
         return DataError(f"{self.name}: cannot be read: {getattr(error, 'strerror', None) or error}")
+
+
+class Format(StrEnum):
+    """How rows are written in a file."""
+
+    jsonl = "jsonl"
+    tsv = "tsv"
+    csv = "csv"
+    text = "text"
+
+
+ENDINGS = {
+    ".jsonl": Format.jsonl,
+    ".ndjson": Format.jsonl,
+    ".json": Format.jsonl,
+    ".tsv": Format.tsv,
+    ".csv": Format.csv,
+}
+"""The formats that the ending of a file's name tells; any other is text."""
+
+WORDS = {"NoneType": "null", "bool": "a truth value", "int": "a number", "float": "a number", "str": "a text"}
+WORDS |= {"list": "a list", "dict": "an object"}
+
+
+class OpenQuote(Problem):
+    """A quote of a CSV that is not closed; the lines after it cannot be told from its text."""
+
+
+class BadLineError(Exception):
+    """A line is no row; says why."""
+
+
+def guess_format(file: Path | None) -> Format:
+    """The format that a file's name tells; standard input is text."""
+    if file is None:
+        return Format.text
+    plain = file.with_suffix("") if file.suffix in COMPRESSED else file
+    return ENDINGS.get(plain.suffix.lower(), Format.text)
+
+
+def decode_line(line: bytes) -> str:
+    """The text of a line."""
+    if b"\0" in line:
+        raise BadLineError("holds a NUL, as UTF-16 and files that are no text do; write it as UTF-8")
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError:
+        raise BadLineError("is not UTF-8") from None
+
+
+def parse_object(line: bytes) -> dict[str, Any]:
+    """The JSON object of a line."""
+    try:
+        value = json.loads(decode_line(line))
+    except json.JSONDecodeError as error:
+        raise BadLineError(f"is not JSON: {error.msg} at column {error.colno}") from None
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, a list of lists of lists
+        raise BadLineError(f"is not JSON that can be read: {error}") from None
+    if not isinstance(value, dict):
+        raise BadLineError(f"expected a JSON object, got {json_type(value)}; write one object on each line")
+    return value
+
+
+def split_tsv(lines: Iterable[tuple[int, bytes | Problem]]) -> Iterator[tuple[int, list[str] | Problem]]:
+    """Lines cut at tabs; a quote is a letter like any other."""
+    for number, line in lines:
+        if isinstance(line, Problem):
+            yield number, line
+            continue
+        try:
+            yield number, (decode_line(line).split("\t") if line.strip() else [])
+        except BadLineError as wrong:
+            yield number, Problem(number, str(wrong))
+
+
+def split_csv(lines: Iterable[tuple[int, bytes | Problem]]) -> Iterator[tuple[int, list[str] | Problem]]:
+    """Records of CSV, which may be several lines each where a quoted text has line breaks.
+
+    Ends with an `OpenQuote` where a quote is not closed, or might not be: nobody knows then how many rows are
+    inside of it, nor where the next one begins.
+    """
+    wrong: list[str] = []
+    size = quotes = 0  # of a record
+    ended = False
+
+    def texts() -> Iterator[str]:
+        nonlocal size, quotes, ended
+        for _, line in lines:
+            if isinstance(line, Problem):
+                wrong.append(line.why)
+                yield "\n"
+                continue
+            size += len(line)
+            if size > LONGEST:
+                raise csv.Error(f"not closed for {LONGEST:,} bytes")
+            quotes += line.count(b'"')
+            try:
+                yield decode_line(line) + "\n"
+            except BadLineError as error:  # told of the record that it is in, whose quotes still count
+                wrong.append(str(error))
+                yield line.decode("utf-8", "replace") + "\n"
+        ended = True
+
+    reader = csv.reader(texts(), strict=True)
+    while True:
+        number = reader.line_num + 1
+        wrong.clear()
+        size = quotes = 0
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            if quotes % 2 or ended or reader.line_num > number:
+                advice = "close it, or write it twice where it is a part of a text"
+                yield number, OpenQuote(number, f"a quote is perhaps not closed: {error}; {advice}")
+                return
+            wrong.append(f"is not CSV: {error}")
+            fields = []
+        yield number, Problem(number, wrong[0], reader.line_num + 1 - number) if wrong else fields
+
+
+def json_type(value: Any) -> str:
+    """What a JSON value is, in words."""
+    return WORDS[type(value).__name__]

@@ -1,6 +1,6 @@
 """A user's own file, every column that is wanted at once: all lines are looked at before anything is done.
 
-How rows are written in JSON lines, TSV and CSV is known to `nse.stream`.
+How rows are written in JSON lines, TSV and CSV is known to `nse.data.records`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,16 @@ from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
 
-from nse.cli.rows import Format, WrongError, format_of, from_csv, from_tsv, object_of
-from nse.data.records import Problem, Source
+from nse.data.records import (
+    BadLineError,
+    Format,
+    Problem,
+    Source,
+    guess_format,
+    parse_object,
+    split_csv,
+    split_tsv,
+)
 from nse.errors import DataError
 
 LISTED = 20
@@ -119,7 +127,7 @@ def _shown(column: str, record: Mapping[str, object]) -> str:
 
 def _records(file: Path, wanted: Mapping[str, str], mistakes: Mistakes) -> Iterator[Record]:
     """The rows of a file by the columns that are wanted."""
-    form = format_of(file)
+    form = guess_format(file)
     if form == Format.text:
         ends = ".jsonl, .json, .tsv or .csv, perhaps with .gz, .xz or .bz2 after it"
         raise DataError(f"{file}: expected a name that ends in {ends}")
@@ -127,7 +135,7 @@ def _records(file: Path, wanted: Mapping[str, str], mistakes: Mistakes) -> Itera
         if form == Format.jsonl:
             yield from _objects(file, source.lines(), wanted, mistakes)
         else:
-            cut = from_csv if form == Format.csv else from_tsv
+            cut = split_csv if form == Format.csv else split_tsv
             yield from _under_header(file, cut(source.lines()), wanted, mistakes)
 
 
@@ -143,8 +151,8 @@ def _objects(
         if not line.strip():
             continue
         try:
-            record = object_of(line)
-        except WrongError as wrong:
+            record = parse_object(line)
+        except BadLineError as wrong:
             mistakes.add(number, wrong)
             continue
         if first:
