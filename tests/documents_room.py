@@ -11,7 +11,7 @@ from data.test_aclimdb import write as write_aclimdb
 from data.test_parallel import write_published as write_iwslt14
 from nse.data.readers import wikiqa
 from nse.data.readers.parallel import MULTI30K
-from nse.metrics.ranking import write_judgements
+from nse.metrics import trec
 from tasks import test_answers, test_sentences, test_translation
 from tasks.test_own import candidates, table
 from tasks.test_own import pairs as alike
@@ -60,7 +60,9 @@ def lay_data(folder):
     write_wikiqa(folder, "zip", **{split: test_answers.corpus(8, n) for split, n in splits.items()})
     test = wikiqa.read(folder)["test"]
     (folder / "WikiQACorpus").mkdir()
-    write_judgements(folder / "WikiQACorpus" / "WikiQA-test.ref", test.groups, test.labels)
+    trec.write(folder / "right", 0 * test.labels, test.groups, test.labels)
+    (folder / "right.qrels").rename(folder / "WikiQACorpus" / "WikiQA-test.ref")
+    (folder / "right.run").unlink()
     write_aclimdb(folder, "one")
     translations = {split: list(test_translation.pairs(20, n)) for n, split in enumerate(MULTI30K)}
     test_translation.write_multi30k(folder, **translations)

@@ -274,8 +274,8 @@ def test_predict_the_labels_of_documents(tmp_path):
         ({"task": "snli", "accuracy": {"train": 0.9, "dev": 0.5, "test": 0.25}}, "dev 50.0%, test 25.0%"),
     ],
 )
-def test_the_figures_of_a_run_in_a_line(result, line, tmp_path):
-    assert cli.run_figures(result, tmp_path) == line
+def test_the_figures_of_a_run_in_a_line(result, line):
+    assert cli.run_figures(result) == line
 
 
 def test_predict_with_a_shipped_model():

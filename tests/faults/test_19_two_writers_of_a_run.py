@@ -92,8 +92,7 @@ WRITERS = {
 @pytest.mark.parametrize("writer", WRITERS)
 def test_a_second_writer_is_told_who_the_first_one_is(held, writer, monkeypatch):
     folder, holder = held
-    monkeypatch.setattr(scores.ranking, "needed", lambda: None)
-    monkeypatch.setattr(scores, "found", lambda *_: {})
+    monkeypatch.setattr(scores, "find_scores", lambda *_: [])
     before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
     told = (
         rf"{folder} is in use by process {holder}, since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d: "

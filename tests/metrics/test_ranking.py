@@ -1,28 +1,51 @@
 """MAP and MRR: worked by hand, by trec_eval and by ir_measures; and the files of trec_eval."""
 
 import math
-import subprocess
-import sys
 from fractions import Fraction
 
 import hypothesis.strategies as st
 import ir_measures
 import numpy as np
 import pytest
+import pytrec_eval
 from hypothesis import given, settings
 from hypothesis.extra.numpy import arrays
 
 from nse.errors import DataError, InputError
-from nse.metrics import ranking
-from nse.metrics.ranking import MEASURES, average_precision, figures, figures_of_files, questions
+from nse.metrics import ranking, trec
+from nse.metrics.ranking import MEASURES, figures, questions
+from nse.metrics.trec import figures_of_files
 
 NEXT = float(np.nextafter(np.float32(0.5), np.float32(1)))  # the float32 after 0.5
 
 
+MIXED = [7, 7], [0, 1]
+"""The groups and labels of a question with both, so that every figure has something to be the mean of."""
+
+
 def one(scores, labels):
     """MAP and MRR of one question."""
-    told = figures(scores, [0] * len(scores), labels)
+    groups = np.zeros(len(scores), int)
+    assert figures(scores, groups, labels) == trec_evals(scores, groups, labels)
+    told = figures(scores, groups, labels)
     return told["map"], told["mrr"]
+
+
+def trec_evals(scores, groups, labels):
+    """What trec_eval itself says."""
+    run, qrels = {}, {}
+    columns = np.asarray(scores, np.float32).tolist(), np.asarray(labels).tolist()
+    for (question, candidate), score, label in zip(ids(np.asarray(groups)), *columns, strict=True):
+        run.setdefault(question, {})[candidate] = score
+        qrels.setdefault(question, {})[candidate] = int(label)
+    told = pytrec_eval.RelevanceEvaluator(qrels, {"map", "recip_rank"}).evaluate(run)
+    right = [question for question in qrels if 1 in qrels[question].values()]
+    mixed = [question for question in right if 0 in qrels[question].values()]
+    return {
+        f"{name}{suffix}": math.fsum(told[question][measure] for question in wanted) / len(wanted)
+        for suffix, wanted in (("", right), ("_mixed", mixed))
+        for name, measure in (("map", "map"), ("mrr", "recip_rank"))
+    }
 
 
 @pytest.mark.parametrize(
@@ -47,7 +70,6 @@ def one(scores, labels):
 )
 def test_worked_by_hand(scores, labels, ap, rr):
     assert one(scores, labels) == pytest.approx((float(ap), float(rr)), abs=1e-12)
-    assert average_precision(scores, [0] * len(scores), labels) == pytest.approx(float(ap), abs=1e-12)
 
 
 def test_candidate_ten_is_ranked_before_nine_in_a_tie():
@@ -55,7 +77,6 @@ def test_candidate_ten_is_ranked_before_nine_in_a_tie():
     labels = [0] * 12
     labels[9] = 1  # behind 11 and 10
     assert one([0.5] * 12, labels) == (pytest.approx(1 / 3), pytest.approx(1 / 3))
-    assert average_precision([0.5] * 12, [0] * 12, labels) == pytest.approx(1 / 3)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +92,6 @@ def test_candidate_ten_is_ranked_before_nine_in_a_tie():
 def test_scores_are_compared_as_float32(first, second, rank_of_first):
     scores = np.array([first, second])
     assert one(scores, [1, 0]) == (1 / rank_of_first, 1 / rank_of_first)
-    assert average_precision(scores, [0, 0], [1, 0]) == 1 / rank_of_first
 
 
 # Four questions, their rows mixed: question 0 has rights and wrongs, 1 no right, 2 only rights, 3 both.
@@ -92,7 +112,7 @@ def test_questions_without_a_right_answer_are_left_out_and_mixed_ones_have_both(
     assert tuple(told) == MEASURES
     assert told == pytest.approx(EXPECTED, abs=1e-12)
     assert questions(GROUPS, LABELS) == {"questions": 3, "mixed": 2}
-    assert average_precision(SCORES, GROUPS, LABELS) == pytest.approx(EXPECTED["map"], abs=1e-12)
+    assert told == trec_evals(SCORES, GROUPS, LABELS)
 
 
 def test_ranked_holds_what_figures_take():
@@ -100,15 +120,13 @@ def test_ranked_holds_what_figures_take():
     assert figures(*ranked) == pytest.approx(EXPECTED, abs=1e-6)
 
 
-@pytest.mark.parametrize("measure", [figures, average_precision])
-def test_no_right_answer_at_all_is_an_error_and_never_nan(measure):
+def test_no_right_answer_at_all_is_an_error_and_never_nan():
     with pytest.raises(InputError, match="no question has a right answer"):
-        measure([1.0, 2.0], [0, 1], [0, 0])
+        figures([1.0, 2.0], [0, 1], [0, 0])
 
 
 def test_only_right_answers():
-    """MAP is 1 by itself; the means over questions with both kinds have nothing to be means of."""
-    assert average_precision([1.0, 2.0], [0, 0], [1, 1]) == 1
+    """The means over questions with both kinds have nothing to be means of."""
     with pytest.raises(InputError, match="no question has a right and a wrong answer"):
         figures([1.0, 2.0], [0, 0], [1, 1])
     assert questions([0, 0], [1, 1]) == {"questions": 1, "mixed": 0}
@@ -119,11 +137,10 @@ def test_scores_that_are_not_finite_are_refused_by_row(bad, tmp_path):
     scores = [0.0, bad, 0.5, bad, bad, bad]
     groups, labels = [0] * 6, [1, 0, 0, 0, 0, 0]
     expected = rf"scores: expected finite float32 numbers, got {bad} in row 1, .* row 3, .* row 4 and 1 more"
-    for call in (figures, average_precision):
-        with pytest.raises(InputError, match=expected.replace("+", r"\+")):
-            call(scores, groups, labels)
+    with pytest.raises(InputError, match=expected.replace("+", r"\+")):
+        figures(scores, groups, labels)
     with pytest.raises(InputError, match="row 1"):
-        ranking.write(tmp_path / "run", scores, groups)
+        trec.write(tmp_path / "of", scores, groups, labels)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -145,20 +162,20 @@ def test_scores_that_are_not_finite_are_refused_by_row(bad, tmp_path):
     ],
 )
 def test_rows_that_do_not_fit_are_refused(scores, groups, labels, message):
-    for call in (figures, average_precision):
-        with pytest.raises(InputError, match=message):
-            call(scores, groups, labels)
+    with pytest.raises(InputError, match=message):
+        figures(scores, groups, labels)
 
 
 def test_truth_values_are_labels():
     assert figures(SCORES, GROUPS, np.array(LABELS, bool)) == figures(SCORES, GROUPS, LABELS)
 
 
-def test_more_candidates_than_four_digits_number_are_refused():
+def test_more_candidates_than_four_digits_number_are_refused(tmp_path):
     rows = np.arange(10_001)
     assert figures(rows[:-1], 0 * rows[:-1], rows[:-1] == 0)["mrr"] == 1e-4
-    with pytest.raises(InputError, match="question 0 has more than 10,000 candidates"):
-        figures(rows, 0 * rows, rows == 0)
+    with pytest.raises(InputError, match="question 3 has more than 10,000 candidates"):
+        trec.write(tmp_path / "of", rows, 0 * rows + 3, rows == 0)
+    assert list(tmp_path.iterdir()) == []
 
 
 @st.composite
@@ -169,14 +186,13 @@ def ranked_rows(draw):
     scores = draw(arrays(np.float64, n, elements=st.sampled_from(near)))
     groups = draw(arrays(np.int64, n, elements=st.integers(0, 6)))
     labels = draw(arrays(np.int64, n, elements=st.integers(0, 1)))
-    # one question with both, so that every figure has something to be the mean of
-    return np.append(scores, [0.5, 0.5]), np.append(groups, [7, 7]), np.append(labels, [0, 1])
+    return np.append(scores, [0.5, 0.5]), np.append(groups, MIXED[0]), np.append(labels, MIXED[1])
 
 
 @settings(max_examples=300, deadline=None)
 @given(ranked_rows())
-def test_average_precision_is_trec_evals(rows):
-    assert average_precision(*rows) == pytest.approx(figures(*rows)["map"], rel=0, abs=1e-9)
+def test_figures_are_trec_evals_to_the_last_bit(rows):
+    assert figures(*rows) == trec_evals(*rows)
 
 
 def random_rows(seed, n=400, distinct=None):
@@ -216,36 +232,17 @@ def test_figures_are_those_of_ir_measures(seed, distinct):
         assert told["mrr" + suffix] == pytest.approx(means[ir_measures.RR], abs=1e-9)
 
 
-def test_trec_eval_is_imported_when_it_is_asked_for():
-    check = "import sys, nse, nse.metrics.ranking; print('pytrec_eval' in sys.modules)"
-    answer = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
-    assert answer.stdout.strip() == "False"
-
-
-def test_without_trec_eval_it_says_what_to_type_and_training_can_go_on(monkeypatch, tmp_path):
-    assert ranking.available()
-    monkeypatch.setitem(sys.modules, "pytrec_eval", None)
-    assert not ranking.available()
-    with pytest.raises(InputError, match=r"pip install neural-semantic-encoders\[ranking\]") as told:
-        figures(SCORES, GROUPS, LABELS)
-    assert "nse evaluate --scores FILE" in str(told.value)
-    assert average_precision(SCORES, GROUPS, LABELS) == pytest.approx(EXPECTED["map"])
-    assert questions(GROUPS, LABELS) == {"questions": 3, "mixed": 2}
-    ranking.write(tmp_path / "run", SCORES, GROUPS)
-    assert ranking.read(tmp_path / "run")
-
-
 def test_what_is_written(tmp_path):
-    ranking.write(tmp_path / "run", [0.25, 0.1, 0.5, 0.25, -1e-7], [1, 0, 1, 1, 0])
-    assert (tmp_path / "run").read_text("utf-8") == (
+    run = trec.write(tmp_path / "of.v1", [0.25, 0.1, 0.5, 0.25, -1e-7], [1, 0, 1, 1, 0], [1, 0, 0, 1, 1])
+    assert run == tmp_path / "of.v1.run"
+    assert run.read_text("utf-8") == (
         "1 Q0 0000 1 0.100000001 nse\n"
         "1 Q0 0001 2 -1.00000001e-07 nse\n"
         "2 Q0 0001 1 0.5 nse\n"
         "2 Q0 0002 2 0.25 nse\n"  # tied: the later row first
         "2 Q0 0000 3 0.25 nse\n"
     )
-    ranking.write_judgements(tmp_path / "qrels", [1, 0, 1, 1, 0], [1, 0, 0, 1, 1])
-    assert (tmp_path / "qrels").read_text("utf-8") == (
+    assert (tmp_path / "of.v1.qrels").read_text("utf-8") == (
         "1 0 0000 0\n1 0 0001 1\n2 0 0000 1\n2 0 0001 0\n2 0 0002 1\n"
     )
 
@@ -253,39 +250,36 @@ def test_what_is_written(tmp_path):
 @pytest.mark.parametrize("distinct", [None, 3])
 def test_files_give_the_same_figures(tmp_path, distinct):
     scores, groups, labels = random_rows(1, distinct=distinct)
-    run, qrels = tmp_path / "run", tmp_path / "qrels"
-    ranking.write(run, scores, groups)
-    ranking.write_judgements(qrels, groups, labels)
+    run = trec.write(tmp_path / "of", scores, groups, labels)
     wanted = {**figures(scores, groups, labels), **questions(groups, labels)}
-    told = figures_of_files(run, qrels)
+    told = figures_of_files(run, tmp_path / "of.qrels")
     assert {**told} == pytest.approx(wanted, abs=1e-12)
-    read = ranking.read(run)
-    assert [read[q][c] for q, c in ids(groups)] == scores.tolist()
+    read = trec.read(run)
+    assert [read[each] for each in ids(groups)] == scores.tolist()
     assert isinstance(told["questions"], int)
 
 
 @settings(max_examples=200, deadline=None)
 @given(arrays(np.float32, 3, elements=st.floats(width=32, allow_nan=False, allow_infinity=False)))
 def test_a_written_score_reads_as_the_same_float32(tmp_path_factory, scores):
-    file = tmp_path_factory.getbasetemp() / "scores.run"
-    ranking.write(file, scores, [0, 0, 0])
-    read = ranking.read(file)["1"]
-    assert np.array([read[f"000{n}"] for n in range(3)], np.float32).tobytes() == scores.tobytes()
+    file = trec.write(tmp_path_factory.getbasetemp() / "scores", scores, [0, 0, 0], [0, 1, 0])
+    read = trec.read(file)
+    assert np.array([read["1", f"000{n}"] for n in range(3)], np.float32).tobytes() == scores.tobytes()
 
 
 def test_the_published_ref_files_fit(tmp_path):
     """WikiQA's are not padded, and tell 0 for the fields that nobody uses."""
     scores = np.linspace(0, 1, 12)
     labels = [0] * 10 + [1, 0]
-    ranking.write(tmp_path / "run", scores, [0] * 12)
+    run = trec.write(tmp_path / "of", scores, [0] * 12, labels)
     ref = tmp_path / "WikiQA-test.ref"
     ref.write_text("".join(f"1 0 {n} {label}\n" for n, label in enumerate(labels)), "utf-8", newline="\r\n")
-    assert figures_of_files(tmp_path / "run", ref) == {
+    assert figures_of_files(run, ref) == {
         **dict.fromkeys(MEASURES, 0.5),
         "questions": 1,
         "mixed": 1,
     }
-    assert list(ranking.read_judgements(ref)["1"])[9:11] == ["0009", "0010"]
+    assert list(trec.read_judgements(ref))[9:11] == [("1", "0009"), ("1", "0010")]
 
 
 def test_a_published_rank_file_fits_and_its_ties_are_broken_by_number(tmp_path):
@@ -297,7 +291,10 @@ def test_a_published_rank_file_fits_and_its_ties_are_broken_by_number(tmp_path):
 def test_ids_that_are_no_numbers_stay_as_they_are(tmp_path):
     (tmp_path / "run").write_text("Q1 Q0 Q1-10 1 1.5 x\nQ1 Q0 Q1-9\u00a0é 2 1e-3 x", "utf-8")
     (tmp_path / "qrels").write_text("Q1\t0\tQ1-10\t1\nQ1 0 Q1-9\u00a0é 0\n", "utf-8")
-    assert ranking.read(tmp_path / "run") == {"Q1": {"Q1-10": 1.5, "Q1-9\u00a0é": float(np.float32(1e-3))}}
+    assert trec.read(tmp_path / "run") == {
+        ("Q1", "Q1-10"): 1.5,
+        ("Q1", "Q1-9\u00a0é"): float(np.float32(1e-3)),
+    }
     assert figures_of_files(tmp_path / "run", tmp_path / "qrels")["map"] == 1
 
 
@@ -322,7 +319,7 @@ def test_a_broken_run_is_refused_by_file_and_line(tmp_path, line, message):
     file = tmp_path / "run"
     file.write_bytes(b"1 Q0 0000 1 0.5 nse\n" + line + b"\n2 Q0 0000 1 0.5 nse\n")
     with pytest.raises(DataError, match=f"run: line 2: {message}"):
-        ranking.read(file)
+        trec.read(file)
 
 
 @pytest.mark.parametrize(
@@ -339,10 +336,10 @@ def test_broken_judgements_are_refused_by_file_and_line(tmp_path, line, message)
     file = tmp_path / "ref"
     file.write_bytes(b"1 0 0 1\n" + line + b"\n")
     with pytest.raises(DataError, match=f"ref: line 2: {message}"):
-        ranking.read_judgements(file)
+        trec.read_judgements(file)
 
 
-@pytest.mark.parametrize("read", [ranking.read, ranking.read_judgements])
+@pytest.mark.parametrize("read", [trec.read, trec.read_judgements])
 def test_a_file_that_is_missing_or_empty_is_refused(tmp_path, read):
     with pytest.raises(DataError, match="none: cannot be read: No such file"):
         read(tmp_path / "none")
@@ -354,24 +351,25 @@ def test_a_file_that_is_missing_or_empty_is_refused(tmp_path, read):
 @pytest.mark.parametrize(
     ("ranked", "judged", "message"),
     [
-        ([0, 0], [0, 0, 1], "qrels: judges what .*run does not rank: question 2"),
-        ([0, 0], [0, 0, 0], "qrels: judges what .*run does not rank: candidate 0002 of question 1"),
-        ([0, 0, 1], [0, 0], "run: ranks what .*qrels does not judge: question 2"),
+        ([0, 0], [0, 0, 1], "judged.qrels: judges what .*ranked.run does not rank: question 2"),
+        ([0, 0], [0, 0, 0], "judged.qrels: judges what .*ranked.run does not rank: candidate 0002 of question 1"),
+        ([0, 0, 1], [0, 0], "ranked.run: ranks what .*judged.qrels does not judge: question 2"),
         ([0] * 7, [0, 0], "not judge: candidate 0006 of question 1, .* 0005 .*, .* 0004 .* and 2 more"),
     ],
 )
 def test_what_only_one_file_holds_is_refused(tmp_path, ranked, judged, message):
     """trec_eval would drop it without a word, and the figure would be of fewer questions."""
-    ranking.write(tmp_path / "run", [0.5] * len(ranked), ranked)
-    ranking.write_judgements(tmp_path / "qrels", judged, [1, 0, 0][: len(judged)])
+    trec.write(tmp_path / "ranked", [0.5] * len(ranked), ranked, [0] * len(ranked))
+    trec.write(tmp_path / "judged", [0.5] * len(judged), judged, [1, 0, 0][: len(judged)])
     with pytest.raises(DataError, match=message):
-        figures_of_files(tmp_path / "run", tmp_path / "qrels")
+        figures_of_files(tmp_path / "ranked.run", tmp_path / "judged.qrels")
 
 
 def test_a_file_that_cannot_be_written_whole_is_not_written(tmp_path, monkeypatch):
-    ranking.write(tmp_path / "run", [0.5], [0])
+    run = trec.write(tmp_path / "of", [0.5], [0], [1])
+    before = sorted(tmp_path.iterdir())
     monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     with pytest.raises(OSError, match="No space left"):
-        ranking.write(tmp_path / "run", [0.75], [0])
-    assert ranking.read(tmp_path / "run") == {"1": {"0000": 0.5}}
-    assert [file.name for file in tmp_path.iterdir()] == ["run"]
+        trec.write(tmp_path / "of", [0.75], [0], [1])
+    assert trec.read(run) == {("1", "0000"): 0.5}
+    assert sorted(tmp_path.iterdir()) == before

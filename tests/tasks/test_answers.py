@@ -289,34 +289,6 @@ def test_it_learns_what_answers_a_question(data, tmp_path):
     assert result["map"]["test"] > by_chance + 0.1
 
 
-def test_without_trec_eval_the_scores_are_kept_for_later(data, tmp_path, monkeypatch):
-    with monkeypatch.context() as patched:
-        patched.setattr("nse.metrics.ranking.available", lambda: False)
-        result = trained(tmp_path / "without", data)
-    whole = trained(tmp_path / "with", data)
-    assert not set(ranking.MEASURES) & set(result)
-    assert set(ranking.MEASURES) <= set(whole)
-    assert result["epoch"] == whole["epoch"]
-    assert result["accuracy"] == whole["accuracy"]
-    for split in ("dev", "test"):
-        for kind in ("run", "qrels"):
-            one, other = (tmp_path / each / "scores" / f"{split}.{kind}" for each in ("without", "with"))
-            assert one.read_bytes() == other.read_bytes()
-    assert_same_figures_in_metrics(tmp_path / "without", tmp_path / "with")
-
-
-def assert_same_figures_in_metrics(one, other):
-    """The curve does not depend on what can be reported at the end."""
-    curves = [
-        [
-            (row["loss"], row["dev"])
-            for row in map(json.loads, (each / "metrics.jsonl").read_text().splitlines())
-        ]
-        for each in (one, other)
-    ]
-    assert curves[0] == curves[1]
-
-
 @pytest.mark.parametrize("together", ["false", "true"])
 def test_a_stopped_run_ends_as_if_it_never_was(data, tmp_path, together):
     """Also in the middle of an epoch, with words dropped and questions kept together."""

@@ -1,4 +1,4 @@
-"""A run that ranks: its scores are written, scored where trec_eval is installed, and always the same."""
+"""A run that ranks: its scores are written, and the figures by them are always the same."""
 
 import json
 import sys
@@ -22,7 +22,6 @@ SETS = [
     "train.epochs=2",
     "train.rate=0.01",
 ]
-TIMES = {"seconds", "seconds_per_epoch", "examples_per_second"}
 
 
 def asked(*questions):
@@ -54,61 +53,43 @@ def train(folder, data):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Data in the published format, and a run with trec_eval and one without it, with what they printed."""
+    """Data in the published format, and a run on it."""
     folder = tmp_path_factory.mktemp("ranking")
     data = folder / "data"
     data.mkdir()
     write_wikiqa(data, train=SPLIT, dev=SPLIT, test=SPLIT)
     write_vectors(data)
-    told = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NSE_CACHE", str(folder / "cache"))
-        told["with"] = train(folder / "with", data).stdout
-        patch.setitem(sys.modules, "pytrec_eval", None)
-        told["without"] = train(folder / "without", data).stdout
-    return folder, told
+        return folder, train(folder / "run", data).stdout
 
 
 @pytest.fixture
 def run(runs, tmp_path, monkeypatch):
-    """A copy of what a run without trec_eval left, but for its model; the one with it is at `runs`."""
+    """A copy of what an old run left, which had no figures, but for its model; a run of today is at `runs`."""
     monkeypatch.setenv("NSE_CACHE", str(runs[0] / "cache"))
     copy = tmp_path / "run"
     (copy / "scores").mkdir(parents=True)
-    for file in [*(runs[0] / "without" / "scores").iterdir(), runs[0] / "without" / "result.json"]:
-        (copy / file.relative_to(runs[0] / "without")).write_bytes(file.read_bytes())
+    for file in (runs[0] / "run" / "scores").iterdir():
+        (copy / "scores" / file.name).write_bytes(file.read_bytes())
+    result = result_of(runs[0] / "run")
+    without = {key: value for key, value in result.items() if key not in ranking.MEASURES}
+    (copy / "result.json").write_text(json.dumps(without))
     return copy
-
-
-@pytest.fixture
-def missing(monkeypatch):
-    """As if trec_eval were not installed."""
-    monkeypatch.setitem(sys.modules, "pytrec_eval", None)
 
 
 def result_of(folder):
     return json.loads((folder / "result.json").read_text())
 
 
-def untimed(result):
-    return {key: value for key, value in result.items() if key not in TIMES}
-
-
-def test_training_tells_the_figures_where_trec_eval_is_installed(runs):
+def test_training_tells_the_figures(runs):
     folder, told = runs
-    result = result_of(folder / "with")
+    result = result_of(folder / "run")
     assert list(result["map"]) == list(result["mrr_mixed"]) == ["dev", "test"]
     for split in ("dev", "test"):
-        assert f"{split} MAP {result['map'][split]:.4f} MRR {result['mrr'][split]:.4f}" in told["with"]
-    assert told["with"].endswith(f" s: {folder / 'with'}\n")
-
-
-def test_training_tells_where_the_scores_are_where_it_is_not(runs):
-    folder, told = runs
-    assert not set(ranking.MEASURES) & set(result_of(folder / "without"))
-    assert f"scores in {folder / 'without' / 'scores'}" in told["without"]
-    assert f"`nse evaluate --scores {folder / 'without'}`" in told["without"]
-    names = sorted(file.name for file in (folder / "without" / "scores").iterdir())
+        assert f"{split} MAP {result['map'][split]:.4f} MRR {result['mrr'][split]:.4f}" in told
+    assert told.endswith(f" s: {folder / 'run'}\n")
+    names = sorted(file.name for file in (folder / "run" / "scores").iterdir())
     assert names == ["dev.qrels", "dev.run", "test.qrels", "test.run"]
 
 
@@ -116,8 +97,8 @@ def test_the_figures_are_added_to_the_run_and_are_the_same(runs, run):
     before = result_of(run)
     answer = call("evaluate", "--scores", run)
     assert answer.exit_code == 0
-    assert untimed(result_of(run)) == untimed(result_of(runs[0] / "with"))
-    assert list(result_of(run)) == list(result_of(runs[0] / "with"))  # and where a run writes them
+    assert result_of(run) == result_of(runs[0] / "run")
+    assert list(result_of(run)) == list(result_of(runs[0] / "run"))  # and where a run writes them
     assert {key: result_of(run)[key] for key in before} == before
     test = result_of(run)["map"]["test"], result_of(run)["mrr"]["test"]
     assert f"test: MAP {test[0]:.4f}, MRR {test[1]:.4f} of 3 questions (" in answer.stdout
@@ -135,7 +116,7 @@ def test_the_figures_are_added_to_the_run_and_are_the_same(runs, run):
 
 
 def test_evaluating_the_model_gives_the_same_figures(runs, run, tmp_path):
-    folder = runs[0] / "without"
+    folder = runs[0] / "run"
     call("evaluate", "--scores", run)
     for split in ("dev", "test"):
         words = ["evaluate", folder, "--split", split, "--data", runs[0] / "data", "--device", "cpu"]
@@ -153,24 +134,6 @@ def test_evaluating_the_model_gives_the_same_figures(runs, run, tmp_path):
         shown = call(*words).stdout
         assert f"MAP {result['map']:.4f}, MRR {result['mrr']:.4f} of 3 questions" in shown
         assert f"on wikiqa {split}, 10 pairs of " in shown
-
-
-def test_evaluating_without_trec_eval_leaves_the_scores(runs, run, missing, tmp_path, monkeypatch):
-    words = ["evaluate", str(runs[0] / "without"), "--data", str(runs[0] / "data"), "--device", "cpu"]
-    monkeypatch.setattr(sys, "argv", ["nse", *words])
-    with pytest.raises(SystemExit) as stopped:
-        cli.main()
-    assert stopped.value.code == 2
-    shown = call(*words, "--trec", tmp_path / "later").stdout
-    assert f"scores in {tmp_path / 'later.run'} (nse evaluate --scores" in shown
-    assert "map" not in json.loads(call(*words, "--trec", tmp_path / "later", "--json").stdout)
-
-
-def test_trec_eval_that_is_missing_is_told_with_the_command(run, missing):
-    before = (run / "result.json").read_bytes()
-    with pytest.raises(InputError, match=r"not installed; type `pip install neural-semantic-encoders\[rank"):
-        score(run)
-    assert (run / "result.json").read_bytes() == before
 
 
 def test_one_file_and_right_answers_elsewhere(run, tmp_path):
@@ -219,7 +182,7 @@ def test_only_what_is_missing_is_added(run):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("precious", "cannot be read: Expecting value"),
+        ("precious", "is not JSON: Expecting value"),
         ("[1]", "expected keys and values, got list"),
         ('{"map": 0.5}', "map: expected a figure for each split, got 0.5"),
         ('{"map": {"dev": "high"}}', "map of dev is high there"),
@@ -291,7 +254,7 @@ def test_a_line_for_each_split(run):
     ],
 )
 def test_mistakes_exit_2(words, message, runs, run, monkeypatch, capsys):
-    named = {"MODEL": str(runs[0] / "without"), "RUN": str(run)}
+    named = {"MODEL": str(runs[0] / "run"), "RUN": str(run)}
     monkeypatch.setattr(sys, "argv", ["nse", "evaluate", *(named.get(word, word) for word in words)])
     with pytest.raises(SystemExit) as stopped:
         cli.main()
@@ -304,6 +267,6 @@ def test_mistakes_exit_2(words, message, runs, run, monkeypatch, capsys):
 def test_a_trained_model_ranks(runs, tmp_path):
     file = tmp_path / "candidates.txt"
     file.write_text("the cat .\n\na dog runs .\n")
-    told = call("rank", runs[0] / "with", "--question", "who runs ?", file, "--device", "cpu", "--json")
+    told = call("rank", runs[0] / "run", "--question", "who runs ?", file, "--device", "cpu", "--json")
     rows = [json.loads(line) for line in told.stdout.splitlines()]
     assert sorted(row["number"] for row in rows) == [1, 3]

@@ -158,12 +158,12 @@ def train(
         print_json(result)
         return
     print(
-        f"{run_figures(result, folder)}, best epoch {result['epoch']} of {result['epochs']}, "
+        f"{run_figures(result)}, best epoch {result['epoch']} of {result['epochs']}, "
         f"{result['parameters']:,} parameters, {result['seconds']:.0f} s: {folder}"
     )
 
 
-def run_figures(result: dict[str, Any], folder: Path) -> str:
+def run_figures(result: dict[str, Any]) -> str:
     """The figures of a run, in a part of a line."""
     from nse.tasks import TASKS
 
@@ -177,9 +177,6 @@ def run_figures(result: dict[str, Any], folder: Path) -> str:
         for name, value in result.get("mse", {}).items():
             figures[name] += f" MSE {value:.3f}"
         return ", ".join(f"{name} {figure}" for name, figure in figures.items())
-    if "map" not in result:
-        later = f"type `nse evaluate --scores {folder}` where trec_eval is installed"
-        return f"scores in {folder / 'scores'} ({later})"
     maps, mrrs = result["map"], result["mrr"]
     return ", ".join(f"{name} MAP {maps[name]:.4f} MRR {mrrs[name]:.4f}" for name in maps)
 

@@ -22,6 +22,7 @@ from nse.inference.inputs import limit
 from nse.inference.kinds import columns, purpose
 from nse.inference.requests import refuse_not_finite
 from nse.metrics import bleu, ranking
+from nse.metrics.trec import write as write_trec
 from nse.nn.translator import TranslationConfig
 from nse.tasks import documents, load_recipe, logic
 from nse.tasks.translation import spelled
@@ -68,7 +69,7 @@ def evaluate(
         batch: Rows at a time.
         device: "auto", "cpu" or "cuda".
         trec: For a model that ranks, write its scores to TREC.run and the right answers to TREC.qrels, for
-            trec_eval; then it need not be installed here.
+            trec_eval.
         on: For a translator, another data set of translations; for a model of a user's own data, a file.
         beam: For a translator, how many translations of a sentence are followed at a time; as it is
             configured by default.
@@ -103,8 +104,6 @@ def evaluate(
             raise InputError(f"{option}: {name} {does}; only a translator takes it")
     asked = questions(loaded, split, data, mine)
     ranks = asked.rows.groups is not None
-    if ranks and not trec:
-        ranking.needed()  # before minutes of scoring
     started = time.perf_counter()
     scores = scored(loaded.model, asked.rows, batch)
     seconds = time.perf_counter() - started
@@ -203,22 +202,18 @@ def squared_error(scores: Tensor, right: Tensor, labels: Sequence[str]) -> float
 
 
 def ranked(scores: Tensor, rows: Labelled, trec: Path | None) -> dict[str, Any]:
-    """How high right answers are ranked by their scores [N, 1], where trec_eval is installed."""
+    """How high right answers are ranked by their scores [N, 1]."""
     assert rows.groups is not None
     given = scores[:, 0].numpy(), rows.groups.numpy(), rows.labels.numpy()
-    written = {}
+    written: dict[str, str] = {}
     if trec:
-        files = {ending: trec.with_name(f"{trec.name}.{ending}") for ending in ("run", "qrels")}
         run = run_of(trec)
         try:
             with only_writer(run) if run else nullcontext():
-                ranking.write(files["run"], given[0], given[1])
-                ranking.write_judgements(files["qrels"], given[1], given[2])
+                written = {"scores": str(write_trec(trec, *given))}
         except OSError as error:
             raise RunError(f"{trec} cannot be written: {error.strerror}") from None
-        written = {"scores": str(files["run"])}
-    figures = ranking.figures(*given) if ranking.available() else {}
-    return figures | ranking.questions(*given[1:]) | written
+    return ranking.figures(*given) | ranking.questions(*given[1:]) | written
 
 
 def describe(result: dict[str, Any]) -> str:
@@ -242,8 +237,6 @@ def describe_figures(result: dict[str, Any]) -> str:
     if "questions" not in result:
         error = f", MSE {result['mse']:.3f}" if result.get("mse") is not None else ""
         return "no accuracy" if result["accuracy"] is None else f"{100 * result['accuracy']:.2f}%{error}"
-    if "map" not in result:
-        return f"scores in {result['scores']} (nse evaluate --scores, where trec_eval is installed)"
     return means(result)
 
 

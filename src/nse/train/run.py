@@ -29,7 +29,7 @@ from nse import config
 from nse.errors import ConfigError, InputError, ModelError, RunError
 from nse.files import write
 from nse.inference import folder as hub
-from nse.metrics import ranking
+from nse.metrics import trec
 from nse.tasks import OWN, TASKS
 from nse.tasks.task import Examples
 from nse.text.tensors import Labelled
@@ -292,16 +292,12 @@ class RunFolder(Keeper):
             self.log.add(row)
 
     def scored(self, name: str, scores: Tensor, split: Labelled) -> None:
-        """Write the scores of candidates for trec_eval, which need not be installed here."""
+        """Write the scores of candidates in the format of trec_eval."""
         if split.groups is not None:
             with self.writing():
                 (self.folder / SCORES).mkdir(exist_ok=True)
-                ranking.write(
-                    self.folder / SCORES / f"{name}.run", scores[:, 0].numpy(), split.groups.numpy()
-                )
-                ranking.write_judgements(
-                    self.folder / SCORES / f"{name}.qrels", split.groups.numpy(), split.labels.numpy()
-                )
+                columns = scores[:, 0], split.groups, split.labels
+                trec.write(self.folder / SCORES / name, *(column.numpy() for column in columns))
 
     def finish(self, outcome: Outcome) -> dict[str, Any]:
         """Write the figures of the run, last of all the result; returns it."""
