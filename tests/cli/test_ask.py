@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 import nse
 from faults.made_models import saved
 from nse.cli import answer_rows as bulk
+from nse.cli import main as cli
 from nse.cli import rows as rows_module
-from nse.cli.main import main as cli
 from nse.errors import DataError, InputError, NSEError, RunError
 from small_models import SENTENCES, document_model, ranking_model, sentence_model, translator
 

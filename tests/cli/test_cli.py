@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import nse
 from faults.made_models import saved
-from nse.cli.main import main as cli
+from nse.cli import main as cli
 from nse.viz.trace import MemoryTrace
 from small_models import document_model, ranking_model, sentence_model
 

@@ -17,8 +17,8 @@ from pyarrow import parquet
 from typer.testing import CliRunner
 
 import nse
+from nse.cli import main as cli
 from nse.cli import ray as cluster
-from nse.cli.main import main as cli
 from nse.cli.rows import Columns, Row
 from nse.data.records import Format, Problem
 from nse.errors import InputError, NSEError, RunError

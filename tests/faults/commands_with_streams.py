@@ -13,7 +13,7 @@ MODES = (os.O_RDONLY, os.O_WRONLY, os.O_WRONLY)
 
 def become(words, streams):
     """Run a command as a process does that was started with these streams."""
-    from nse.cli.main import main as cli
+    from nse.cli import main as cli
 
     files = [path and os.open(path, mode) for path, mode in zip(streams, MODES, strict=True)]
     for number, (name, file) in enumerate(zip(("stdin", "stdout", "stderr"), files, strict=True)):
@@ -60,7 +60,7 @@ if __name__ == "__main__":
     import nse.train.run
     import nse.viz.report
     import nse.viz.terminal  # noqa: F401
-    from nse.cli.main import main as cli
+    from nse.cli import main as cli
 
     torch.set_num_threads(1)
     CliRunner().invoke(cli.app, ["recipes"])  # imports more

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from nse.cli.main import main as cli
+from nse.cli import main as cli
 from small_models import sentence_model
 
 

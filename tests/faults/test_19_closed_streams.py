@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nse.cli.main import main as cli
+from nse.cli import main as cli
 from small_models import ranking_model, sentence_model, translator
 
 TINY = ["data.train=60", "data.dev=30", "data.test=30", "data.unseen=30", "model.size=8", "train.epochs=1"]

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from nse import files
+from nse.cli import main as cli
 from nse.cli.explore import write_output
-from nse.cli.main import main as cli
 from nse.cli.writing import whole, written
 from nse.errors import InputError, RunError
 from nse.files import make_sure, open_replacement, write_bytes

@@ -11,7 +11,7 @@ from huggingface_hub import ModelCard
 from typer.testing import CliRunner
 
 from faults.made_models import saved
-from nse.cli.main import main as cli
+from nse.cli import main as cli
 from nse.data import records as lines
 from nse.errors import InputError, ModelError, RunError
 from nse.inference import api, card

@@ -6,8 +6,8 @@ import re
 import pytest
 from typer.testing import CliRunner
 
+from nse.cli import main as cli
 from nse.cli import serve as serve_commands
-from nse.cli.main import main as cli
 from nse.errors import InputError
 from nse.serve import server as run
 from nse.serve.keys import Keys, read_keys

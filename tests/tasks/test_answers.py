@@ -11,7 +11,7 @@ from data.made_up import HEADER, candidate, write_random_vectors, write_wikiqa
 from faults.made_runs import assert_same_end, checkpoint, stop, train
 from nse.errors import ConfigError
 from nse.inference import folder as hub
-from nse.metrics import ranking
+from nse.metrics import ranking, trec
 from nse.tasks import answers, load_recipe
 from nse.tasks.recipe import recipes
 from nse.text.tensors import Labelled, Texts
@@ -242,7 +242,7 @@ def test_every_recipe_trains_and_is_scored_again(name, data, tmp_path):
     for split in ("dev", "test"):
         figures = {measure: result[measure][split] for measure in ranking.MEASURES}
         files = [folder / "scores" / f"{split}.{kind}" for kind in ("run", "qrels")]
-        of_files = ranking.figures_of_files(*files)
+        of_files = trec.figures_of_files(*files)
         assert {measure: of_files[measure] for measure in figures} == figures
         assert (of_files["questions"], of_files["mixed"]) == (7, 6)
         again = evaluate(str(folder), split, data, device="cpu")

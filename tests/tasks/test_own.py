@@ -13,7 +13,7 @@ from sacremoses.corpus import NonbreakingPrefixes
 from typer.testing import CliRunner
 
 from faults.made_runs import assert_same_end, stop, train
-from nse.cli.main import main as cli
+from nse.cli import main as cli
 from nse.errors import ConfigError, DataError, InputError, ModelError, RunError
 from nse.inference import api
 from nse.inference import folder as hub

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from data.made_up import HEADER, candidate, write_vectors, write_wikiqa
-from nse.cli.main import main as cli
+from nse.cli import main as cli
 from nse.errors import DataError, InputError, RunError
 from nse.metrics import ranking
 from nse.train import scores
