@@ -355,7 +355,7 @@ def test_a_file_that_is_missing_or_empty_is_refused(tmp_path, read):
         (
             [0, 0],
             [0, 0, 0],
-            "judged.qrels: judges what .*ranked.run does not rank: candidate 0002 of question 1",
+            "judges what .*ranked.run does not rank: candidate 0002 of question 1",
         ),
         ([0, 0, 1], [0, 0], "ranked.run: ranks what .*judged.qrels does not judge: question 2"),
         ([0] * 7, [0, 0], "not judge: candidate 0006 of question 1, .* 0005 .*, .* 0004 .* and 2 more"),

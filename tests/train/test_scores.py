@@ -66,7 +66,7 @@ def runs(tmp_path_factory):
 
 @pytest.fixture
 def run(runs, tmp_path, monkeypatch):
-    """A copy of what an old run left, which had no figures, but for its model; a run of today is at `runs`."""
+    """A copy of what an old run left, which had no figures; a run of today is at `runs`."""
     monkeypatch.setenv("NSE_CACHE", str(runs[0] / "cache"))
     copy = tmp_path / "run"
     (copy / "scores").mkdir(parents=True)

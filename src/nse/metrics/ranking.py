@@ -1,7 +1,7 @@
 """MAP and MRR of answer sentence selection, computed as trec_eval computes them.
 
 - Scores are compared as float32; the highest comes first.
-- trec_eval breaks ties by the candidate's id, the largest first: among equal scores the later row comes first.
+- trec_eval breaks ties by the candidate's id, the largest first: of equal scores the later row comes first.
 - trec_eval ranks NaN last, and gives 0 to a question without a right answer. Here NaN is an error, and such a
   question is left out of the means.
 """
@@ -73,7 +73,7 @@ def figures(scores: ArrayLike, groups: ArrayLike, labels: ArrayLike) -> dict[str
 
 
 def questions(groups: ArrayLike, labels: ArrayLike) -> dict[str, int]:
-    """Count the questions that have a right answer, and those of them (`mixed`) that also have a wrong one."""
+    """Count the questions that have a right answer, and of them those (`mixed`) that also have a wrong one."""
     grouped = check_groups(groups)
     labelled = check_labels(labels, len(grouped))
     _, question = np.unique(grouped, return_inverse=True)

@@ -1,7 +1,7 @@
 """Scores and right answers in the formats of trec_eval: PREFIX.run and PREFIX.qrels.
 
-trec_eval compares the ids of candidates as strings. They are therefore written with four digits, so that strings
-compare as numbers do.
+trec_eval compares the ids of candidates as strings. They are therefore written with four digits, so that
+strings compare as numbers do.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Table = dict[tuple[str, str], float]
 def write(prefix: Path, scores: ArrayLike, groups: ArrayLike, labels: ArrayLike) -> Path:
     """Write PREFIX.run and PREFIX.qrels; returns the file of the scores.
 
-    `QUESTION Q0 CANDIDATE RANK SCORE nse` and `QUESTION 0 CANDIDATE LABEL` a line. Questions are numbered from
-    1, as in WikiQA's .ref files; the candidates of a question from 0, in the order of its rows; ranks from 1.
+    `QUESTION Q0 CANDIDATE RANK SCORE nse` and `QUESTION 0 CANDIDATE LABEL` a line. Questions are numbered
+    from 1, as in WikiQA's .ref files; candidates from 0, in the order of their rows; ranks from 1.
     Reading a score gives the same float32.
     """
     rows = ranking.Ranked.check(scores, groups, labels)
