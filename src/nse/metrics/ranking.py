@@ -73,7 +73,7 @@ def figures(scores: ArrayLike, groups: ArrayLike, labels: ArrayLike) -> dict[str
 
 
 def questions(groups: ArrayLike, labels: ArrayLike) -> dict[str, int]:
-    """Count the questions that have a right answer, and of them those (`mixed`) that also have a wrong one."""
+    """Count questions that have a right answer, and of them those (`mixed`) that also have a wrong one."""
     grouped = check_groups(groups)
     labelled = check_labels(labels, len(grouped))
     _, question = np.unique(grouped, return_inverse=True)
