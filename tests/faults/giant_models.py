@@ -32,9 +32,9 @@ def make(folder, size):
     words = (folder / "vocabulary.txt").read_bytes()
     model = hub._outline(described, (len(Vocabulary.from_bytes(words)), len(described.labels)), folder)
     head, at = {"__metadata__": {weights.CHECKSUM: compute_digest(words)}}, 0
-    for name, each in weights.layout(model.state_dict(), weights.Precision("float32", "float32")).items():
+    for name, each in model.state_dict().items():
         size = 4 * math.prod(each.shape)
-        head[name] = {"dtype": each.dtype, "shape": each.shape, "data_offsets": [at, at + size]}
+        head[name] = {"dtype": "F32", "shape": each.shape, "data_offsets": [at, at + size]}
         at += size
     text = json.dumps(head).encode()
     with (folder / "model.safetensors").open("wb") as handle:

@@ -94,7 +94,7 @@ def test_there_is_no_falling_back_to_a_pickle(name, folder, tmp_path):
     assert not (tmp_path / "marker").exists()
 
 
-COPIES = {"loaded.py": ["pickle.dumps", "pickle.loads"], "serve/worker.py": ["pickle.dumps"]}
+COPIES = {"inference/model.py": ["pickle.dumps", "pickle.loads"], "serve/worker.py": ["pickle.dumps"]}
 """A model in memory is copied, and sent to the server's own processes, as a pickle; no file is one."""
 
 

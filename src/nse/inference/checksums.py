@@ -1,37 +1,36 @@
-"""The checksums of a model folder: a line for each file that is loaded, as `sha256sum` writes them."""
+"""The files of a model folder, read whole and compared with the checksums that `sha256sum` would write."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 import re
-from collections.abc import Mapping
-from io import BufferedReader
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from nse.bounds import read_bounded
+from safetensors import SafetensorError
+
+from nse.bounds import read_bounded, shorten
 from nse.errors import ModelError
 
 SUMS = "SHA256SUMS"
-"""The name that the file has everywhere."""
+"""The name that the list of checksums has everywhere."""
 
 LONGEST = 1 << 16
-"""Bytes of the file: it has four lines."""
+"""Bytes of the list: it has four lines."""
 
-ADVICE = f"get the model folder again, whole, or delete {SUMS} if the change was meant"
-
+AGAIN = "get the model folder again, whole"
+ADVICE = f"{AGAIN}, or delete {SUMS} if the change was meant"
 COMMAND = f"sha256sum *.json *.safetensors *.txt > {SUMS}"
-
 LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
 
 log = logging.getLogger(__name__)
 
 
-def compute_digest(content: bytes | BufferedReader) -> str:
-    """Compute the SHA-256 of a file, given its bytes or the file itself, open at its start."""
-    if isinstance(content, bytes):
-        return hashlib.sha256(content).hexdigest()
-    return hashlib.file_digest(content, "sha256").hexdigest()
+def compute_digest(content: bytes) -> str:
+    """Compute the SHA-256 of a file's content."""
+    return hashlib.sha256(content).hexdigest()
 
 
 def write_sums(files: Mapping[str, bytes]) -> bytes:
@@ -39,10 +38,25 @@ def write_sums(files: Mapping[str, bytes]) -> bytes:
     return "".join(f"{compute_digest(content)}  {name}\n" for name, content in files.items()).encode()
 
 
-class Checksums:
-    """The checksums of a model folder, to be compared with its files as they are read.
+@contextmanager
+def translate_errors(file: Path) -> Iterator[None]:
+    """Turn what is raised inside, where a file cannot be read, into a `ModelError`."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise ModelError(f"{file} is missing; {AGAIN}") from None
+    except SafetensorError as error:
+        raise ModelError(f"{file} is not a whole safetensors file ({shorten(error)}); {AGAIN}") from None
+    except OSError as error:
+        raise ModelError(f"{file} cannot be read: {error.strerror or error}") from None
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "allocate" not in str(error):  # as PyTorch says it
+            raise
+        raise ModelError(f"{file} cannot be read: there is not enough memory for it") from None
 
-    A folder without them is older than they are: that is logged, and nothing is compared.
+
+class Checksums:
+    """The checksums of a model folder; where it has none, that is logged and nothing is compared.
 
     Args:
         folder: The model folder.
@@ -54,26 +68,27 @@ class Checksums:
     def __init__(self, folder: Path):
         self.folder = folder
         self.sums: dict[str, str] | None = None
-        try:
+        with translate_errors(folder / SUMS), suppress(FileNotFoundError):
             lines = read_bounded(folder / SUMS, LONGEST).decode("utf-8", "replace").splitlines()
             self.sums = {match[2]: match[1].lower() for line in lines if (match := LINE.fullmatch(line))}
-        except FileNotFoundError:
+        if self.sums is None:
             log.warning(
                 "%s has no %s, so that a changed bit would not be noticed; to make one, type there: %s",
                 *(folder, SUMS, COMMAND),
             )
-        except OSError as error:
-            raise ModelError(f"{folder / SUMS} cannot be read: {error.strerror or error}") from None
 
-    def verify(self, name: str, content: bytes | BufferedReader) -> None:
-        """Compare the content of a file with its checksum.
+    def read(self, name: str, most: int) -> bytes:
+        """Read a file of at most so many bytes, and compare it with its checksum."""
+        with translate_errors(self.folder / name):
+            content = read_bounded(self.folder / name, most)
+        self.verify(name, compute_digest(content))
+        return content
 
-        Raises:
-            ModelError: It is not what was saved, or has no checksum.
-        """
+    def verify(self, name: str, digest: str) -> None:
+        """Refuse a file whose digest is not that of what was saved."""
         if self.sums is None:
             return
         if name not in self.sums:
             raise ModelError(f"{self.folder / SUMS} has no checksum of {name}; {ADVICE}")
-        if compute_digest(content) != self.sums[name]:
+        if self.sums[name] != digest:
             raise ModelError(f"{self.folder / name}: not what was saved, by its checksum in {SUMS}; {ADVICE}")

@@ -27,14 +27,14 @@ import torch
 from torch import Tensor, nn
 
 from nse import config as strict
-from nse.bounds import check_labels, check_name, shorten
+from nse.bounds import check_labels, check_name, read_bounded, shorten
 from nse.errors import ConfigError, FieldsError, InputError, ModelError
 from nse.files import settle, write_bytes
 from nse.inference import hub as remote
 from nse.inference import weights as tensors
 from nse.inference.card import card_text
-from nse.inference.checksums import SUMS, Checksums, compute_digest, write_sums
-from nse.inference.weights import AGAIN, Precision, Undrawn, content
+from nse.inference.checksums import AGAIN, SUMS, Checksums, compute_digest, translate_errors, write_sums
+from nse.inference.weights import Precision, Undrawn
 from nse.nn.document import DocumentClassifier, DocumentConfig
 from nse.nn.pair import PairClassifier, PairConfig
 from nse.nn.sentence import SentenceClassifier, SentenceConfig
@@ -184,8 +184,8 @@ def load(name: str | Path, device: str | torch.device = "cpu", revision: str | N
         target, into = _read_vocabulary(folder / TARGET, TargetVocabulary, sums)
     sizes = _sizes(config, vocabulary, target)
     model = _outline(config, sizes, folder)
-    expected = tensors.layout(model.state_dict(), Precision(config.weights, config.vectors))
-    state = tensors.read(folder / WEIGHTS, expected, compute_digest(words + into), sums)
+    expected = tensors.describe_layout(model.state_dict(), Precision(config.weights, config.vectors))
+    state = tensors.read_weights(folder / WEIGHTS, expected, compute_digest(words + into), sums)
     model.load_state_dict(state, assign=True)
     tokenize = TOKENIZERS[config.tokenizer]
     if config.pieces:
@@ -236,7 +236,11 @@ def compact(
     """
     loaded = load(model)
     config = replace(loaded.config, weights=weights, vectors=vectors)
-    known = content(loaded.folder / CARD, LONGEST) if card is None else _card(config, card)
+    if card is None:
+        with translate_errors(loaded.folder / CARD):
+            known = read_bounded(loaded.folder / CARD, LONGEST)
+    else:
+        known = _card(config, card)
     made, vocabulary = _with_words(loaded, words) if words else (loaded.model, loaded.vocabulary)
     _write(out, made, config, vocabulary, known, loaded.target)
 
@@ -332,11 +336,13 @@ def _write(
         )
     state, precision = model.state_dict(), Precision(config.weights, config.vectors)
     outline = _outline(config, _sizes(config, vocabulary, target), folder).state_dict()
-    if mistakes := tensors.differences(tensors.layout(outline, precision), tensors.layout(state, precision)):
+    if mistakes := tensors.compare_layouts(
+        tensors.describe_layout(outline, precision), tensors.describe_layout(state, precision)
+    ):
         raise ModelError(f"{folder}: the model is not what its configuration says: {mistakes}")
     files = {
         CONFIG: (json.dumps(asdict(config), indent=2, allow_nan=False) + "\n").encode(),
-        WEIGHTS: tensors.written(state, precision, compute_digest(words + into)),
+        WEIGHTS: tensors.write_weights(state, precision, compute_digest(words + into)),
         WORDS: words,
         **({TARGET: into} if target else {}),
     }
@@ -360,7 +366,7 @@ def _swap_in(folder: Path, new: Path, old: Path, files: dict[str, bytes]) -> Non
     """
     _bring_back(folder, old)
     if folder.exists() and (others := set(os.listdir(folder)) - set(files)):
-        what = f"other files than a model's: {tensors.listed(others)}"
+        what = f"other files than a model's: {tensors.list_names(others)}"
         raise ModelError(f"{folder} holds {what}; choose another folder")
     _remove(new, old)
     new.mkdir(parents=True)
@@ -401,8 +407,7 @@ def _outline(config: ModelConfig, sizes: tuple[int, int], folder: Path) -> nn.Mo
 
 def _read_vocabulary(file: Path, kind: type[Words], sums: Checksums) -> tuple[Words, bytes]:
     """The words, and their file as it is."""
-    written = content(file, kind.LONGEST)
-    sums.verify(file.name, written)
+    written = sums.read(file.name, kind.LONGEST)
     try:
         return kind.from_bytes(written), written
     except InputError as error:
@@ -410,8 +415,7 @@ def _read_vocabulary(file: Path, kind: type[Words], sums: Checksums) -> tuple[Wo
 
 
 def _read_config(file: Path, sums: Checksums) -> ModelConfig:
-    written = content(file, LONGEST)
-    sums.verify(file.name, written)
+    written = sums.read(file.name, LONGEST)
     data = _parsed(file, written)
     if type(number := data.get("format")) is int and number > FORMAT:
         reason = f"format {shorten(number)} is newer than {FORMAT}, which this nse reads"

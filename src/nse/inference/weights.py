@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from nse.bounds import open_regular, read_bounded, shorten
+from nse.bounds import open_regular, shorten
 from nse.errors import ModelError
-from nse.inference.checksums import Checksums
+from nse.inference.checksums import AGAIN, Checksums, translate_errors
 
 VECTORS, SCALE = "embedding.weight", "embedding.weight.scale"
 """The tensor of the words' vectors, and what its rows are multiplied by where it is stored as int8."""
 
 CHECKSUM = "vocabulary"
 """The key of the file's metadata that holds the vocabulary's checksum. One key: several have no order."""
-
-AGAIN = "get the model folder again, whole"
 
 LARGEST = 1 << 34
 """Bytes that are read of a file of weights: 16 GiB; five million words of 600 numbers each need 11."""
@@ -48,16 +46,6 @@ DRAWING = {nn.init.normal_, nn.init.uniform_, Tensor.normal_, Tensor.uniform_}
 """How a tensor is filled with random numbers."""
 
 
-class Stored(NamedTuple):
-    """How one tensor lies in the file."""
-
-    dtype: str
-    shape: tuple[int, ...]
-
-    def __str__(self) -> str:
-        return f"{self.dtype} {list(self.shape)}"
-
-
 class Precision(NamedTuple):
     """How weights and the words' vectors are stored: names of dtypes, int8 for vectors alone."""
 
@@ -65,56 +53,68 @@ class Precision(NamedTuple):
     vectors: str
 
     def of(self, name: str, tensor: Tensor) -> torch.dtype:
-        """How a tensor is stored; whole numbers stay what they are."""
+        """Return how a tensor is stored; whole numbers stay what they are."""
         stored: torch.dtype = getattr(torch, self.vectors if name == VECTORS else self.weights)
         return stored if tensor.is_floating_point() else tensor.dtype
 
 
-def layout(state: Mapping[str, Tensor], precision: Precision) -> dict[str, Stored]:
-    """Every tensor that the file of a model with these weights holds; they may be on the meta device."""
-    stored = {
-        name: Stored(DTYPES[precision.of(name, tensor)], tuple(tensor.shape))
-        for name, tensor in state.items()
-    }
-    if VECTORS in stored and precision.vectors == "int8":
-        stored[SCALE] = Stored("F32", stored[VECTORS].shape[:1])
-    return stored
+def describe_layout(state: Mapping[str, Tensor], precision: Precision) -> dict[str, str]:
+    """Describe each tensor of a file of these weights, as "F32 [3, 4]"; they may be on the meta device."""
+    layout = {name: f"{DTYPES[precision.of(name, each)]} {list(each.shape)}" for name, each in state.items()}
+    if VECTORS in layout and precision.vectors == "int8":
+        layout[SCALE] = f"F32 {list(state[VECTORS].shape[:1])}"
+    return layout
 
 
-def written(state: Mapping[str, Tensor], precision: Precision, checksum: str) -> bytes:
-    """The file of these weights, and of no others than finite ones."""
+def compare_layouts(expected: Mapping[str, str], found: Mapping[str, str]) -> str:
+    """Say by name what is missing, what is too much and what differs; nothing where all is as expected."""
+    both = expected.keys() & found.keys()
+    wrong = [f"{n}: expected {expected[n]}, found {found[n]}" for n in both if expected[n] != found[n]]
+    missing, more = expected.keys() - found.keys(), found.keys() - expected.keys()
+    groups = {"missing ": missing, "unexpected ": more, "": wrong}
+    return "; ".join(f"{title}{list_names(names)}" for title, names in groups.items() if names)
+
+
+def list_names(names: Iterable[str]) -> str:
+    """List names in a line, in their order."""
+    every = sorted(names)
+    more = f" and {len(every) - MANY} more" if len(every) > MANY else ""
+    return ", ".join(shorten(name, 200) for name in every[:MANY]) + more
+
+
+def write_weights(state: Mapping[str, Tensor], precision: Precision, checksum: str) -> bytes:
+    """Write the file of these weights, which must be finite, and of the checksum of their vocabulary."""
     # Cloned, because on a GPU an LSTM's weights are views of one block, which safetensors refuses.
     tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in state.items()}
     refuse_non_finite("the weights", tensors)
     for name, tensor in list(tensors.items()):
         if precision.of(name, tensor) == torch.int8 != tensor.dtype:
-            tensors[name], tensors[SCALE] = as_bytes(tensor.float())
+            tensors[name], tensors[SCALE] = round_to_bytes(tensor.float())
         else:
             tensors[name] = tensor.to(precision.of(name, tensor))
     refuse_non_finite(f"the weights as {precision.weights}", tensors)
     return save(tensors, {CHECKSUM: checksum})
 
 
-def as_bytes(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows [V, d] as int8 and one scale [V] each: the largest number of a row becomes 127."""
+def round_to_bytes(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Round rows [V, d] to int8, with one scale [V] each: the largest number of a row becomes 127."""
     scale = rows.abs().amax(dim=1, keepdim=True) / 127
     small = (rows / scale.where(scale > 0, 1)).round().clamp(-127, 127)
     return small.to(torch.int8), scale.squeeze(1)
 
 
-def read(file: Path, expected: Mapping[str, Stored], checksum: str, sums: Checksums) -> dict[str, Tensor]:
-    """The weights in a file, if they are exactly the expected ones and finite.
+def read_weights(
+    file: Path, expected: Mapping[str, str], checksum: str, sums: Checksums
+) -> dict[str, Tensor]:
+    """Read weights as float32; they must be exactly the expected ones, and finite.
 
-    Its head is compared with what is expected before anything else is read.
+    The file's head is compared with what is expected before anything else is read.
 
     Args:
         file: The safetensors file.
-        expected: What must be in it; see `layout`.
+        expected: What must be in it; see `describe_layout`.
         checksum: Of the vocabulary that it must have been saved with.
         sums: Of the files of its folder.
-
-    Returns:
-        The weights as float32, in memory of their own.
     """
     with translate_errors(file), open_regular(file) as handle:
         refuse_pickle(file, handle.read(9) or b"")
@@ -122,8 +122,8 @@ def read(file: Path, expected: Mapping[str, Stored], checksum: str, sums: Checks
             raise ModelError(f"{file} cannot be read: longer than {LARGEST:,} bytes")
         with safe_open(file, framework="pt") as stored:
             slices = {name: stored.get_slice(name) for name in stored.keys()}  # noqa: SIM118
-            layouts = {name: Stored(s.get_dtype(), tuple(s.get_shape())) for name, s in slices.items()}
-            if mistakes := differences(expected, layouts):
+            layout = {name: f"{each.get_dtype()} {each.get_shape()}" for name, each in slices.items()}
+            if mistakes := compare_layouts(expected, layout):
                 raise ModelError(
                     f"{file} does not fit the configuration and vocabulary beside it: {mistakes}"
                 )
@@ -132,32 +132,17 @@ def read(file: Path, expected: Mapping[str, Stored], checksum: str, sums: Checks
                     f"{file}: the vocabulary beside it is not the one it was saved with; {AGAIN}"
                 )
             handle.seek(0)
-            sums.verify(file.name, handle)
-            tensors = {name: stored.get_tensor(name) for name in layouts}
+            sums.verify(file.name, hashlib.file_digest(handle, "sha256").hexdigest())
+            tensors = {name: stored.get_tensor(name) for name in layout}
         refuse_non_finite(str(file), tensors)
         if SCALE in tensors:
             tensors[VECTORS] = tensors[VECTORS] * tensors.pop(SCALE)[:, None]
             refuse_non_finite(str(file), {VECTORS: tensors[VECTORS]})
-        return {name: exact(tensor) for name, tensor in tensors.items()}
-
-
-def differences(expected: Mapping[str, Stored], found: Mapping[str, Stored]) -> str:
-    """What is missing, what is too much and what differs, by name; nothing where all is as expected."""
-    both = expected.keys() & found.keys()
-    wrong = [f"{n}: expected {expected[n]}, found {found[n]}" for n in both if expected[n] != found[n]]
-    groups = {
-        "missing ": expected.keys() - found.keys(),
-        "unexpected ": found.keys() - expected.keys(),
-        "": wrong,
-    }
-    return "; ".join(f"{title}{listed(names)}" for title, names in groups.items() if names)
-
-
-def listed(names: Iterable[str]) -> str:
-    """Names in a line, in their order."""
-    every = sorted(names)
-    more = f" and {len(every) - MANY} more" if len(every) > MANY else ""
-    return ", ".join(shorten(name, 200) for name in every[:MANY]) + more
+        for name, tensor in tensors.items():  # copied: in the memory of a file, products round otherwise
+            tensors[name] = tensor.to(
+                torch.float32 if tensor.is_floating_point() else tensor.dtype, copy=True
+            )
+        return tensors
 
 
 def refuse_pickle(file: Path, start: bytes) -> None:
@@ -172,43 +157,10 @@ def refuse_pickle(file: Path, start: bytes) -> None:
 
 
 def refuse_non_finite(what: str, tensors: Mapping[str, Tensor]) -> None:
-    """Name every tensor that holds NaN or infinity."""
-    bad = [name for name, tensor in tensors.items() if tensor.is_floating_point() and not finite(tensor)]
-    if bad:
-        raise ModelError(f"{what}: NaN or infinity in {listed(bad)}")
-
-
-def finite(tensor: Tensor) -> bool:
-    """Whether there is neither NaN nor infinity in it: either would be its least or its largest number."""
-    return not tensor.numel() or all(math.isfinite(float(end)) for end in tensor.aminmax())
-
-
-def content(file: Path, most: int) -> bytes:
-    """The bytes of a file of a model folder, which must be a regular one of at most so many."""
-    with translate_errors(file):
-        return read_bounded(file, most)
-
-
-@contextmanager
-def translate_errors(file: Path) -> Iterator[None]:
-    """Turn what is raised inside, where a file cannot be read, into a `ModelError`."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise ModelError(f"{file} is missing; {AGAIN}") from None
-    except SafetensorError as error:
-        raise ModelError(f"{file} is not a whole safetensors file ({shorten(error)}); {AGAIN}") from None
-    except OSError as error:
-        raise ModelError(f"{file} cannot be read: {error.strerror or error}") from None
-    except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "allocate" not in str(error):  # as PyTorch says it
-            raise
-        raise ModelError(f"{file} cannot be read: there is not enough memory for it") from None
-
-
-def exact(tensor: Tensor) -> Tensor:
-    """A tensor of a file as float32, in memory of its own: of the file's, products round otherwise."""
-    return tensor.to(torch.float32 if tensor.is_floating_point() else tensor.dtype, copy=True)
+    """Name every tensor that holds NaN or infinity: either would be its least or its largest number."""
+    ends = {n: each.aminmax() for n, each in tensors.items() if each.is_floating_point() and each.numel()}
+    if bad := [name for name, each in ends.items() if not all(math.isfinite(float(end)) for end in each)]:
+        raise ModelError(f"{what}: NaN or infinity in {list_names(bad)}")
 
 
 class Undrawn(TorchFunctionMode):
