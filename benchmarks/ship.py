@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nse.data.catalogue import VECTORS
+from nse.data.catalogue import VECTORS, describe_data
 from nse.inference import folder as hub
 from nse.text.tokenize import TOKENIZERS
 from nse.text.vectors import load_vectors
@@ -66,13 +66,16 @@ def common_words(data: Path, vectors: str, tokenizer: str, most: int) -> list[st
     return [word for word in words if TOKENIZERS[tokenizer](word) == [word]][:most]
 
 
-def told(name: str, result: dict[str, Any], figures: dict[str, dict[str, float]]) -> dict[str, Any]:
+def told(
+    name: str, data: str, result: dict[str, Any], figures: dict[str, dict[str, float]]
+) -> dict[str, Any]:
     """What the card tells."""
     given = (result["data"]["vectors"] or "").split("+")
     sets = [f"{each} ({VECTORS[each].licence})" for each in given if each]
     return {
         "title": MODELS[name].title,
         "about": MODELS[name].about,
+        **describe_data(data),
         **({"notes": f"The words' vectors are made from {' and '.join(sets)}."} if sets else {}),
         "recipe": result["recipe"],
         "seed": result["seed"],
@@ -99,7 +102,7 @@ def ship(run: Path, name: str, data: Path, room: Path = ROOM) -> dict[str, Any]:
         scored = {split: evaluate(str(small), split, data)[measure] for split in ("dev", "test")}
         figures = {"accuracy": {"train": result["accuracy"]["train"]}}
         figures.setdefault(measure, {}).update(scored)
-        card = told(name, result, figures)
+        card = told(name, known.config.data, result, figures)
         hub.compact(small, room / name, card=card)
     return card
 

@@ -2,6 +2,7 @@
 
 import torch
 
+from nse.data.catalogue import describe_data
 from nse.inference import folder as hub
 from nse.nn.document import DocumentClassifier, DocumentConfig
 from nse.nn.pair import PairClassifier, PairConfig
@@ -61,7 +62,8 @@ def document_model(folder, labels=("1", "2", "3"), tokenizer="treebank", data="a
     )
     torch.manual_seed(seed)
     vocabulary = Vocabulary(WORDS)
-    hub.save(folder, DocumentClassifier(config.model, len(vocabulary), len(labels)), config, vocabulary, {})
+    built = DocumentClassifier(config.model, len(vocabulary), len(labels))
+    hub.save(folder, built, config, vocabulary, describe_data(data))
     return folder
 
 

@@ -414,7 +414,7 @@ def test_the_card_is_read_by_the_hub(tmp_path):
 
 
 def test_a_card_without_figures(tmp_path):
-    text = card.card_text("chess", "", ["win", "loss"], {})
+    text = card.card_text("sentence", "chess", "", ["win", "loss"], {})
     assert "Figures" not in text
     assert ModelCard(text).data.to_dict()["license"] == "mit"
 

@@ -15,7 +15,6 @@ from nse.data.readers.parallel import MULTI30K
 from nse.errors import ConfigError, ModelError
 from nse.inference import folder as hub
 from nse.metrics.bleu import bleu
-from nse.nn.translator import TranslationConfig
 from nse.tasks import load_recipe, translation
 from nse.text.subwords import Pieces
 from nse.text.tensors import Labelled, Texts
@@ -301,8 +300,8 @@ TARGET = TargetVocabulary(["hund", "katze", "spiel@@", "platz"])
     ],
 )
 def test_words_of_a_translation(replace, pieces, ids, places, wanted):
-    config = TranslationConfig(replace=replace)
-    assert translation.words(config, pieces, TARGET, ids, places, ["dog", "zebra"]) == wanted
+    words = TARGET.decode(ids, places, ["dog", "zebra"] if replace else [])
+    assert (Pieces.join(words) if pieces else words) == wanted
 
 
 def answered(found, translations, places=0):

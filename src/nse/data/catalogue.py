@@ -280,6 +280,15 @@ def data_set(name: str) -> DataSet:
     return DATA[name]
 
 
+def describe_data(name: str) -> dict[str, str]:
+    """Say for a model's card what a data set is and under which licence; nothing of one not published."""
+    if name not in DATA:
+        return {}
+    about, whole = DATA[name].about, DATA[name].published["train"]
+    told = f"{name} ({about}; {whole:,} examples to train on when whole)"
+    return {"data": told, "data license": DATA[name].licence}
+
+
 def downloads(name: str) -> tuple[Download, ...]:
     """The files to fetch for a data set, or for word vectors."""
     known: dict[str, DataSet | VectorSet] = {**DATA, **VECTORS}

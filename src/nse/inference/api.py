@@ -16,12 +16,11 @@ from nse.errors import InputError, NSEError
 from nse.inference import folder as hub
 from nse.inference import requests as asking
 from nse.inference import tracing
-from nse.inference.batches import answered, searched, translated
+from nse.inference.batches import answered, searched, translated, words_of
 from nse.inference.inputs import Read, Source, as_texts, read, source
 from nse.inference.kinds import columns, purpose, translator
 from nse.inference.requests import Pair
-from nse.nn.translator import TranslationConfig, Translator
-from nse.tasks import translation
+from nse.nn.translator import Translator
 from nse.text.moses import detokenized
 from nse.text.vocabulary import Vocabulary
 from nse.viz.trace import MemoryTrace, Reading, Text
@@ -277,9 +276,8 @@ def trace_of_translation(
     """What the memories did with a sentence and its translation."""
     if len(texts) != 1:
         raise InputError(f"texts: expected one, a sentence to translate, got {len(texts)}")
-    model, config, found = loaded.model, loaded.config.model, source(loaded, 1, texts[0], strict)
+    model, found = loaded.model, source(loaded, 1, texts[0], strict)
     assert isinstance(model, Translator)
-    assert isinstance(config, TranslationConfig)
     assert loaded.target is not None
     if not found.words:
         raise InputError("sentence is empty: give it at least one word")
@@ -287,7 +285,7 @@ def trace_of_translation(
     with tracing.recorded(model) as calls:
         told = searched(loaded, given, beam)
     ids, places = told.ids[0].tolist(), told.places[0].tolist()
-    words = translation.words(config, loaded.config.pieces, loaded.target, ids, places, found.words)
+    words = words_of(loaded, ids, places, found.words)
     text = tracing.text_of(loaded, "sentence", texts[0], found.words, found.cut)
     target = tuple(each for each in ids if each != Vocabulary.PAD)
     readings = tracing.of_translation(model, calls, text, target, loaded.target, given.ids)

@@ -21,8 +21,8 @@ from nse.inference.inputs import Read, Source, as_documents, as_texts
 from nse.inference.requests import Asked
 from nse.nn.search import Found
 from nse.nn.translator import TranslationConfig, Translator
-from nse.tasks import translation
 from nse.text.sampler import shares
+from nse.text.subwords import Pieces
 from nse.text.tensors import Labelled, Texts
 from nse.text.vocabulary import Vocabulary
 
@@ -154,9 +154,18 @@ def written(
     for some, told in zip(index, of_each(one, index), strict=True):
         for row, ids, places in zip(some.tolist(), told.ids.tolist(), told.places.tolist(), strict=True):
             if sources[row]:
-                given = (ids, places, sources[row])
-                found[row] = translation.words(config, loaded.config.pieces, loaded.target, *given)
+                found[row] = words_of(loaded, ids, places, sources[row])
     return found
+
+
+def words_of(
+    loaded: hub.Model, ids: Sequence[int], places: Sequence[int], source: Sequence[str]
+) -> list[str]:
+    """Put a translation into words: pieces joined, unknown ones from the source if so configured."""
+    assert isinstance(loaded.config.model, TranslationConfig)
+    assert loaded.target is not None
+    words = loaded.target.decode(ids, places, source if loaded.config.model.replace else ())
+    return Pieces.join(words) if loaded.config.pieces else words
 
 
 def searched(loaded: hub.Model, texts: Texts, beam: int | None) -> Found:

@@ -6,73 +6,80 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from nse.data.catalogue import DATA
-
 LICENCE = "mit"
 """Of the weights, where the card says nothing else: that of the package."""
 
-READ = """\
-from nse import hub
+USE = """\
+import nse
 
-model = hub.load("FOLDER")  # this folder
-words = model.tokenize("A dog runs .")
-ids = model.vocabulary.encode(words)
-"""
-
-ASK = """\
-from nse import api
-
-rows = api.{command}("FOLDER", ["{text}"])  # this folder
-print(rows[0]["{answer}"])
+model = nse.load("FOLDER")  # this folder
+{python}
 """
 
 EXAMPLES = {
-    "document": {"command": "predict", "text": "I liked it. See it twice.", "answer": "label"},
-    "translation": {"command": "translate", "text": "A dog runs.", "answer": "translation"},
+    "pair": (
+        'print(model.predict([("A dog runs.", "An animal moves.")])[0]["label"])',
+        'nse predict FOLDER "A dog runs." "An animal moves."',
+    ),
+    "ranking": (
+        'print(model.rank("Who runs?", ["A cat sleeps.", "A dog runs."])[0]["text"])',
+        'nse rank FOLDER --question "Who runs?" "A cat sleeps." "A dog runs."',
+    ),
+    "sentence": ('print(model.predict(["A dog runs."])[0]["label"])', 'nse predict FOLDER "A dog runs."'),
+    "document": (
+        'print(model.predict(["I liked it. See it twice."])[0]["label"])',
+        'nse predict FOLDER "I liked it. See it twice."',
+    ),
+    "translation": (
+        'print(model.translate(["A dog runs."])[0]["translation"])',
+        'nse translate FOLDER "A dog runs."',
+    ),
 }
-"""What to ask a model of documents, and a translator."""
+"""What to ask a model of each kind, in Python and by its command."""
 
 PERCENT = {"accuracy": "{:.1f}%", "bleu": "{:.2f}"}
 """Measures from 0 to 1 that are shown from 0 to 100, and how."""
 
 
-def card_text(task: str, data: str, labels: Sequence[str], told: Mapping[str, Any]) -> str:
-    """A card from what is known of a model.
+PLACES = ("title", "about", "license", "notes", "data", "data license")
+"""What a card tells elsewhere than in its table of figures."""
+
+
+def card_text(kind: str, task: str, data: str, labels: Sequence[str], told: Mapping[str, Any]) -> str:
+    """Write the card of a model.
 
     Args:
+        kind: What the model takes.
         task: What it was trained for.
         data: The data set it was trained on, or nothing.
         labels: What its scores stand for; none for a translator.
         told: What else to tell. "title", "about" (a paragraph), "license" (the Hub's identifier), "notes" (on
-            licences of data and vectors), "accuracy" and a translator's "bleu" (a number for each split, from
-            0 to 1) have their places; whatever else is there goes into the table of figures, inner keys after
-            outer ones.
+            licences of data and vectors), "data" (what it is, in a line), "data license", "accuracy" and a
+            translator's "bleu" (a number for each split, from 0 to 1) have their places; whatever else is
+            there goes into the table of figures, inner keys after outer ones.
     """
     title = str(told.get("title") or f"A model for {task}, made with nse")
     meanings = f"Labels: {', '.join(labels)}. " if labels else ""
-    places = ("title", "about", "license", "notes")
     figures = [
-        f"| {key.replace('_', ' ')} | {shown(key, value)} |" for key, value in flat(told) if key not in places
+        f"| {key.replace('_', ' ')} | {shown(key, value)} |" for key, value in flat(told) if key not in PLACES
     ]
     parts = [
         front_matter(task, data, title, told, "text-classification" if labels else "translation"),
         f"# {title}\n",
         f"{told.get('about') or 'Trained with nse, Neural Semantic Encoders in PyTorch.'}\n",
-        f"Task: {task}. {meanings}Data: {source(data)}.\n",
+        f"Task: {task}. {meanings}Data: {told.get('data') or data or 'not told'}.\n",
     ]
     if figures:
         parts.append("\n".join(["## Figures\n", "| | |", "| --- | ---: |", *figures, ""]))
-    kind = "translation" if not labels else "document" if data in DATA and DATA[data].documents else ""
-    parts += [use(kind), f"## Licence\n\n{licence(data, told)}\n"]
+    parts += [use(kind), f"## Licence\n\n{licence(told)}\n"]
     return "\n".join(parts)
 
 
 def use(kind: str) -> str:
-    """How to use a model; what to type is told of documents and translators."""
-    example = EXAMPLES.get(kind)
-    code = ASK.format(**example) if example else READ
-    asked = f'nse {example["command"]} FOLDER "{example["text"]}"\n' if example else ""
-    commands = f"{asked}nse evaluate FOLDER --split test\n"
+    """Say how to use a model."""
+    python, command = EXAMPLES[kind]
+    code = USE.format(python=python)
+    commands = f"{command}\nnse evaluate FOLDER --split test\n"
     return f"## How to use it\n\n```python\n{code}```\n\n```text\n{commands}```\n"
 
 
@@ -102,17 +109,10 @@ def front_matter(task: str, data: str, title: str, told: Mapping[str, Any], kind
     return "\n".join(["---", *lines, "---", ""])
 
 
-def source(data: str) -> str:
-    """What the data is, and how much of it there is when it is whole."""
-    if data not in DATA:
-        return data or "not told"
-    return f"{data} ({DATA[data].about}; {DATA[data].published['train']:,} examples to train on when whole)"
-
-
-def licence(data: str, told: Mapping[str, Any]) -> str:
+def licence(told: Mapping[str, Any]) -> str:
     """What to know before using the model elsewhere."""
     weights = f"The weights: {told.get('license') or LICENCE}."
-    published = f" The data: {DATA[data].licence}." if data in DATA else ""
+    published = f" The data: {told['data license']}." if "data license" in told else ""
     notes = told.get("notes") or "Data and word vectors keep the licences of their authors."
     return f"{weights}{published} {notes}"
 

@@ -315,7 +315,8 @@ def device_named(name: str | torch.device) -> torch.device:
 
 
 def _card(config: ModelConfig, told: Mapping[str, Any]) -> bytes:
-    return card_text(config.task, config.data, config.labels, told).encode()
+    kind = "ranking" if config.kind == "pair" and len(config.labels) == 1 else config.kind
+    return card_text(kind, config.task, config.data, config.labels, told).encode()
 
 
 def _write(

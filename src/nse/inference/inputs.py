@@ -9,7 +9,6 @@ import torch
 
 from nse.errors import InputError
 from nse.inference import folder as hub
-from nse.tasks import documents
 from nse.text.sentence_splitter import sentences
 from nse.text.tensors import Documents, Texts
 from nse.text.vocabulary import Vocabulary
@@ -114,10 +113,13 @@ def limit(loaded: hub.Model) -> int:
 
 def in_sentences(lengths: Sequence[int], words: int, longest: int) -> tuple[int, ...]:
     """How many of a document's first words are in each sentence; one that is too long is several."""
-    given, one = torch.tensor(lengths), torch.tensor([len(lengths)])
-    pieces, _ = documents.in_pieces(given, one, longest)
-    left = words - (pieces.cumsum(0) - pieces)
-    return tuple(pieces.minimum(left)[left > 0].tolist())
+    found, left = [], words
+    for length in lengths:
+        for first in range(0, max(1, length), longest):
+            if left > 0:
+                found.append(min(longest, length - first, left))
+                left -= found[-1]
+    return tuple(found)
 
 
 def as_texts(ids: Sequence[tuple[int, ...]]) -> Texts:

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from nse.errors import InputError, ModelError
+from nse.errors import InputError
 from nse.inference import folder as hub
-from nse.tasks import TASKS, documents, translation
 
 NOTHING = {"predict": "tells no labels apart", "rank": "ranks nothing", "translate": "translates nothing"}
 """What a model does not do that another command is for."""
 
 
+INPUTS = {
+    "pair": ("premise", "hypothesis"),
+    "ranking": ("answer", "question"),
+    "sentence": ("sentence",),
+    "document": ("document",),
+    "translation": ("source",),
+}
+"""What the texts of each kind are called, in the order in which a model takes them."""
+
+OWN_INPUTS = {"own-pair": ("first", "second"), "own-sentence": ("text",)}
+"""What they are called where the data was a user's own."""
+
+
 def columns(loaded: hub.Model) -> tuple[str, ...]:
-    """What a model takes, in its order, by the columns of its task's data."""
-    config = loaded.config
-    if config.task not in TASKS:
-        raise ModelError(f"{loaded.folder}: expected a task of {', '.join(TASKS)}, got {config.task!r}")
-    found = TASKS[config.task].columns
-    own = {"document": documents.COLUMNS, "translation": translation.COLUMNS}
-    if config.kind in own:
-        fits = found == own[config.kind]
-    else:
-        fits = found not in own.values() and len(found) == (1 if config.kind == "sentence" else 2)
-    if not fits:
-        raise ModelError(
-            f"{loaded.folder}: config.json disagrees with itself: a model of kind {config.kind!r} cannot "
-            f"take {' and '.join(found)}, as its task {config.task} does"
-        )
-    return found
+    """What a model takes, in its order."""
+    kind = "ranking" if ranks(loaded) else loaded.config.kind
+    return OWN_INPUTS.get(loaded.config.task, INPUTS[kind])
 
 
 def classified(loaded: hub.Model) -> tuple[str, ...]:
@@ -38,13 +37,7 @@ def classified(loaded: hub.Model) -> tuple[str, ...]:
 def ranked(loaded: hub.Model) -> tuple[str, ...]:
     """What a model that ranks takes; any other is refused."""
     refuse_other(loaded, "rank")
-    found = columns(loaded)
-    if "question" not in found:
-        raise ModelError(
-            f"{loaded.folder}: config.json disagrees with itself: it has one label, as a model that ranks, "
-            f"and its task {loaded.config.task} asks no question"
-        )
-    return found
+    return columns(loaded)
 
 
 def translator(loaded: hub.Model) -> tuple[str, ...]:

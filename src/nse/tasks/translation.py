@@ -7,7 +7,6 @@ nse-nse the decoder reads and writes the memory that the encoder left.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -245,29 +244,11 @@ def choose(recipe: TranslationRecipe, found: Tensor, examples: Examples, split: 
     sources = [source.split(" ") for source, _ in pairs]
     if recipe.data.subwords:  # places are those of pieces
         sources = list(map(Pieces(examples.vocabulary.words).cut_all, sources))
-    translations = [
-        " ".join(words(recipe.model, recipe.data.subwords > 0, examples.target, *each))
-        for each in zip(ids.tolist(), places.tolist(), sources, strict=True)
-    ]
+    translations = []
+    for row, at, source in zip(ids.tolist(), places.tolist(), sources, strict=True):
+        words = examples.target.decode(row, at, source if recipe.model.replace else ())
+        translations.append(" ".join(Pieces.join(words) if recipe.data.subwords else words))
     return bleu(translations, [reference for _, reference in pairs])
-
-
-def words(
-    config: TranslationConfig,
-    pieces: bool,
-    target: TargetVocabulary,
-    ids: Sequence[int],
-    places: Sequence[int],
-    source: Sequence[str],
-) -> list[str]:
-    """The words of a translation: pieces put together, unknown ones from the source if so configured."""
-    found = []
-    for word, place in zip(ids, places, strict=True):
-        if word == Vocabulary.PAD:
-            break
-        taken = config.replace and word == Vocabulary.UNKNOWN and place < len(source)
-        found.append(source[place] if taken else target.words[word])
-    return Pieces.join(found) if pieces else found
 
 
 def figures(recipe: TranslationRecipe, found: Tensor, examples: Examples, split: str) -> dict[str, float]:

@@ -95,6 +95,21 @@ class TargetVocabulary(Vocabulary):
     BEGIN, END = 2, 3
     SPECIAL = (*Vocabulary.SPECIAL, "<bos>", "<eos>")
 
+    def decode(self, ids: Sequence[int], places: Sequence[int] = (), source: Sequence[str] = ()) -> list[str]:
+        """Give the words of a translation, which padding ends.
+
+        Args:
+            ids: Of the words.
+            places: For each of them the place of the source word that was most attended to.
+            source: The source words that stand in for unknown ones; none if unknown words stay unknown.
+        """
+        found = list(ids[: ids.index(self.PAD)] if self.PAD in ids else ids)
+        words = [self.words[each] for each in found]
+        for at, place in enumerate(places[: len(found)] if source else ()):
+            if found[at] == self.UNKNOWN and place < len(source):
+                words[at] = source[place]
+        return words
+
 
 def _words(words: Iterable[str]) -> Iterable[str]:
     if isinstance(words, str):  # it would be taken letter by letter

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from nse import config
+from nse.data.catalogue import describe_data
 from nse.errors import ConfigError, InputError, ModelError, RunError
 from nse.files import write
 from nse.inference import folder as hub
@@ -284,6 +285,7 @@ class RunFolder(Keeper):
             if labels := self.examples.about.get("labels"):  # of data that nobody knew before
                 kind = replace(kind, labels=labels)
             vocabulary, target = self.examples.vocabulary, self.examples.target
+            about |= describe_data(kind.data)
             hub.save(self.folder / MODEL, model, kind, vocabulary, about | figures, target)
 
     def epoch(self, row: dict[str, Any]) -> None:
