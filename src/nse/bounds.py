@@ -1,19 +1,14 @@
-"""Bounds on what comes from outside: the numbers and labels of a configuration, and files to read."""
+"""Bounds of the numbers and labels of a configuration."""
 
 from __future__ import annotations
 
-import errno
 import json
-import os
-import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from io import BufferedReader
-from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from nse.errors import FieldsError
+from nse.errors import FieldsError, shorten
 
 MOST_LABELS = 10_000
 """Labels that a model may tell apart."""
@@ -91,56 +86,3 @@ def check_name(name: str) -> str:
     if not name.isprintable():  # it could rewrite a terminal's screen, or turn a line around
         return "holds what cannot be printed"
     return f"is longer than {LONGEST_NAME} characters" if len(name) > LONGEST_NAME else ""
-
-
-def shorten(value: object, most: int = 100) -> str:
-    """Write a value so that it fits a line of a message: cut, and with escapes for what cannot be printed."""
-    text = escape(str(value)[:most])
-    return text if len(str(value)) <= most else f"{text}..."
-
-
-def escape(text: str) -> str:
-    """Write what cannot be printed as Python's escapes."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def open_regular(file: Path) -> BufferedReader:
-    """Open a file to read it; devices, FIFOs and folders are refused, because reading them may never end.
-
-    Raises:
-        OSError: It is no regular file, or cannot be opened.
-    """
-    _refuse_irregular(os.stat(file))  # before it is opened, which may start a device
-    handle = open(file, "rb", opener=_without_waiting)  # noqa: SIM115  # whoever asked closes it
-    try:
-        _refuse_irregular(os.fstat(handle.fileno()))  # again: it may have been replaced since
-    except OSError:
-        handle.close()
-        raise
-    return handle
-
-
-def read_bounded(file: Path, most: int) -> bytes:
-    """Read a regular file of at most so many bytes.
-
-    Raises:
-        OSError: It is no regular file, is longer, or cannot be read.
-    """
-    with open_regular(file) as handle:
-        content = handle.read(most + 1) or b""  # nothing where it would have to be waited for
-    if len(content) > most:
-        raise OSError(errno.EFBIG, f"longer than {most:,} bytes")
-    return content
-
-
-def _without_waiting(file: Any, flags: int) -> int:
-    return os.open(file, flags | getattr(os, "O_NONBLOCK", 0))  # a FIFO would wait for who writes it
-
-
-def _refuse_irregular(status: os.stat_result) -> None:
-    if stat.S_ISDIR(status.st_mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "a device or a FIFO, not a file")

@@ -16,7 +16,7 @@ import textwrap
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from difflib import SequenceMatcher, get_close_matches
+from difflib import SequenceMatcher
 from functools import cache, reduce
 from importlib.resources.abc import Traversable
 from itertools import pairwise
@@ -24,8 +24,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from nse.bounds import escape, read_bounded
-from nse.errors import ConfigError, FieldsError
+from nse.errors import ConfigError, FieldsError, escape, suggest
+from nse.files import read_bounded
 
 __all__ = ["Entry", "build", "describe", "load", "override", "read_toml", "to_toml"]
 
@@ -337,8 +337,8 @@ class _Checker:
             advice = f"; quote it: {quoted}" if text is None else f"; quote it: --set '{key}={quoted}'"
         elif get_origin(hint) is Literal:
             choices = {str(choice): _text(choice) for choice in get_args(hint)}
-            near = get_close_matches(str(value), choices, n=1)
-            advice = f"; did you mean {choices[near[0]]}?" if near else ""
+            near = suggest(str(value), choices)
+            advice = f"; did you mean {choices[near]}?" if near else ""
         elif get_origin(hint) in (list, tuple) and text is not None and text.startswith("["):
             advice = '; strings in a list need quotes: ["a", "b"]'
         self.tell(key, f"expected {_type_name(hint)}, got {_shown(value)}{advice}{self.set_below(key)}")

@@ -1,5 +1,9 @@
 """Typed errors for people: each message says what was wrong, where, and what to do."""
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+
 
 class NSEError(Exception):
     """Base of every error raised on purpose; the command line shows its message alone and exits with 2."""
@@ -39,3 +43,30 @@ class FieldsError(ValueError):
     def __init__(self, mistakes: dict[str, str]):
         self.mistakes = mistakes
         super().__init__("\n".join(f"{name} {text}" for name, text in mistakes.items()))
+
+
+@contextmanager
+def explain_errors(what: str, error: type[NSEError] = RunError, advice: str = "") -> Iterator[None]:
+    """Raise an `OSError` of the block as an error for people: what cannot be done, why, and what to do."""
+    try:
+        yield
+    except OSError as reason:
+        raise error(f"{what}: {reason.strerror or reason}{advice}") from None
+
+
+def suggest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """Return the known name that is spelled most like this one, for "did you mean"; "" where none is."""
+    return next(iter(get_close_matches(name, list(known), n=1, cutoff=cutoff)), "")
+
+
+def shorten(value: object, most: int = 100) -> str:
+    """Write a value so that it fits a line of a message: cut, and with escapes for what cannot be printed."""
+    text = escape(str(value)[:most])
+    return text if len(str(value)) <= most else f"{text}..."
+
+
+def escape(text: str) -> str:
+    """Write what cannot be printed as Python's escapes."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,23 +1,41 @@
-"""Files that are there whole or not at all."""
+"""Files: written whole or not at all, read within bounds, compressed ones, JSON without liberties."""
 
 from __future__ import annotations
 
+import bz2
 import errno
+import gzip
 import hashlib
+import json
+import lzma
 import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, NoReturn
+
+from nse.errors import shorten
 
 CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 """A part file is always a new file: whatever somebody put in its place is neither followed nor emptied."""
 
 LOOK = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 """How the part file of another process is opened to find out whether that process still writes it."""
+
+COMPRESSED: dict[str, Callable[[IO[bytes]], IO[bytes]]] = {
+    ".gz": lambda raw: gzip.GzipFile(fileobj=raw),  # type: ignore[dict-item, return-value]
+    ".xz": lzma.LZMAFile,
+    ".bz2": bz2.BZ2File,
+}
+"""How files with these endings are opened."""
+
+BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError)
+"""What reading a file raises that is cut off, garbled, or cannot be read."""
 
 
 def write(file: Path, text: str) -> None:
@@ -197,3 +215,75 @@ def make_sure(file: Path) -> None:
     part, handle = open_part(target, None)
     handle.close()
     part.unlink(missing_ok=True)
+
+
+def open_regular(file: Path) -> BufferedReader:
+    """Open a file to read it; devices, FIFOs and folders are refused, because reading them may never end.
+
+    Raises:
+        OSError: It is no regular file, or cannot be opened.
+    """
+    _refuse_irregular(os.stat(file))  # before it is opened, which may start a device
+    handle = open(file, "rb", opener=_without_waiting)  # noqa: SIM115  # whoever asked closes it
+    try:
+        _refuse_irregular(os.fstat(handle.fileno()))  # again: it may have been replaced since
+    except OSError:
+        handle.close()
+        raise
+    return handle
+
+
+def read_bounded(file: Path, most: int) -> bytes:
+    """Read a regular file of at most so many bytes.
+
+    Raises:
+        OSError: It is no regular file, is longer, or cannot be read.
+    """
+    with open_regular(file) as handle:
+        content = handle.read(most + 1) or b""  # nothing where it would have to be waited for
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"longer than {most:,} bytes")
+    return content
+
+
+def _without_waiting(file: Any, flags: int) -> int:
+    return os.open(file, flags | getattr(os, "O_NONBLOCK", 0))  # a FIFO would wait for who writes it
+
+
+def _refuse_irregular(status: os.stat_result) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "a device or a FIFO, not a file")
+
+
+def decompress(raw: IO[bytes], name: str | Path) -> IO[bytes]:
+    """Open the content of an open file, which is compressed if the ending of its name says so."""
+    opener = COMPRESSED.get(Path(name).suffix)
+    return opener(raw) if opener else raw
+
+
+def parse_json(content: bytes | str) -> Any:
+    """Parse JSON without the liberties that Python takes: each key once, no NaN, no half of a character.
+
+    Raises:
+        ValueError: It is something else, or nested too deep.
+    """
+    try:
+        text = content if isinstance(content, str) else content.decode("utf-8")
+        data = json.loads(text, object_pairs_hook=_make_object, parse_constant=_refuse_constant)
+        json.dumps(data, ensure_ascii=False).encode()  # half of a character, escaped, is no text
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    return data
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number in JSON")
+
+
+def _make_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    data = dict(pairs)
+    if len(data) != len(pairs):
+        raise ValueError(f"a key occurs twice among {shorten(', '.join(key for key, _ in pairs), 400)}")
+    return data

@@ -155,9 +155,7 @@ def test_a_model_of_another_kind_says_what_it_does(model, tmp_path):
         InputError, match="translates sentences and tells no labels apart; use `nse translate`"
     ):
         api.predict(model, ["a"])
-    with pytest.raises(
-        InputError, match=r"ranks nothing; use `nse translate`, in Python model\.translate"
-    ):
+    with pytest.raises(InputError, match=r"ranks nothing; use `nse translate`, in Python model\.translate"):
         api.rank(model, "who", ["a"])
 
 

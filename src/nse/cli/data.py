@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from nse.errors import DataError
+from nse.errors import DataError, explain_errors
 from nse.files import make_sure
 
 app = typer.Typer(help="Published data: what is there, fetch it, prepare it.", no_args_is_help=True)
@@ -90,15 +90,11 @@ def prepare(
     folder = data_folder(data)
     file = (out or cache_folder()) / file_name(name, vectors)
     sources(data_set(name), vectors, folder)  # what is missing is told before anything is written
-    try:
+    with explain_errors(f"{file}: cannot be written", DataError, "; choose another folder with --out"):
         make_sure(file)
         with meter(vectors or name) as progress:
             prepared = make(name, vectors, folder, progress)
         save(prepared, file)
-    except OSError as error:
-        raise DataError(
-            f"{file}: cannot be written: {error.strerror}; choose another folder with --out"
-        ) from None
     told = {"file": str(file), "bytes": file.stat().st_size, "fingerprint": prepared.fingerprint}
     told |= {"words": len(prepared.vocabulary), "information": prepared.information}
     if as_json:

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from nse.cli.ask import Beam, Device, Strict, Where
 from nse.cli.printing import put
-from nse.errors import InputError, RunError
+from nse.errors import InputError, explain_errors
 from nse.files import make_sure, write
 from nse.viz.trace import MemoryTrace
 
@@ -88,10 +88,8 @@ def explore(
 
 def writable(file: Path) -> None:
     """Refuse a file that cannot be written, before anything is computed."""
-    try:
+    with explain_errors(f"{file} cannot be written"):
         make_sure(file)
-    except OSError as error:
-        raise RunError(f"{file} cannot be written: {error.strerror}") from None
 
 
 def write_output(file: Path, text: str) -> None:
@@ -100,10 +98,8 @@ def write_output(file: Path, text: str) -> None:
     Raises:
         RunError: It cannot be written.
     """
-    try:
+    with explain_errors(f"{file} cannot be written"):
         write(file, text)
-    except OSError as error:
-        raise RunError(f"{file} cannot be written: {error.strerror}") from None
 
 
 def show(trace: MemoryTrace, steps: bool, console: Console) -> None:

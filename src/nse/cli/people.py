@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
+from nse.console import make_bar
+
 SHOWN = 200
 """Characters of a text that are shown to a person."""
 
@@ -62,17 +64,9 @@ class Progress:
         self.rows, self._started = 0, time.perf_counter()
         self._bar: Any = None
         if sys.stderr.isatty() and aside:
-            from rich.console import Console
-            from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-            from rich.progress import Progress as Bar
+            from rich.progress import TextColumn
 
-            self._bar = Bar(
-                BarColumn(),
-                TextColumn("{task.fields[note]}"),
-                TimeRemainingColumn(compact=True),
-                TextColumn("left"),
-                console=Console(stderr=True),
-            )
+            self._bar = make_bar(TextColumn("{task.fields[note]}"))
             self._task = self._bar.add_task("", total=size or None, note="")
 
     def __enter__(self) -> Progress:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 from typing import IO, Any, Protocol
 
 import numpy as np
 from numpy.lib import format as npy
 
-from nse.errors import InputError, RunError
+from nse.console import exit_by_signal, handle_signals
+from nse.errors import InputError, RunError, explain_errors
 from nse.files import open_replacement
 
 Answer = dict[str, Any]
@@ -65,33 +63,11 @@ def whole(file: Path) -> Iterator[IO[bytes]]:
     Raises:
         RunError: It cannot be written.
     """
-    try:
-        with ended_by_signals():
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with open_replacement(file, alone=True) as handle:
-                yield handle
-    except OSError as error:
-        raise RunError(f"{file} cannot be written: {error.strerror or error}") from None
-
-
-@contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the program as an error does, so that nothing half is left behind."""
-
-    def end(number: int, _: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    if threading.current_thread() is not threading.main_thread():
-        names = []  # only the main thread may
-    numbers = [getattr(signal, name) for name in names]
-    heard = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]  # as under nohup
-    before = {number: signal.signal(number, end) for number in heard}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    end = handle_signals(exit_by_signal, "SIGTERM", "SIGHUP")  # as an error: nothing half is left behind
+    with explain_errors(f"{file} cannot be written"), end:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with open_replacement(file, alone=True) as handle:
+            yield handle
 
 
 def json_line(row: Mapping[str, Any]) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from nse.data.readers import aclimdb, parallel, snli, sst, tang, wikiqa
 from nse.data.splits import Rows
-from nse.errors import DataError
+from nse.errors import DataError, suggest
 from nse.text.published import Source
 
 
@@ -303,5 +302,5 @@ def downloads(name: str) -> tuple[Download, ...]:
 
 
 def _nearest(name: str, known: Mapping[str, object]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    return f", did you mean {near[0]}?" if near else ""
+    near = suggest(name, known)
+    return f", did you mean {near}?" if near else ""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from nse.console import make_bar
 from nse.errors import DataError
 from nse.text.published import Progress
 
@@ -57,15 +58,9 @@ def checksum(file: Path, progress: Progress | None = None) -> str:
 @contextmanager
 def meter(what: str) -> Iterator[Progress | None]:
     """A bar by bytes on standard error for the time of a block; nothing where that is not a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-    from rich.progress import Progress as Bar
+    from rich.progress import DownloadColumn, TransferSpeedColumn
 
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield None
-        return
-    columns = [TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn()]
-    with Bar(*columns, TransferSpeedColumn(), TimeRemainingColumn(), console=console) as bar:
+    with make_bar(DownloadColumn(), TransferSpeedColumn()) as bar:
         task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total or None)
+        update = lambda done, total: bar.update(task, completed=done, total=total or None)  # noqa: E731
+        yield None if bar.disable else update

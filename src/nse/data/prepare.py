@@ -17,7 +17,7 @@ from nse.data.cache import FORMAT, TARGET, Column, Columns, Ints, Prepared, load
 from nse.data.catalogue import DataSet, data_set
 from nse.data.folders import cache_folder, checksum, data_folder
 from nse.data.splits import Rows
-from nse.errors import DataError
+from nse.errors import DataError, explain_errors
 from nse.text.published import Progress, Source
 from nse.text.tokenize import TOKENIZERS
 from nse.text.vectors import Vectors, coverage, load_vectors, vector_sources
@@ -236,10 +236,8 @@ def sources(entry: DataSet, vectors: str | None, data: Path) -> list[Path]:
 
 def described(file: Path) -> dict[str, Any]:
     """A source by its name, size and checksum."""
-    try:
+    with explain_errors(f"{file}: cannot be read", DataError):
         return {"name": file.name, "size": file.stat().st_size, "sha256": checksum(file)}
-    except OSError as error:
-        raise DataError(f"{file}: cannot be read: {error.strerror}") from None
 
 
 def _numbered(

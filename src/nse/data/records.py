@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import bz2
 import csv
-import gzip
 import io
 import json
-import lzma
 import os
 import stat
 import sys
-import zlib
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from nse.errors import DataError
+from nse.files import BROKEN, COMPRESSED, decompress
 
 LONGEST = 1 << 20
 """Bytes of a line: no text comes near, and a file without line breaks does not fill the memory."""
-
-COMPRESSED: dict[str, Callable[[IO[bytes]], IO[bytes]]] = {
-    ".gz": lambda raw: gzip.GzipFile(fileobj=raw),  # type: ignore[dict-item, return-value]
-    ".xz": lzma.LZMAFile,
-    ".bz2": bz2.BZ2File,
-}
-"""How files with these endings are opened."""
 
 
 class Problem(NamedTuple):
@@ -64,8 +54,7 @@ class Source:
             self._raw = sys.stdin.buffer if self.is_input else open(str(file), "rb")  # noqa: SIM115
         except OSError as error:
             raise self._refused(error) from None
-        ending = Path(self.name).suffix
-        self._handle = COMPRESSED[ending](self._raw) if ending in COMPRESSED else self._raw
+        self._handle = decompress(self._raw, self.name)
         self.steady, self.size = self._measured()
 
     def __enter__(self) -> Source:
@@ -98,7 +87,7 @@ class Source:
                     yield number, Problem(number, f"is longer than {LONGEST:,} bytes; break it up")
                 else:
                     yield number, content.removeprefix(BOM_UTF8) if number == 1 else content
-        except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        except BROKEN as error:
             raise self._refused(error) from None
 
     def _measured(self) -> tuple[bool, int]:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from nse.bounds import read_bounded, shorten
-from nse.errors import ModelError
+from nse.errors import ModelError, shorten
+from nse.files import read_bounded
 
 SUMS = "SHA256SUMS"
 """The name that the list of checksums has everywhere."""

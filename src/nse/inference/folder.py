@@ -17,7 +17,6 @@ import shutil
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, make_dataclass, replace
-from difflib import get_close_matches
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -27,9 +26,9 @@ import torch
 from torch import Tensor, nn
 
 from nse import config as strict
-from nse.bounds import check_labels, check_name, read_bounded, shorten
-from nse.errors import ConfigError, FieldsError, InputError, ModelError
-from nse.files import settle, write_bytes
+from nse.bounds import check_labels, check_name
+from nse.errors import ConfigError, FieldsError, InputError, ModelError, shorten, suggest
+from nse.files import parse_json, read_bounded, settle, write_bytes
 from nse.inference import hub as remote
 from nse.inference import weights as tensors
 from nse.inference.card import card_text
@@ -295,9 +294,9 @@ def find(name: str | Path, revision: str | None = None) -> Path:
         raise ModelError(f"{name}: this run has no model yet; go on with `nse train ... --resume`")
     if os.path.exists(name):
         raise ModelError(f"{name}: there is no {CONFIG} in it; give the folder of a model or of a run")
-    near = get_close_matches(str(name), models, n=1)
+    near = suggest(str(name), models)
     names = f"a shipped one ({', '.join(models)})" if models else "none is shipped"
-    hint = f"did you mean {near[0]}?" if near else f"give the folder of a model or of a run; {names}"
+    hint = f"did you mean {near}?" if near else f"give the folder of a model or of a run; {names}"
     raise ModelError(f"{name}: no such model; {hint}")
 
 
@@ -432,25 +431,11 @@ def _read_config(file: Path, sums: Checksums) -> ModelConfig:
 
 
 def _parsed(file: Path, written: bytes) -> dict[str, object]:
-    """JSON without the liberties that Python takes: each key once, no NaN, no endless nesting."""
-
-    def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is no number in JSON")
-
+    """Parse the keys and values of a configuration."""
     try:
-        data = json.loads(written.decode("utf-8"), object_pairs_hook=_each_once, parse_constant=refuse)
+        data = parse_json(written)
         if not isinstance(data, dict):
             raise ValueError(f"expected keys and values, got {type(data).__name__}")
-        json.dumps(data, ensure_ascii=False).encode()  # half of a character, escaped, is no text
         return data
-    except RecursionError:
-        raise ModelError(f"{file} is no configuration: nested too deep; {AGAIN}") from None
     except ValueError as error:
         raise ModelError(f"{file} is no configuration: {error}; {AGAIN}") from None
-
-
-def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    data = dict(pairs)
-    if len(data) != len(pairs):
-        raise ValueError(f"a key occurs twice among {shorten(', '.join(key for key, _ in pairs), 400)}")
-    return data

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import nse
-from nse.errors import InputError, RunError
+from nse.errors import InputError, RunError, explain_errors
 from nse.files import make_sure, write_bytes
 from nse.inference import folder as hub
 from nse.inference import inputs as reading
@@ -66,10 +66,8 @@ def to_onnx(model: hub.Model | str | Path, file: Path) -> dict[str, Any]:
     """
     refuse_missing()
     for each in (file, words_file(file)):
-        try:
+        with explain_errors(f"{each} cannot be written"):
             make_sure(each)
-        except OSError as error:
-            raise RunError(f"{each} cannot be written: {error.strerror}") from None
     loaded = model if isinstance(model, hub.Model) else hub.load(model)
     names = inputs(loaded)
     refuse_large(loaded)

@@ -15,8 +15,8 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from nse.bounds import open_regular, shorten
-from nse.errors import ModelError
+from nse.errors import ModelError, shorten
+from nse.files import open_regular
 from nse.inference.checksums import AGAIN, Checksums, translate_errors
 
 VECTORS, SCALE = "embedding.weight", "embedding.weight.scale"

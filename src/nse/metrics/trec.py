@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nse import files
-from nse.errors import DataError, InputError
+from nse.errors import DataError, InputError, explain_errors
 from nse.metrics import ranking
 
 DIGITS = 4
@@ -122,10 +122,8 @@ def _parse_label(line: list[str]) -> float:
 
 
 def _read(file: Path, layout: str, parse: Callable[[list[str]], float]) -> Table:
-    try:
+    with explain_errors(f"{file}: cannot be read", DataError):
         content = file.read_bytes()
-    except OSError as error:
-        raise DataError(f"{file}: cannot be read: {error.strerror}") from None
     if not content.strip():
         raise DataError(f"{file}: is empty; expected {layout} a line")
     table: Table = {}

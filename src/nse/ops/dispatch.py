@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-from difflib import get_close_matches
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nse.errors import BackendError
+from nse.errors import BackendError, suggest
 from nse.ops import double_backward as second_derivatives
 from nse.ops import lean, reference
 from nse.ops.double_backward import Arguments
@@ -57,8 +56,8 @@ def choose(backend: str = "auto", device: torch.device | str | None = None) -> s
         there = device is not None and torch.device(device).type == "cuda" and why_no_triton(device) is None
         return "triton" if there else "lean"
     if asked not in BACKENDS:
-        near = get_close_matches(asked, BACKENDS, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
+        near = suggest(asked, BACKENDS)
+        hint = f"did you mean {near!r}? " if near else ""
         raise BackendError(f"{by}{asked!r} cannot run here: {hint}there are {', '.join(BACKENDS)}, auto")
     if asked == "triton" and (why := why_no_triton(device)) is not None:
         raise BackendError(f"{by}'triton' cannot run here: {why}; use 'auto', or 'lean', which runs anywhere")

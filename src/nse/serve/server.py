@@ -18,6 +18,7 @@ from types import FrameType
 import torch
 import uvicorn
 
+from nse.console import handle_signals
 from nse.errors import InputError
 from nse.inference.batches import cores
 from nse.inference.model import Model
@@ -160,12 +161,8 @@ class Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Handle signals for as long as it serves; uvicorn would send them to itself again afterwards."""
-        before = {each: signal.signal(each, self.handle_exit) for each in (signal.SIGINT, signal.SIGTERM)}
-        try:
+        with handle_signals(self.handle_exit, "SIGINT", "SIGTERM"):
             yield
-        finally:
-            for each, handler in before.items():
-                signal.signal(each, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The first signal begins to stop, the second stops at once."""

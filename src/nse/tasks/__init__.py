@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nse import config
-from nse.bounds import shorten
-from nse.errors import ConfigError
+from nse.errors import ConfigError, shorten
 from nse.tasks import (
     answers,
     documents,

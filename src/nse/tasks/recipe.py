@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Literal
 
-from nse.errors import ConfigError
+from nse.errors import ConfigError, suggest
 
 MOST_THREADS = 1024
 """More than any machine has cores for."""
@@ -97,8 +96,8 @@ def recipe_file(name: str) -> Traversable:
     """The file of a shipped recipe."""
     known = recipes()
     if name not in known:
-        near = get_close_matches(name, known, n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+        near = suggest(name, known, cutoff=0.4)
+        hint = f"did you mean {near}?" if near else f"there are {', '.join(known)}"
         raise ConfigError(f"{name}: no such recipe; {hint} (nse recipes lists them)")
     return known[name]
 

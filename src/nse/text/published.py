@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
 import io
-import lzma
 import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple, cast
 
+from nse import files
 from nse.errors import DataError
 
 Progress = Callable[[int, int], None]
@@ -25,15 +23,7 @@ EVERY = 4096
 
 BUFFER = 1 << 20
 
-BROKEN = (
-    EOFError,
-    OSError,
-    zlib.error,
-    lzma.LZMAError,
-    zipfile.BadZipFile,
-    NotImplementedError,
-    RuntimeError,
-)
+BROKEN = (*files.BROKEN, zipfile.BadZipFile, NotImplementedError, RuntimeError)
 """What reading a truncated, garbled or encrypted file raises."""
 
 
@@ -122,14 +112,8 @@ def lines(source: Source, progress: Progress | None = None) -> Iterator[tuple[in
                 yield from _counted(buffered, buffered.tell, total, progress)
             return
         total = source.path.stat().st_size
-        with _opened(raw, source.path.suffix) as handle:
+        with files.decompress(raw, source.path) as handle:
             yield from _counted(handle, raw.tell, total, progress)
-
-
-def _opened(raw: IO[bytes], suffix: str) -> IO[bytes]:
-    if suffix == ".gz":
-        return cast(IO[bytes], gzip.GzipFile(fileobj=raw))
-    return cast(IO[bytes], lzma.LZMAFile(raw)) if suffix == ".xz" else raw
 
 
 def _counted(

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Self
 
 from nse import files
-from nse.bounds import read_bounded
 from nse.errors import DataError, InputError
+from nse.files import read_bounded
 
 
 class Vocabulary:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ from torch import Tensor
 from nse.data.cache import Column, Prepared
 from nse.data.catalogue import DATA, data_set
 from nse.data.prepare import obtain
-from nse.errors import InputError, ModelError, RunError
+from nse.errors import InputError, ModelError, explain_errors, suggest
 from nse.inference import folder as hub
 from nse.inference.batches import scored, written
 from nse.inference.inputs import limit
@@ -208,11 +207,8 @@ def ranked(scores: Tensor, rows: Labelled, trec: Path | None) -> dict[str, Any]:
     written: dict[str, str] = {}
     if trec:
         run = run_of(trec)
-        try:
-            with only_writer(run) if run else nullcontext():
-                written = {"scores": str(write_trec(trec, *given))}
-        except OSError as error:
-            raise RunError(f"{trec} cannot be written: {error.strerror}") from None
+        with explain_errors(f"{trec} cannot be written"), only_writer(run) if run else nullcontext():
+            written = {"scores": str(write_trec(trec, *given))}
     return ranking.figures(*given) | ranking.questions(*given[1:]) | written
 
 
@@ -321,8 +317,8 @@ def refuse_other_words(loaded: hub.Model, tokenizer: str, data: str) -> None:
 def known(split: str, splits: Sequence[str] | dict[str, Any]) -> None:
     """Refuse a split that the data does not have."""
     if split not in splits:
-        near = get_close_matches(split, splits, n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
+        near = suggest(split, splits)
+        hint = f"did you mean {near}? " if near else ""
         raise InputError(f"split: there is no {split!r}; {hint}there are {', '.join(sorted(splits))}")
 
 

@@ -10,15 +10,10 @@ from types import TracebackType
 from typing import IO, Any, TextIO, cast
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from rich.progress import Progress as Bar
+from rich.progress import MofNCompleteColumn, TaskID, TextColumn
 from rich.table import Column
+
+from nse.console import make_bar
 
 EVERY = 20  # steps between two changes of the bar
 
@@ -59,16 +54,8 @@ class Progress:
     def __init__(self, console: Console | None = None):
         self.console = console or Console(file=cast(IO[str], WhileItCan(sys.stderr)))
         self.name = ""
-        self._bar = Bar(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(table_column=Column(no_wrap=True)),
-            TextColumn("{task.fields[note]}"),
-            TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
-            TextColumn("left"),
-            console=self.console,
-            disable=not self.console.is_terminal,
-        )
+        steps = MofNCompleteColumn(table_column=Column(no_wrap=True))
+        self._bar = make_bar(steps, TextColumn("{task.fields[note]}"), console=self.console)
         self._task: TaskID | None = None
         self._note = ""
         self._total = self._first = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,7 +12,8 @@ from typing import Any, NamedTuple
 from rich import box
 from rich.table import Table
 
-from nse.errors import RunError
+from nse.errors import RunError, explain_errors
+from nse.files import parse_json
 from nse.metrics.bleu import signature
 from nse.tasks import TASKS, task_of
 from nse.tasks.recipe import recipes
@@ -190,15 +190,10 @@ def rooms(task: str) -> list[str]:
 
 def parsed(file: Path) -> Any:
     """What a JSON file holds."""
-
-    def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is no number in JSON")
-
     try:
-        return json.loads(file.read_text("utf-8"), parse_constant=refuse)
-    except OSError as error:
-        raise RunError(f"{file} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
+        with explain_errors(f"{file} cannot be read"):
+            return parse_json(file.read_bytes())
+    except ValueError as error:
         raise RunError(f"{file} is not JSON: {error}") from None
 
 

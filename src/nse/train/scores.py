@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from nse.errors import InputError, RunError
+from nse.errors import InputError, RunError, explain_errors
 from nse.files import write
 from nse.metrics import ranking, trec
 from nse.train.evaluate import means
@@ -90,10 +90,8 @@ def complete_result(file: Path, splits: Figures) -> list[str]:
     if added:
         rest = [(key, value) for key, value in result.items() if key not in figures]
         place = next((n for n, (key, _) in enumerate(rest) if key == "parameters"), len(rest))
-        try:
+        with explain_errors(f"{file} cannot be written", advice="; it is as it was"):
             write(file, as_json(dict([*rest[:place], *figures.items(), *rest[place:]])))
-        except OSError as error:
-            raise RunError(f"{file} cannot be written: {error.strerror}; it is as it was") from None
     return added
 
 

@@ -8,12 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from nse.console import handle_signals
 from nse.errors import NSEError
-
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-HANGUP = getattr(signal, "SIGHUP", None)
-"""What a closed terminal sends; there is none on Windows."""
 
 
 class Stopped(NSEError):  # noqa: N818, it is no error
@@ -56,19 +52,8 @@ def heard(patient: bool = False) -> Iterator[Stop]:
     SIGHUP stays ignored where it is, as under nohup.
     """
     stop = Stop(patient)
-    if threading.current_thread() is not threading.main_thread():  # which alone may hear signals
+    with handle_signals(stop.ask, "SIGTERM", "SIGINT", "SIGHUP"):
         yield stop
-        return
-    ask = stop.ask  # one object, to be known again
-    hears_hangup = HANGUP is not None and signal.getsignal(HANGUP) is not signal.SIG_IGN
-    numbers = (*SIGNALS, HANGUP) if hears_hangup else SIGNALS
-    before = {number: signal.signal(number, ask) for number in numbers if number is not None}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            if signal.getsignal(number) is ask:  # or somebody has taken it over
-                signal.signal(number, handler)
 
 
 def ignore_termination() -> None:

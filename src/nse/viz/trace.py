@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nse.errors import InputError
+from nse.errors import InputError, explain_errors
 from nse.files import write
 
 NOWHERE = -1
@@ -243,10 +243,8 @@ class MemoryTrace:
     @classmethod
     def load(cls, file: Path | str) -> MemoryTrace:
         """Read a trace from a JSON file."""
-        try:
+        with explain_errors(f"{file}: cannot be read", InputError):
             return cls.from_json(Path(file).read_bytes())
-        except OSError as error:
-            raise InputError(f"{file}: cannot be read: {error.strerror}") from None
 
     def _repr_html_(self) -> str:
         """How a notebook shows it."""

@@ -6,8 +6,6 @@ because what is read is known by the checksums of its files.
 
 from __future__ import annotations
 
-import gzip
-import lzma
 import re
 import tarfile
 from collections.abc import Iterator
@@ -16,6 +14,7 @@ from typing import IO, NamedTuple, cast
 
 from nse.data.splits import Rows
 from nse.errors import DataError
+from nse.files import decompress
 from nse.text.published import BUFFER, Source, find_each, told
 from nse.text.sentence_splitter import sentences
 
@@ -127,8 +126,8 @@ def _is_dev(number: int) -> bool:
 
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:
     """Name and content of each file of a review, in the archive's order; nothing is written to the disk."""
-    with told(Source(path)), _unpacked(path) as handle:
-        stream = _Stream(handle)
+    with told(Source(path)), path.open("rb") as raw:
+        stream = _Stream(decompress(raw, path))  # which tells when it was cut off; that of tarfile does not
         try:
             with tarfile.open(fileobj=cast(IO[bytes], stream), mode="r|") as archive:
                 for member in archive:
@@ -139,13 +138,6 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
                 stream.check_end(archive.offset)
         except tarfile.TarError as error:
             raise OSError(str(error)) from None
-
-
-def _unpacked(path: Path) -> IO[bytes]:
-    """As a stream that tells when it was cut off, which that of tarfile does not."""
-    if path.suffix == ".gz":
-        return cast(IO[bytes], gzip.open(path))
-    return cast(IO[bytes], lzma.open(path)) if path.suffix == ".xz" else path.open("rb")
 
 
 class _Stream:

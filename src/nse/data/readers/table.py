@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +21,7 @@ from nse.data.records import (
     split_csv,
     split_tsv,
 )
-from nse.errors import DataError
+from nse.errors import DataError, suggest
 
 LISTED = 20
 """So many columns are listed where one is not found."""
@@ -194,13 +193,12 @@ def _refuse_missing(file: Path, wanted: Mapping[str, str], there: Sequence[str])
     missing = {role: column for role, column in wanted.items() if column not in there}
     if not missing:
         return
-    near = {role: get_close_matches(column, there, n=1) for role, column in missing.items()}
+    near = {role: suggest(column, there) for role, column in missing.items()}
     asked = [
-        f"{column} (did you mean {near[role][0]}?)" if near[role] else column
-        for role, column in missing.items()
+        f"{column} (did you mean {near[role]}?)" if near[role] else column for role, column in missing.items()
     ]
     shown = ", ".join(name[:40] for name in there[:LISTED]) + (", ..." if len(there) > LISTED else "")
-    typed = ",".join(f"{role}={(near[role] or ['COLUMN'])[0]}" for role in missing)
+    typed = ",".join(f"{role}={near[role] or 'COLUMN'}" for role in missing)
     other = len(there) == 1 and any(sign in there[0] for sign in ",;\t")
     alone = " (.csv has commas between columns, .tsv tabs)" if other else ""
     raise DataError(
