@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -11,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from nse.inference import api
-from nse.viz import graph, report
+from nse.viz import report
 from nse.viz.trace import MemoryTrace
 from serve.running import running
 from small_models import document_model, ranking_model, sentence_model, translator
@@ -432,19 +431,27 @@ TRACES = [
 
 
 @pytest.mark.parametrize("one", TRACES)
-def test_the_page_lays_out_as_python_does(opened, address, one):
-    with opened(address) as page:
-        script = "async (reading) => (await import('/page/graph.js')).panels(reading)"
-        for reading, data in zip(one.readings, one.as_dict()["readings"], strict=True):
-            for mine, theirs in zip(graph.panels(reading), page.evaluate(script, data), strict=True):
-                assert theirs["width"] == pytest.approx(mine.size[0])
-                assert theirs["height"] == pytest.approx(mine.size[1])
-                for arc, other in zip(mine.arcs, theirs["arcs"], strict=True):
-                    assert other == pytest.approx(asdict(arc))
-                for row in ("words", "slots"):
-                    for node, other in zip(getattr(mine, row), theirs[row], strict=True):
-                        assert other["word"] == node.word
-                        assert other["x"] == pytest.approx(node.x)
+def test_the_page_draws_the_graph_as_python_lays_it_out(opened, tmp_path, one):
+    (tmp_path / "report.html").write_text(report.html(one), "utf-8")
+    panels = one.as_dict()["readings"][0]["graph"]
+    with opened(f"file://{tmp_path}/report.html") as page:
+        page.locator("#graph svg").wait_for()
+
+        def attributes(shape, name):
+            return page.locator(f"#graph {shape}").evaluate_all(
+                f"all => all.map(one => one.getAttribute('{name}'))"
+            )
+
+        arcs = [arc for panel in panels for arc in panel["arcs"]]
+        assert attributes(".arc path", "d") == [arc["path"] for arc in arcs]
+        assert attributes(".arc polygon", "points") == [arc["head"] for arc in arcs]
+        rows = [row for panel in panels for row in panel["rows"]]
+        assert attributes(".node text", "x") == [f"{x:g}" for row in rows for x in row["x"]]
+        assert page.locator("#graph .node text").all_text_contents() == [
+            w for row in rows for w in row["words"]
+        ]
+        width = float(page.locator("#graph svg").get_attribute("width"))
+        assert width == pytest.approx(max(panel["width"] for panel in panels))
 
 
 def test_a_report_works_from_disk_and_offline(opened, tmp_path):

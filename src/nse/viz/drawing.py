@@ -100,13 +100,11 @@ class Drawing:
 
     def path(self, path: Sequence[tuple[str, Sequence[float]]], width: float) -> None:
         """A line: commands of SVG with their numbers."""
-        told = "".join(f"{letter}{' '.join(f'{number:.1f}' for number in at)}" for letter, at in path)
-        self._lines.append(f'<path d="{told}" stroke-width="{width:.2f}"/>')
+        self._lines.append(f'<path d="{path_text(path)}" stroke-width="{width:.2f}"/>')
 
     def polygon(self, corners: Sequence[tuple[float, float]]) -> None:
         """A filled shape."""
-        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
-        self._lines.append(f'<polygon points="{points}"/>')
+        self._lines.append(f'<polygon points="{points_text(corners)}"/>')
 
     def box(
         self, x: float, y: float, width: float, height: float, kind: str = "box", opacity: float = 1.0
@@ -121,3 +119,13 @@ class Drawing:
 def clean(text: str) -> str:
     """A text as XML may hold it: printable, and escaped."""
     return escape(printable(text))
+
+
+def path_text(path: Sequence[tuple[str, Sequence[float]]]) -> str:
+    """Write a line as SVG does: commands with their numbers."""
+    return "".join(f"{letter}{' '.join(f'{number:.1f}' for number in at)}" for letter, at in path)
+
+
+def points_text(corners: Sequence[tuple[float, float]]) -> str:
+    """Write the corners of a shape as SVG does."""
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from nse.viz.drawing import Drawing, shortened, width_of
+from nse.viz.drawing import Drawing, path_text, points_text, shortened, width_of
 from nse.viz.trace import NOWHERE, Access, MemoryTrace, Reading
 
 FONT, BOX, GAP, PORT, TRACK, CHANNEL, TITLE, MARGIN = 15.0, 26.0, 14.0, 7.0, 15.0, 96.0, 30.0, 12.0
@@ -34,54 +34,32 @@ class Node:
 
 @dataclass
 class Arc:
-    """From an input word to a slot.
+    """From an input word to a slot."""
 
-    Attributes:
-        step: The step t, from 0.
-        source: The place of the word in its row.
-        target: The place of the slot in its row.
-        weight: z of the slot.
-        second: Whether the word's own slot was read more, and this is the second best.
-        kind: In one row above or below it, or across two rows.
-        start: Where it leaves its word.
-        end: Where it reaches the slot.
-        track: How far from its row it runs, from 0; nothing for one that goes across.
-    """
-
-    step: int
-    source: int
-    target: int
-    weight: float
-    second: bool
-    kind: Literal["above", "below", "across"]
-    start: float = 0.0
-    end: float = 0.0
-    track: int = 0
+    step: int  # t, from 0
+    source: int  # the place of the word in its row
+    target: int  # the place of the slot in its row
+    weight: float  # z of the slot
+    second: bool  # whether the word's own slot was read more, and this is the second best
+    kind: Literal["above", "below", "across"]  # in one row above or below it, or across two rows
+    start: float = 0.0  # where it leaves its word
+    end: float = 0.0  # where it reaches the slot
+    track: int = 0  # how far from its row it runs; nothing for one that goes across
 
 
 @dataclass
 class Panel:
-    """A reading, or a part of one, laid out.
-
-    Attributes:
-        title: What is read.
-        caption: Whose memory the upper row is; empty if there is none.
-        words: The row of input words.
-        slots: The row of a shared memory, above; empty if there is none.
-        arcs: All of them.
-        size: Width and height.
-        words_y: The top of the row of words.
-        slots_y: The top of the row of slots.
-    """
+    """A reading, or a part of one, laid out."""
 
     title: str
-    caption: str
+    caption: str  # whose memory the upper row is; empty if there is none
     words: list[Node]
-    slots: list[Node] = field(default_factory=list)
+    slots: list[Node] = field(default_factory=list)  # of a shared memory, above; empty if there is none
     arcs: list[Arc] = field(default_factory=list)
-    size: tuple[float, float] = (0.0, 0.0)
-    words_y: float = 0.0
+    size: tuple[float, float] = (0.0, 0.0)  # width and height
+    words_y: float = 0.0  # the top of the row of words
     slots_y: float = 0.0
+    shared: Access | None = None  # the memory whose slots they are
 
 
 def panels(reading: Reading) -> list[Panel]:
@@ -106,6 +84,7 @@ def laid_out(reading: Reading, own: Access | None, shared: Access | None) -> Pan
         words=row(about.slots if about else reading.words, at_words),
         slots=row(shared.slots, Counter(arc.target for arc in across)) if shared else [],
         arcs=found,
+        shared=shared,
     )
     settle(panel, inside, across)
     return panel
@@ -264,6 +243,41 @@ def line(panel: Panel, arc: Arc) -> Line:
 def head(x: float, y: float, way: float) -> tuple[tuple[float, float], ...]:
     """An arrow's head that points down (1) or up (-1) from here."""
     return ((x - ARROW / 2, y), (x + ARROW / 2, y), (x, y + way * ARROW))
+
+
+def panel_as_dict(reading: Reading, panel: Panel) -> dict[str, Any]:
+    """Write a panel as plain values, for the page to draw."""
+    rows = [(reading.own, panel.words_y, panel.words)]
+    if panel.slots:
+        rows.append((panel.shared, panel.slots_y, panel.slots))
+    return {
+        "title": panel.title,
+        "caption": panel.caption,
+        "caption_x": caption_at(panel),
+        "width": panel.size[0],
+        "height": panel.size[1],
+        "rows": [
+            {
+                "memory": reading.memories.index(memory) if memory else NOWHERE,
+                "y": y,
+                "words": [node.word for node in nodes],
+                "x": [round(node.x, 1) for node in nodes],
+                "widths": [round(node.width, 1) for node in nodes],
+            }
+            for memory, y, nodes in rows
+        ],
+        "arcs": [
+            {
+                **{
+                    name: getattr(arc, name)
+                    for name in ("step", "source", "target", "weight", "second", "kind")
+                },
+                "path": path_text((drawn := line(panel, arc)).path),
+                "head": points_text(drawn.head),
+            }
+            for arc in sorted(panel.arcs, key=lambda arc: arc.weight)
+        ],
+    }
 
 
 def strength(weight: float) -> float:

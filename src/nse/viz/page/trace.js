@@ -15,16 +15,6 @@ export function parse(text) {
   return trace;
 }
 
-/** The memory that began as the words themselves, or undefined. */
-export function ownMemory(reading) {
-  return reading.memories.find((memory) => memory.own.some((place) => place >= 0));
-}
-
-export function sharedMemories(reading) {
-  const own = ownMemory(reading);
-  return reading.memories.filter((memory) => memory !== own);
-}
-
 /** What every slot holds after so many steps. */
 export function stateAfter(reading, memory, steps) {
   const slots = memory.held.map(shownWord);
