@@ -121,7 +121,7 @@ def resolve(schema: dict[str, Any], value: Any = None) -> dict[str, Any]:
     """Return the schema that a reference names, or of several the one that begins as the value does."""
     if "oneOf" in schema:
         named = (each for each in schema["oneOf"] if isinstance(value, dict) and each["required"][0] in value)
-        return next(named, schema["oneOf"][-1])  # type: ignore[no-any-return]
+        return next(named, schema["oneOf"][-1])
     name = schema.get("$ref", "").rpartition("/")[2]
     return read_schema()["$defs"][name] if name else {"type": "const", **schema}
 
