@@ -112,12 +112,12 @@ def test_it_computes_for_too_long(tmp_path):
 def test_what_failed_is_not_told_to_strangers(tmp_path):
     """Errors as a GPU and as Python give them, put into the real process, on the first two requests alone."""
     first = (
-        "import torch; from nse.serve import engine; real = engine.computed\n"
+        "import torch; from nse.serve import worker; real = worker.computed\n"
         "errors = [torch.OutOfMemoryError('CUDA: /secret/path'), MemoryError()]\n"
         "def sometimes(*given):\n"
         "    if errors: raise errors.pop(0)\n"
         "    return real(*given)\n"
-        "engine.computed = sometimes\n"
+        "worker.computed = sometimes\n"
     )
     with running(sentence_model(tmp_path / "mine"), first=first) as (address, server):
         for _ in range(2):

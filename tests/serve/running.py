@@ -13,7 +13,7 @@ import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 
-SCRIPT = "import sys\nfrom nse import cli\nsys.argv[0] = 'nse'\n{}\ncli.main()"
+SCRIPT = "import sys\nfrom nse.cli import main as cli\nsys.argv[0] = 'nse'\n{}\ncli.main()"
 
 
 @contextmanager
