@@ -76,7 +76,7 @@ def pairs_of(premises, hypotheses):
 def test_shapes_of_buckets_are_multiples_up_to_the_longest():
     pairs = pairs_of([1, 4, 5, 9, 0], [3, 7, 2, 6, 0])
     for index, shape in [([0], (4, 4)), ([0, 1], (4, 7)), ([2], (8, 4)), ([3, 0], (9, 7)), ([4], (0, 0))]:
-        assert pairs.shape(torch.tensor(index)) == shape
+        assert pairs.shapes([torch.tensor(index)])[0] == shape
         batch = pairs.select(torch.tensor(index), shape)
         assert tuple(texts.ids.shape[1] for texts in batch.texts) == shape
         exact = pairs.select(torch.tensor(index))
@@ -84,7 +84,6 @@ def test_shapes_of_buckets_are_multiples_up_to_the_longest():
             assert padded.lengths.equal(wanted.lengths)
             assert padded.ids[:, : wanted.ids.shape[1]].equal(wanted.ids)
         assert batch.labels.tolist() == index
-    assert pairs.shape(torch.tensor([], dtype=torch.long)) == (0, 0)
     assert pairs.lengths.tolist() == [3, 7, 5, 9, 0]
 
 
@@ -92,15 +91,15 @@ def test_shapes_of_buckets_are_multiples_up_to_the_longest():
 def test_the_rounder_the_shapes_the_fewer(multiple, shapes):
     texts = Texts.of([["a"] * n for n in range(301)], Vocabulary(["a"]))
     rows = Labelled((texts, texts.select(torch.arange(300, -1, -1))), torch.arange(301))
-    found = [rows.shape(torch.tensor([n]), multiple) for n in range(301)]
+    found = [rows.shapes([torch.tensor([n])], multiple)[0] for n in range(301)]
     for n, shape in enumerate(found):
         for length, padded in zip((n, 300 - n), shape, strict=True):
             assert length <= padded < length + multiple
             assert padded % multiple == 0 or padded == 300  # there are no more ids
     assert len({first for first, _ in found}) == shapes
-    assert rows.shape(torch.tensor([33, 3]), multiple)[0] == found[33][0]
+    assert rows.shapes([torch.tensor([33, 3])], multiple)[0][0] == found[33][0]
     if multiple == 4:
-        assert [rows.shape(torch.tensor([n])) for n in range(301)] == found  # by default
+        assert [rows.shapes([torch.tensor([n])])[0] for n in range(301)] == found  # by default
 
 
 @pytest.mark.parametrize("multiple", [1, 4, 16])
@@ -109,13 +108,13 @@ def test_shapes_of_many_batches_are_those_of_each(multiple):
     pairs = pairs_of(*lengths)
     todo = batches(101, 8, torch.Generator().manual_seed(2))
     assert len(todo[-1]) == 5
-    assert pairs.shapes(todo, multiple) == [pairs.shape(index, multiple) for index in todo]
+    assert pairs.shapes(todo, multiple) == [pairs.shapes([index], multiple)[0] for index in todo]
 
 
 def test_shapes_never_go_past_the_ids():
     """So that texts that a model cuts to 50 words do not come out with 56."""
     texts = Texts.of([["a"] * n for n in (50, 49)], Vocabulary(["a"]))
-    assert texts.longest(torch.tensor([1])) == 50
+    assert texts.shapes([torch.tensor([1])])[0] == 50
     assert texts.select(torch.tensor([1]), 50).ids.tolist() == [[2] * 49 + [0]]
 
 
@@ -124,7 +123,7 @@ def test_rows_of_one_text():
     rows = Labelled((texts,), torch.tensor([4, 0, 2]))
     assert rows.groups is None
     assert rows.lengths.tolist() == [2, 1, 0]
-    assert rows.shape(torch.tensor([1])) == (2,)
+    assert rows.shapes([torch.tensor([1])])[0] == (2,)
     for batch in (rows.select(torch.tensor([2, 1])), rows.select(torch.tensor([2, 1]), (1,))):
         assert [each.tolist() for each in batch.inputs] == [[[0], [3]], [0, 1]]
         assert (batch.labels.tolist(), batch.groups) == ([2, 0], None)

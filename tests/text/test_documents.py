@@ -59,7 +59,7 @@ def test_a_batch_holds_its_documents_whatever_it_is_padded_to(made, data):
     batch = found.select(index, shape)
     assert (*batch.ids.shape, batch.rows.shape[1]) == (shape[0], shape[2], shape[1])
     assert_holds(batch, wanted)
-    assert_holds(found.select(index, found.longest(index)), wanted)
+    assert_holds(found.select(index, found.shapes([index])[0]), wanted)
 
 
 def test_what_documents_know_of_themselves():
@@ -89,7 +89,7 @@ def test_a_document_of_so_many_sentences(count):
     for index in ([1], [0, 1, 2], [2, 1, 1, 0], [0, 2]):
         rows = torch.tensor(index)
         wanted = [made[i] for i in index]
-        for shape in (None, found.longest(rows)):
+        for shape in (None, found.shapes([rows])[0]):
             assert_holds(found.select(rows, shape), wanted)
 
 
@@ -142,7 +142,7 @@ def test_shapes_are_large_enough_and_few(multiple):
     assert len(shapes) == len(todo)
     for index, shape in zip(todo, shapes, strict=True):
         assert all(s >= n for s, n in zip(shape, found.needed(index), strict=True))
-        assert found.longest(index, multiple) == shape
+        assert found.shapes([index], multiple)[0] == shape
         assert min(multiple, 40) <= shape[2] <= max(multiple, 64)  # the longest sentence has 40 words
         assert shape[0] < 1.5 * max(2, int(found.counts[index].sum()))
     assert len({found.needed(index) for index in todo}) > 2 * len(set(shapes))
@@ -153,7 +153,7 @@ def test_shapes_are_large_enough_and_few(multiple):
 def test_shapes_of_many_batches_are_those_of_each():
     rows = Labelled((many(101),), torch.arange(101))
     todo = batches(101, 8, torch.Generator().manual_seed(2))
-    assert rows.shapes(todo, 4) == [rows.shape(index, 4) for index in todo]
+    assert rows.shapes(todo, 4) == [rows.shapes([index], 4)[0] for index in todo]
     for index, shape in zip(todo, rows.shapes(todo, 4), strict=True):
         padded, exact = rows.select(index, shape), rows.select(index)
         assert read(padded.texts[0]) == read(exact.texts[0])
@@ -166,10 +166,10 @@ def test_texts_of_many_batches_beside_documents():
     texts = Texts.of([["a"] * n for n in (3, 0, 9, 1, 5)], Vocabulary(["a"]))
     rows = Labelled((texts, documents(FEW)), torch.arange(5))
     todo = [torch.tensor([0, 1]), torch.tensor([4, 2])]
-    assert rows.shapes(todo) == [rows.shape(index) for index in todo]
+    assert rows.shapes(todo) == [rows.shapes([index])[0] for index in todo]
     assert [text for text, _ in rows.shapes(todo)] == [4, 9]
     assert rows.sizes.tolist() == [max(3, 2 * 3), 0, max(9, 2 * 3), max(1, 1 * 3), max(5, 1 * 3)]
-    batch = rows.select(todo[1], rows.shape(todo[1]))
+    batch = rows.select(todo[1], rows.shapes([todo[1]])[0])
     assert batch.texts[0].ids.shape == (2, 9)
     assert read(batch.texts[1]) == [FEW[4], FEW[2]]
 
@@ -223,6 +223,6 @@ def test_they_move_to_a_device(device):
     found = documents(FEW)
     place = torch.device(device)
     index = torch.tensor([2, 1, 0])
-    there = found.to(place).select(index.to(place), found.longest(index))
+    there = found.to(place).select(index.to(place), found.shapes([index])[0])
     assert {each.device.type for each in there} == {device}
     assert_holds(there.to(torch.device("cpu")), [FEW[2], FEW[1], FEW[0]])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nse import InputError
-from nse.text import moses, tokenize
+from nse.text import moses
 
 
 def test_words_of_each_language_in_lower_case_and_without_escapes():
@@ -61,8 +61,7 @@ def test_a_text_is_no_list_of_words():
 
 def test_without_its_library_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacremoses", None)
-    for cached in (tokenize._moses, moses._detokenizer):
-        cached.cache_clear()
+    moses._sacremoses.cache_clear()
     for call in (lambda: moses.english("a"), lambda: moses.german("a"), lambda: moses.detokenized(["a"])):
         with pytest.raises(InputError, match=r"pip install sacremoses"):
             call()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nse import InputError
-from nse.text import tokenize
+from nse.text import moses, tokenize
 from nse.text.tokenize import TOKENIZERS
 
 
@@ -161,7 +161,7 @@ def test_moses_by_language_and_without_escapes():
 
 def test_moses_without_its_library_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacremoses", None)
-    tokenize._moses.cache_clear()
+    moses._sacremoses.cache_clear()
     with pytest.raises(InputError, match=r"pip install sacremoses"):
         TOKENIZERS["moses"]("a")
 

@@ -5,7 +5,6 @@ from collections import Counter
 import pytest
 
 from nse import InputError
-from nse.errors import DataError
 from nse.text.vocabulary import Vocabulary
 
 
@@ -47,14 +46,12 @@ def test_a_word_that_fits_no_line_is_refused(word):
         Vocabulary([word])
 
 
-def test_saved_and_loaded_word_by_word(tmp_path):
-    file = tmp_path / "vocabulary.txt"
+def test_written_and_read_word_by_word():
     words = ["a", "no\u00a0break", "line\u2028end", "\x85", "\x1c", "", "ä", "𝄞", " "]
-    Vocabulary(words).save(file)
-    assert Vocabulary.load(file).words == ("<pad>", "<unk>", *words)
-    assert file.read_bytes().split(b"\n")[:3] == [b"<pad>", b"<unk>", b"a"]
-    Vocabulary([]).save(file)
-    assert Vocabulary.load(file).words == ("<pad>", "<unk>")
+    content = Vocabulary(words).to_bytes()
+    assert Vocabulary.from_bytes(content).words == ("<pad>", "<unk>", *words)
+    assert content.split(b"\n")[:3] == [b"<pad>", b"<unk>", b"a"]
+    assert Vocabulary.from_bytes(Vocabulary([]).to_bytes()).words == ("<pad>", "<unk>")
 
 
 @pytest.mark.parametrize(
@@ -65,15 +62,9 @@ def test_saved_and_loaded_word_by_word(tmp_path):
         (b"<pad>\n<unk>\na\ntrunc", "a line break last"),
         (b"<pad>\n<unk>\na\na\n", "'a' twice"),
         (b"<pad>\n<unk>\n\xff\n", "not UTF-8"),
+        (b"<pad>\n<unk>\n" + b"\n" * Vocabulary.MOST, "expected at most 5,000,000"),
     ],
 )
-def test_a_broken_file_is_named(tmp_path, content, message):
-    file = tmp_path / "words.txt"
-    file.write_bytes(content)
-    with pytest.raises(DataError, match=rf"words.txt: is no vocabulary: words: .*{message}"):
-        Vocabulary.load(file)
-
-
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(DataError, match=r"absent.txt: cannot be read: No such file"):
-        Vocabulary.load(tmp_path / "absent.txt")
+def test_broken_bytes_are_refused(content, message):
+    with pytest.raises(InputError, match=f"words: .*{message}"):
+        Vocabulary.from_bytes(content)

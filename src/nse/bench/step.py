@@ -56,7 +56,8 @@ def snli_step_rows(log: Console) -> list[dict[str, Any]]:
     }
     rows, backend = [], choose("auto", "cuda")
     for name, plan in plans.items():
-        full = [(index, pairs.shape(index)) for index in plan if len(index) == BATCH]
+        whole = [index for index in plan if len(index) == BATCH]
+        full = list(zip(whole, pairs.shapes(whole), strict=True))
         for graph in (False, True):
             figures = measure(pairs, full, graph)
             if figures is None:

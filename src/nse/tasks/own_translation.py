@@ -16,7 +16,6 @@ from nse.tasks import own, translation
 from nse.tasks.task import Examples, Task
 from nse.text import moses
 from nse.text.tokenize import TOKENIZERS
-from nse.text.tokenize import moses as moses_words
 
 # fmt: off
 LANGUAGES = (
@@ -72,7 +71,7 @@ class OwnTranslationData(own.OwnData, translation.TranslationData):  # type: ign
         plain = moses.plain(text)
         if not self.language:
             return plain.split()
-        return [word.lower() for word in moses_words(plain, self.language)]
+        return [word.lower() for word in moses.moses(plain, self.language)]
 
 
 @dataclass

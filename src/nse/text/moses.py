@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 from nse.errors import InputError
-from nse.text import tokenize
+from nse.text.vocabulary import refuse_text
 
 _UNSEEN = frozenset({"Cc", "Cf", "Cs"})
 """Categories of Unicode: control, format (such as zero-width characters), half of a surrogate pair."""
 
 
+def moses(text: str, language: str = "en") -> list[str]:
+    """Split a text as the Moses toolkit does for a language, nothing escaped."""
+    return list(_sacremoses("Tokenizer", language).tokenize(text, escape=False))
+
+
 def english(text: str) -> list[str]:
-    """The words of an English text, in lower case; none holds white space of any kind."""
-    return _words(text, "en")
+    """Split an English text into words in lower case, of which none holds white space of any kind."""
+    return [word.lower() for word in moses(plain(text), "en")]
 
 
 def german(text: str) -> list[str]:
-    """The words of a German text, in lower case; none holds white space of any kind."""
-    return _words(text, "de")
-
-
-def _words(text: str, language: str) -> list[str]:
-    return [word.lower() for word in tokenize.moses(plain(text), language)]
+    """Split a German text into words in lower case, of which none holds white space of any kind."""
+    return [word.lower() for word in moses(plain(text), "de")]
 
 
 def plain(text: str) -> str:
-    """The text without characters that nobody sees, and with one plain space for white space of any kind.
+    """Drop characters that nobody sees from a text, and write one plain space for white space of any kind.
 
     Else a no-break space or a line separator inside a word would be one word for some programs that compute
     BLEU and two for others, and a word of zero-width characters alone would look empty.
@@ -41,18 +43,16 @@ def plain(text: str) -> str:
 
 
 def detokenized(words: Sequence[str], language: str = "de") -> str:
-    """A text from its words, with spaces as people write them; lower case stays lower case."""
-    if isinstance(words, str):  # it would be taken letter by letter
-        raise InputError(f"words: expected a list of words, got the text {words[:40]!r}; tokenize it first")
-    return _detokenizer(language)(words)
+    """Write words as a text, with spaces as people write them; lower case stays lower case."""
+    refuse_text(words)
+    # Nothing was escaped, so a word that looks like an escape is meant as it is.
+    return str(_sacremoses("Detokenizer", language).detokenize(list(words), unescape=False))
 
 
 @cache
-def _detokenizer(language: str) -> Callable[[Sequence[str]], str]:
+def _sacremoses(tool: str, language: str) -> Any:
     try:
-        from sacremoses import MosesDetokenizer
+        import sacremoses
     except ImportError:
-        raise InputError("detokenizer: moses needs sacremoses; type `pip install sacremoses`") from None
-    detokenizer = MosesDetokenizer(lang=language)
-    # Nothing was escaped, so a word that looks like an escape is meant as it is.
-    return lambda words: str(detokenizer.detokenize(list(words), unescape=False))
+        raise InputError(f"{tool.lower()}: moses needs sacremoses; type `pip install sacremoses`") from None
+    return getattr(sacremoses, f"Moses{tool}")(lang=language)

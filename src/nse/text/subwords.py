@@ -8,7 +8,7 @@ from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
 from nse.errors import InputError
-from nse.text.vocabulary import TargetVocabulary, Vocabulary
+from nse.text.vocabulary import TargetVocabulary, Vocabulary, refuse_text
 
 MARK = "@@"
 """Ends every piece of a word but the last: `spiel@@ platz`."""
@@ -34,7 +34,7 @@ class Pieces:
     """
 
     def __init__(self, pieces: Iterable[str]):
-        known = set(_several(pieces)) - {*SPECIAL, MARK, ""}
+        known = set(refuse_text(pieces, "pieces")) - {*SPECIAL, MARK, ""}
         self.pieces = sorted(known)
         self._last = {piece for piece in known if not piece.endswith(MARK)}
         self._inner = {piece.removesuffix(MARK) for piece in known - self._last}
@@ -42,7 +42,7 @@ class Pieces:
 
     @classmethod
     def learn(cls, counts: Mapping[str, int], merges: int) -> Pieces:
-        """Byte-pair encoding: the most frequent pair of pieces is merged, again and again.
+        """Learn pieces by byte-pair encoding: the most frequent pair of pieces is merged, again and again.
 
         Every letter of the words is a piece, both inside and at the end of a word, and stays one. Merged
         pieces that no cut of the counted words uses are dropped, so there may be fewer than `merges` of them.
@@ -61,48 +61,44 @@ class Pieces:
         return cls(letters.union(*map(pieces.cut, words)))
 
     def cut(self, word: str) -> list[str]:
-        """The longest known piece from the left, again and again; "<unk>" for a letter without one."""
+        """Cut off the longest known piece from the left, again and again; a letter without one is "<unk>"."""
         if word in self._last:  # most are
             return [word]
         found = []
         start = 0
         while start < len(word):
             end = self._end(word, start)
-            found.append(_written(word, start, end) if end else UNKNOWN)
+            found.append(word[start:end] + (MARK if end < len(word) else "") if end else UNKNOWN)
             start = end or start + 1
         return found
 
     def cut_all(self, words: Iterable[str]) -> list[str]:
-        """The pieces of these words, one word after the other."""
-        return [piece for word in _several(words) for piece in self.cut(word)]
+        """Cut these words, one after the other."""
+        return [piece for word in refuse_text(words, "pieces") for piece in self.cut(word)]
 
     def _end(self, word: str, start: int) -> int:
-        """Where the longest piece from here ends; 0 where there is none."""
+        """Find where the longest piece from here ends; 0 where there is none."""
         size = len(word)
         if size - start <= self._longest and word[start:] in self._last:
             return size
-        for end in range(min(start + self._longest, size - 1), start, -1):
-            if word[start:end] in self._inner:
-                return end
-        return 0
+        ends = range(min(start + self._longest, size - 1), start, -1)
+        return next((end for end in ends if word[start:end] in self._inner), 0)
 
     @staticmethod
     def join(pieces: Iterable[str]) -> list[str]:
-        """The words of these pieces. The last is a word also where its end is missing."""
+        """Put the words of these pieces together. The last is a word also where its end is missing."""
         words: list[str] = []
-        begun: list[str] = []
-        for piece in _several(pieces):
-            begun.append(piece.removesuffix(MARK))
+        begun = ""
+        for piece in refuse_text(pieces, "pieces"):
+            begun += piece.removesuffix(MARK)
             if not piece.endswith(MARK):
-                words.append("".join(begun))
-                begun = []
-        if rest := "".join(begun):
-            words.append(rest)
-        return words
+                words.append(begun)
+                begun = ""
+        return [*words, begun] if begun else words
 
 
 def merged(counts: Mapping[str, int], merges: int) -> list[str]:
-    """What the merges give, in their order."""
+    """Merge pairs of pieces, and return what that gives, in its order."""
     learner = _Learner(counts)
     found: list[str] = []
     while len(found) < merges and (pair := learner.next()):
@@ -120,14 +116,18 @@ class _Learner:
         self.totals: dict[Pair, int] = defaultdict(int)
         self.where: dict[Pair, set[int]] = defaultdict(set)
         for number, word in enumerate(self.words):
-            for pair in pairwise(word):
-                self.totals[pair] += self.counts[number]
-                self.where[pair].add(number)
+            self._count(number, word)
         self.heap = [(-total, pair) for pair, total in self.totals.items()]
         heapify(self.heap)
 
+    def _count(self, number: int, pieces: list[str]) -> None:
+        """Count the pairs of a word, or of a part of it."""
+        for pair in pairwise(pieces):
+            self.totals[pair] += self.counts[number]
+            self.where[pair].add(number)
+
     def next(self) -> Pair | None:
-        """The most frequent pair that may be merged."""
+        """Find the most frequent pair that may be merged."""
         while self.heap:
             total, pair = heappop(self.heap)
             if -total < FEWEST:
@@ -138,50 +138,37 @@ class _Learner:
 
     def merge(self, pair: Pair) -> str:
         """Write a pair as one piece wherever it is."""
-        left, right = pair
-        piece = _joined(pair)
-        changed: set[Pair] = set()
+        piece, changed = _join(pair), set[Pair]()
         for number in self.where.pop(pair):  # some no longer hold it, because one of the two has grown
             word = self.words[number]
             place = 0
             while place + 1 < len(word):
-                if word[place] == left and word[place + 1] == right:
-                    self._write(number, place, piece, changed)
+                if (word[place], word[place + 1]) == pair:
+                    changed |= self._write(number, place, piece)
                 place += 1
         for each in changed:
             if self.totals[each] >= FEWEST:
                 heappush(self.heap, (-self.totals[each], each))
         return piece
 
-    def _write(self, number: int, place: int, piece: str, changed: set[Pair]) -> None:
-        """Write two pieces as this one, and count the pairs around it again."""
-        word, count = self.words[number], self.counts[number]
+    def _write(self, number: int, place: int, piece: str) -> set[Pair]:
+        """Write two pieces as this one, and count the pairs around it again; returns those."""
+        word = self.words[number]
         start = max(place - 1, 0)
-        for pair in pairwise(word[start : place + 3]):
-            self.totals[pair] -= count
-            changed.add(pair)
+        before = list(pairwise(word[start : place + 3]))
+        for pair in before:
+            self.totals[pair] -= self.counts[number]
         word[place : place + 2] = [piece]
-        for pair in pairwise(word[start : place + 2]):
-            self.totals[pair] += count
-            self.where[pair].add(number)
-            changed.add(pair)
+        after = word[start : place + 2]
+        self._count(number, after)
+        return {*before, *pairwise(after)}
 
 
-def _joined(pair: Pair) -> str:
+def _join(pair: Pair) -> str:
     return pair[0].removesuffix(MARK) + pair[1]
 
 
 def _may_be(pair: Pair) -> bool:
-    """Whether the piece can be told from one that does not end a word, and from special entries."""
-    piece = _joined(pair)
+    """Tell whether the piece differs from one that does not end a word, and from special entries."""
+    piece = _join(pair)
     return piece.endswith(MARK) == pair[1].endswith(MARK) and piece not in SPECIAL
-
-
-def _written(word: str, start: int, end: int) -> str:
-    return word[start:end] + (MARK if end < len(word) else "")
-
-
-def _several(pieces: Iterable[str]) -> Iterable[str]:
-    if isinstance(pieces, str):  # it would be taken letter by letter
-        raise InputError(f"pieces: expected a list of pieces, got the text {pieces[:40]!r}")
-    return pieces

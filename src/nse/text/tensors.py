@@ -1,4 +1,8 @@
-"""Texts as tensors of ids, and batches of them."""
+"""Texts as tensors of ids, and batches of them.
+
+`Texts` and `Documents` are columns of rows, and `Labelled` is rows. Each has `lengths` [N] to sort by,
+`sizes` [N] in words once padded, `select` to take a batch, and `shapes`: how far to pad batches.
+"""
 
 from __future__ import annotations
 
@@ -18,27 +22,22 @@ MULTIPLE = 4
 
 
 class Texts(NamedTuple):
-    """Texts of different lengths, padded to the longest.
+    """Texts of different lengths, padded to the longest."""
 
-    Attributes:
-        ids: [N, T].
-        lengths: [N].
-    """
-
-    ids: Tensor
-    lengths: Tensor
+    ids: Tensor  # [N, T]
+    lengths: Tensor  # [N]
 
     @classmethod
     def of(cls, texts: Sequence[Iterable[str]], vocabulary: Vocabulary, longest: int = 0) -> Texts:
         """Encode texts, each given as its words, cut to `longest` words where that is not 0."""
-        encoded = [vocabulary.encode(words)[: longest or None] for words in texts]
+        encoded = [vocabulary.encode(words) for words in texts]
         lengths = torch.tensor([len(ids) for ids in encoded], dtype=torch.long)
         flat = torch.tensor([each for ids in encoded for each in ids], dtype=torch.long)
-        return cls.flat(flat, lengths)
+        return cls.flat(flat, lengths, longest)
 
     @classmethod
     def flat(cls, ids: Tensor, lengths: Tensor, longest: int = 0) -> Texts:
-        """Texts from the ids of all, one after the other, and how many are whose.
+        """Pad texts of which the ids of all are given, one after the other, and how many are whose.
 
         Args:
             ids: [sum of the lengths].
@@ -55,7 +54,7 @@ class Texts(NamedTuple):
         return cls(padded, kept)
 
     def select(self, index: Tensor, longest: int | None = None) -> Texts:
-        """Some of these texts.
+        """Take some of these texts.
 
         Args:
             index: [B], which ones.
@@ -65,55 +64,42 @@ class Texts(NamedTuple):
         lengths = self.lengths[index]
         if longest is None:
             longest = int(lengths.max()) if len(lengths) else 0
-            return Texts(self.ids[index, :longest], lengths)
         ids = self.ids[index, :longest]
         if ids.shape[1] < longest:
             ids = F.pad(ids, (0, longest - ids.shape[1]), value=Vocabulary.PAD)
         return Texts(ids, lengths.clamp(max=longest))
 
-    def longest(self, index: Tensor, multiple: int = MULTIPLE) -> int:
-        """How far to pad these texts: their longest, rounded up to a multiple where the ids go so far."""
-        longest = int(self.lengths[index].max()) if len(index) else 0
-        return min(-(-longest // multiple) * multiple, self.ids.shape[1])
+    def shapes(self, batches: Sequence[Tensor], multiple: int = MULTIPLE) -> list[int]:
+        """Round the longest text of each batch up to a multiple, where the ids go so far; none is empty."""
+        longest = -(-_most_of_each(self.lengths, batches) // multiple) * multiple
+        return [int(n) for n in np.minimum(longest, self.ids.shape[1])]
 
     def to(self, device: torch.device) -> Texts:
-        """The same texts on a device."""
+        """Return the same texts on a device."""
         return Texts(self.ids.to(device), self.lengths.to(device))
 
     @property
     def inputs(self) -> list[Tensor]:
         """What a model is called with."""
-        return [self.ids, self.lengths]
+        return list(self)
 
     @property
     def sizes(self) -> Tensor:
         """[N], in words."""
         return self.lengths
 
-    def shapes(self, batches: Sequence[Tensor], multiple: int = MULTIPLE) -> list[int]:
-        """How far to pad the texts of many batches, none of them empty: `longest`, but all at once."""
-        longest = most_of_each(self.lengths, batches)
-        return [int(n) for n in np.minimum(-(-longest // multiple) * multiple, self.ids.shape[1])]
-
 
 class Documents(NamedTuple):
-    """Texts made of sentences: the sentences of all of them, one after the other, and which are whose.
-
-    Attributes:
-        sentences: Of all documents.
-        counts: [N], how many sentences a document has.
-        first: [N], where its sentences begin.
-        words: [N], how many words its longest sentence has.
-    """
+    """Texts made of sentences: the sentences of all of them, one after the other, and which are whose."""
 
     sentences: Texts
-    counts: Tensor
-    first: Tensor
-    words: Tensor
+    counts: Tensor  # [N], how many sentences a document has
+    first: Tensor  # [N], where its sentences begin
+    words: Tensor  # [N], how many words its longest sentence has
 
     @classmethod
     def of(cls, sentences: Texts, counts: Tensor) -> Documents:
-        """From the sentences of all documents, and how many each has [N]."""
+        """Divide the sentences of all documents by how many each has [N]."""
         counts = counts.long()
         owner = torch.arange(len(counts)).repeat_interleave(counts)
         words = torch.zeros_like(counts).scatter_reduce(0, owner, sentences.lengths, "amax")
@@ -123,7 +109,7 @@ class Documents(NamedTuple):
 
     @property
     def lengths(self) -> Tensor:
-        """[N], to sort by: the number of sentences, and where that is equal the longest of them."""
+        """[N], the number of sentences, and where that is equal the longest of them."""
         return self.counts * (self.sentences.ids.shape[1] + 1) + self.words
 
     @property
@@ -132,11 +118,11 @@ class Documents(NamedTuple):
         return self.counts * self.sentences.ids.shape[1]
 
     def select(self, index: Tensor, shape: tuple[int, int, int] | None = None) -> DocumentBatch:
-        """Some of these documents, their sentences as one batch of sequences.
+        """Take some of these documents, their sentences as one batch of sequences.
 
         Args:
             index: [B], which ones.
-            shape: How far to pad them, as `longest` gives it, without looking at them, which on a GPU would
+            shape: How far to pad them, as `shapes` gives it, without looking at them, which on a GPU would
                 wait for it; `None` means as far as they need.
         """
         counts = self.counts[index]
@@ -153,47 +139,32 @@ class Documents(NamedTuple):
         return DocumentBatch(texts.ids, texts.lengths * real, rows, counts)
 
     def needed(self, index: Tensor) -> tuple[int, int, int]:
-        """How many sentences these documents have in all, how many the longest has, and words a sentence."""
+        """Count sentences of these documents in all, those of the longest, and words of a sentence."""
         counts, words = self.counts[index], self.words[index]
         return max(1, int(counts.sum())), max(1, int(counts.max())), max(1, int(words.max()))
 
-    def longest(self, index: Tensor, multiple: int = MULTIPLE) -> tuple[int, int, int]:
-        """As `needed`, rounded up so that shapes are few."""
-        return self.shapes([index], multiple)[0]
-
     def shapes(self, batches: Sequence[Tensor], multiple: int = MULTIPLE) -> list[tuple[int, int, int]]:
-        """`longest` of many batches, none of them empty."""
-        most = most_of_each(self.counts, batches).tolist()
-        words = most_of_each(self.words, batches).tolist()
+        """Round what each batch needs up, so that shapes are few; no batch is empty."""
         longest = max(1, self.sentences.ids.shape[1])
+        sums = (int(self.counts[batch].sum()) for batch in batches)
+        most, words = (_most_of_each(numbers, batches).tolist() for numbers in (self.counts, self.words))
         return [
-            (
-                rounded(int(self.counts[batch].sum()), 2),
-                rounded(m, 3),
-                min(longest, max(multiple, rounded(w, 1))),
-            )
-            for batch, m, w in zip(batches, most, words, strict=True)
+            (rounded(s, 2), rounded(m, 3), min(longest, max(multiple, rounded(w, 1))))
+            for s, m, w in zip(sums, most, words, strict=True)
         ]
 
     def to(self, device: torch.device) -> Documents:
-        """The same documents on a device."""
+        """Return the same documents on a device."""
         return Documents(self.sentences.to(device), *(each.to(device) for each in self[1:]))
 
 
 class DocumentBatch(NamedTuple):
-    """Some documents.
+    """Some documents."""
 
-    Attributes:
-        ids: [S, T], of all their sentences.
-        lengths: [S], how many words they have; 0 in rows that fill the batch up.
-        rows: [B, D], which of the sentences are a document's, in their order; 0 past its end.
-        counts: [B], how many sentences a document has.
-    """
-
-    ids: Tensor
-    lengths: Tensor
-    rows: Tensor
-    counts: Tensor
+    ids: Tensor  # [S, T], of all their sentences
+    lengths: Tensor  # [S], how many words they have; 0 in rows that fill the batch up
+    rows: Tensor  # [B, D], which of the sentences are a document's, in their order; 0 past its end
+    counts: Tensor  # [B], how many sentences a document has
 
     @property
     def inputs(self) -> list[Tensor]:
@@ -201,32 +172,28 @@ class DocumentBatch(NamedTuple):
         return list(self)
 
     def to(self, device: torch.device) -> DocumentBatch:
-        """The same on a device."""
+        """Return the same batch on a device."""
         return DocumentBatch(*(each.to(device) for each in self))
 
 
 def rounded(n: int, bits: int) -> int:
-    """The next number that needs so many bits and then zeros: with two 1, 2, 3, 4, 6, 8, 12, 16, 24 ..."""
+    """Find the next number of so many bits and then zeros: with two 1, 2, 3, 4, 6, 8, 12, 16, 24 ..."""
     unit = 1 << max(0, max(1, n).bit_length() - bits)
     return -(-max(1, n) // unit) * unit
 
 
 Shape = tuple[Any, ...]
-"""How far each column of a batch is padded: `Texts.longest` or `Documents.longest` of it."""
+"""How far each column of a batch is padded."""
 
 
 class Labelled(NamedTuple):
-    """Rows of one text or more, each with a label.
+    """Rows of one text or more, each with a label."""
 
-    Attributes:
-        texts: The columns, each `Texts` or `Documents`, in the order in which a model takes them.
-        labels: [N].
-        groups: [N], which question a row answers, where rows are ranked; `None` where each stands alone.
-    """
-
-    texts: tuple[Any, ...]
-    labels: Tensor
-    groups: Tensor | None = None
+    texts: tuple[
+        Any, ...
+    ]  # the columns, each `Texts` or `Documents`, in the order in which a model takes them
+    labels: Tensor  # [N]
+    groups: Tensor | None = None  # [N], which question a row answers; `None` where each row stands alone
 
     @property
     def inputs(self) -> list[Tensor]:
@@ -244,35 +211,26 @@ class Labelled(NamedTuple):
         return torch.stack([texts.sizes for texts in self.texts]).amax(dim=0)
 
     def select(self, index: Tensor, shape: Shape | None = None) -> Labelled:
-        """These rows, as a batch.
-
-        Args:
-            index: [B], which ones.
-            shape: How far to pad each column; `None` means to the longest text of each.
-        """
+        """Take these rows [B] as a batch, padded as a shape says, or to the longest text of each column."""
         far: Sequence[Any] = [None] * len(self.texts) if shape is None else shape
         texts = tuple(each.select(index, longest) for each, longest in zip(self.texts, far, strict=True))
         return Labelled(texts, self.labels[index], None if self.groups is None else self.groups[index])
 
-    def shape(self, index: Tensor, multiple: int = MULTIPLE) -> Shape:
-        """The bucket shape of these rows: how far to pad each column so that shapes are few.
+    def shapes(self, batches: Sequence[Tensor], multiple: int = MULTIPLE) -> list[Shape]:
+        """Tell how far to pad each column of many batches, none of them empty, so that shapes are few.
 
         It looks at the lengths: ask rows that lie on the host, and no device is waited for.
         """
-        return tuple(texts.longest(index, multiple) for texts in self.texts)
-
-    def shapes(self, batches: Sequence[Tensor], multiple: int = MULTIPLE) -> list[Shape]:
-        """The bucket shapes of many batches, none of them empty: as `shape` of each, but all at once."""
         return list(zip(*(texts.shapes(batches, multiple) for texts in self.texts), strict=True))
 
     def to(self, device: torch.device) -> Labelled:
-        """The same rows on a device."""
+        """Return the same rows on a device."""
         groups = None if self.groups is None else self.groups.to(device)
         return Labelled(tuple(texts.to(device) for texts in self.texts), self.labels.to(device), groups)
 
 
-def most_of_each(numbers: Tensor, batches: Sequence[Tensor]) -> NDArray[np.int64]:
-    """The largest of the numbers [N] in each of many batches, none of them empty."""
+def _most_of_each(numbers: Tensor, batches: Sequence[Tensor]) -> NDArray[np.int64]:
+    """Find the largest of the numbers [N] in each of many batches, none of them empty."""
     sizes = np.array([len(batch) for batch in batches])
     order, starts = torch.cat(list(batches)).numpy(), sizes.cumsum() - sizes
     return np.asarray(np.maximum.reduceat(numbers.numpy()[order], starts))

@@ -1,19 +1,18 @@
-"""From a text to its words."""
+"""From a text to its words, in one of several ways."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from functools import cache
 
-from nse.errors import InputError
+from nse.text.moses import english, moses
 
 # The group is not optional: `(\W+)?` also matches nothing, and since Python 3.7 would split between letters.
 _RUN = re.compile(r"(\W+)")
 
 
 def paper(text: str) -> list[str]:
-    """As in the paper's experiments: runs of non-word characters are words too, and case is kept.
+    """Split as in the paper's experiments: runs of non-word characters are words too, and case is kept.
 
     A run loses the white space around it, and white space inside it counts as one space: `"Hi", he` gives
     `"`, `Hi`, `",`, `he`.
@@ -23,28 +22,8 @@ def paper(text: str) -> list[str]:
 
 
 def lower(text: str) -> list[str]:
-    """As `paper`, in lower case."""
+    """Split as `paper` does, in lower case."""
     return paper(text.lower())
-
-
-def whitespace(text: str) -> list[str]:
-    """What stands between white space."""
-    return text.split()
-
-
-def moses(text: str, language: str = "en") -> list[str]:
-    """As the Moses toolkit does for a language, nothing escaped."""
-    return _moses(language)(text)
-
-
-@cache
-def _moses(language: str) -> Callable[[str], list[str]]:
-    try:
-        from sacremoses import MosesTokenizer
-    except ImportError:
-        raise InputError("tokenizer: moses needs sacremoses; type `pip install sacremoses`") from None
-    tokenizer = MosesTokenizer(lang=language)
-    return lambda text: list(tokenizer.tokenize(text, escape=False))
 
 
 # What treebanks and typesetters write, and what word vectors do: one apostrophe, two of them a double quote.
@@ -88,7 +67,7 @@ _IN_TWO = {"cannot": ("can", "not"), "'tis": ("'t", "is"), "'twas": ("'t", "was"
 
 
 def treebank(text: str) -> list[str]:
-    r"""As the Penn Treebank splits English, but with the signs of word vectors, in lower case.
+    r"""Split as the Penn Treebank does English, but with the signs of word vectors, in lower case.
 
     `They don't (Mr. Bob's...)` gives `they`, `do`, `n't`, `(`, `mr.`, `bob`, `'s`, `...`, `)`. Text that is
     already split stays so, and its escapes such as `-LRB-`, two backquotes and `\/` become `(`, `"` and `/`.
@@ -115,8 +94,8 @@ def _split_chunk(chunk: str) -> Iterable[str]:
 
 
 def _split_piece(piece: str) -> list[str]:
-    """A word, from which periods, apostrophes and endings such as 's are taken off."""
-    start = 1 if piece.startswith("'") else 0
+    """Take periods, apostrophes and endings such as 's off a word."""
+    start = int(piece.startswith("'"))
     found = _INITIALS.match(piece, start)
     initials = found.end() if found else 0
     ends: list[str] = []
@@ -131,7 +110,7 @@ def _split_piece(piece: str) -> list[str]:
 
 
 def _stays(piece: str, start: int, end: int, initials: int) -> bool:
-    """Whether the piece up to here, perhaps after a quote, is a word that ends as it does."""
+    """Tell whether the piece up to here, perhaps after a quote, is a word that ends as it does."""
     if end <= initials and piece[end - 1] == ".":
         return piece[start:end] != "i."  # rather the pronoun at the end of a sentence
     if end > _LONGEST + 1:
@@ -140,12 +119,11 @@ def _stays(piece: str, start: int, end: int, initials: int) -> bool:
 
 
 def _ending(piece: str, start: int, end: int) -> int:
-    """How many letters come off the end."""
+    """Count the letters that come off the end."""
     if piece[end - 1] in ".'":
         return 1
-    return next(
-        (len(each) for each in _ENDINGS if end - len(each) > start and piece.endswith(each, start, end)), 0
-    )
+    endings = (ending for ending in _ENDINGS if piece.endswith(ending, start + 1, end))
+    return len(next(endings, ""))
 
 
 def _split_start(word: str) -> Iterable[str]:
@@ -164,7 +142,7 @@ _ALONE = re.compile(r"([/*])")
 
 
 def informal(text: str) -> list[str]:
-    """As `treebank`, for what people type: so that words are left which word vectors know.
+    """Split as `treebank` does, for what people type: so that words are left which word vectors know.
 
     `8/10!! well...... **1/2` gives `8`, `/`, `10`, `!`, `!`, `well`, `...`, `*`, `*`, `1`, `/`, `2`: slashes,
     stars and marks stand alone, and of longer runs of periods and hyphens an ellipsis and a dash are left.
@@ -181,20 +159,13 @@ def _unrepeated(word: str) -> Iterable[str]:
     return ("--",) if word.startswith("--") else (word,)
 
 
-def moses_english(text: str) -> list[str]:
-    """English as `moses`, in lower case, as translations are made from it."""
-    from nse.text.moses import english
-
-    return english(text)
-
-
 TOKENIZERS: dict[str, Callable[[str], list[str]]] = {
     "paper": paper,
     "lower": lower,
     "treebank": treebank,
     "informal": informal,
-    "whitespace": whitespace,
+    "whitespace": str.split,
     "moses": moses,
-    "moses-en": moses_english,
+    "moses-en": english,
 }
 """By the name that recipes and prepared files give them."""

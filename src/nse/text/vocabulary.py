@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Self
 
-from nse import files
-from nse.errors import DataError, InputError
-from nse.files import read_bounded
+from nse.errors import InputError
 
 
 class Vocabulary:
@@ -39,29 +36,28 @@ class Vocabulary:
 
     @classmethod
     def of(cls, texts: Iterable[Iterable[str]]) -> Self:
-        """The words of these texts, each given as its words, in the order of the alphabet."""
-        found = {word for words in texts for word in _words(words)}
-        return cls(sorted(found - set(cls.SPECIAL)))
+        """Collect the words of these texts, each given as its words, in the order of the alphabet."""
+        return cls(sorted({word for words in texts for word in refuse_text(words)} - set(cls.SPECIAL)))
 
     @classmethod
     def counted(cls, counts: Counter[str]) -> Self:
-        """These words, the most frequent first, equally frequent ones in the order of the alphabet."""
+        """Order words by how frequent they are, equally frequent ones by the alphabet."""
         return cls(sorted(counts.keys() - set(cls.SPECIAL), key=lambda word: (-counts[word], word)))
 
     def __len__(self) -> int:
         return len(self.words)
 
     def encode(self, words: Iterable[str]) -> list[int]:
-        """The ids of words."""
-        return [self._ids.get(word, self.UNKNOWN) for word in _words(words)]
+        """Return the ids of words."""
+        return [self._ids.get(word, self.UNKNOWN) for word in refuse_text(words)]
 
     def to_bytes(self) -> bytes:
-        """A word a line, in the order of the ids, in UTF-8."""
+        """Write a word a line, in the order of the ids, in UTF-8."""
         return "".join(f"{word}\n" for word in self.words).encode("utf-8")
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
-        """What `to_bytes` gave; `InputError` says what is wrong with anything else."""
+        """Read what `to_bytes` gave; `InputError` says what is wrong with anything else."""
         if content.count(b"\n") > cls.MOST:
             raise InputError(f"words: expected at most {cls.MOST:,}, a word a line")
         try:  # split at the line feed alone: a word may hold other characters that end lines
@@ -73,20 +69,6 @@ class Vocabulary:
             first = f"{', '.join(cls.SPECIAL[:-1])} and {cls.SPECIAL[-1]}"
             raise InputError(f"words: expected {first} first, a word a line, and a line break last")
         return cls(words[special:])
-
-    def save(self, file: Path) -> None:
-        """Write a word a line, in the order of the ids."""
-        files.write_bytes(file, self.to_bytes())
-
-    @classmethod
-    def load(cls, file: Path) -> Self:
-        """What `save` wrote; `DataError` names a file that is something else."""
-        try:
-            return cls.from_bytes(read_bounded(file, cls.LONGEST))
-        except OSError as error:
-            raise DataError(f"{file}: cannot be read: {error.strerror}") from None
-        except InputError as error:
-            raise DataError(f"{file}: is no vocabulary: {error}") from None
 
 
 class TargetVocabulary(Vocabulary):
@@ -103,22 +85,23 @@ class TargetVocabulary(Vocabulary):
             places: For each of them the place of the source word that was most attended to.
             source: The source words that stand in for unknown ones; none if unknown words stay unknown.
         """
-        found = list(ids[: ids.index(self.PAD)] if self.PAD in ids else ids)
-        words = [self.words[each] for each in found]
-        for at, place in enumerate(places[: len(found)] if source else ()):
-            if found[at] == self.UNKNOWN and place < len(source):
+        ids = ids[: ids.index(self.PAD)] if self.PAD in ids else ids
+        words = [self.words[number] for number in ids]
+        for at, place in enumerate(places[: len(ids)] if source else ()):
+            if ids[at] == self.UNKNOWN and place < len(source):
                 words[at] = source[place]
         return words
 
 
-def _words(words: Iterable[str]) -> Iterable[str]:
-    if isinstance(words, str):  # it would be taken letter by letter
-        raise InputError(f"words: expected a list of words, got the text {words[:40]!r}; tokenize it first")
+def refuse_text(words: Iterable[str], what: str = "words") -> Iterable[str]:
+    """Return a list of words as it is, and refuse a text, which would be taken letter by letter."""
+    if isinstance(words, str):
+        raise InputError(f"{what}: expected a list of {what}, got the text {words[:40]!r}; tokenize it first")
     return words
 
 
 def _fits_a_line(word: str) -> bool:
-    """Whether a word has no line break, and no half of a surrogate pair, which no file can hold."""
+    """Tell whether a word has no line break, and no half of a surrogate pair, which no file can hold."""
     if "\n" in word or "\r" in word:
         return False
     return word.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in word)
