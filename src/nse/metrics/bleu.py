@@ -16,8 +16,9 @@ def bleu(translations: Sequence[str], references: Sequence[str]) -> float:
         raise ValueError(f"{len(translations)} translations for {len(references)} references")
     if not references:
         return 0.0
-    told = _metric().corpus_score([_plain(t) for t in translations], [[_plain(r) for r in references]])
-    return min(1.0, float(told.score) / 100)  # rounding may lead a little above
+    found, wanted = ([text.translate(SPACES) for text in texts] for texts in (translations, references))
+    score = _metric().corpus_score(found, [wanted]).score
+    return min(1.0, float(score) / 100)  # rounding may lead a little above
 
 
 def signature() -> str:
@@ -25,10 +26,6 @@ def signature() -> str:
     metric = _metric()
     metric.corpus_score(["a"], [["a"]])  # it speaks after it has worked
     return str(metric.get_signature())
-
-
-def _plain(text: str) -> str:
-    return text.translate(SPACES)
 
 
 @cache

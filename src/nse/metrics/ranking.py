@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,36 +19,15 @@ from nse.errors import InputError
 MEASURES = ("map", "mrr", "map_mixed", "mrr_mixed")
 """MAP and MRR over the questions that have a right answer, and over those that also have a wrong one."""
 
+COLUMNS: dict[str, tuple[str, Any, str]] = {
+    "scores": ("iuf", np.float32, "finite float32 numbers"),
+    "groups": ("iu", np.int64, "the numbers of questions, from 0"),
+    "labels": ("iub", np.int64, "1 (right) or 0 (wrong)"),
+}
+"""The columns of scored candidates: the kinds of numbers that are taken, what they become, what they mean."""
+
 SHOWN = 3
 """An error names so many rows or ids."""
-
-
-class Ranked(NamedTuple):
-    """Scored candidates, a row each; those of a question need not stand together.
-
-    Attributes:
-        scores: [N] float32, the higher the better.
-        groups: [N] which question, from 0.
-        labels: [N] 1 right, 0 wrong.
-    """
-
-    scores: NDArray[np.float32]
-    groups: NDArray[np.int64]
-    labels: NDArray[np.int64]
-
-    @classmethod
-    def check(cls, scores: ArrayLike, groups: ArrayLike, labels: ArrayLike) -> Ranked:
-        """Refuse rows that do not fit each other, or cannot be ranked."""
-        grouped = check_groups(groups)
-        numbers = _column("scores", scores, "iuf", "numbers", len(grouped))
-        with np.errstate(over="ignore"):  # what overflows is refused
-            rounded = numbers.astype(np.float32)
-        _refuse_rows("scores", numbers, ~np.isfinite(rounded), "finite float32 numbers")
-        return cls(rounded, grouped, check_labels(labels, len(grouped)))
-
-    def order(self) -> NDArray[np.intp]:
-        """Return the rows [N] by question, and within a question by rank."""
-        return np.lexsort((-np.arange(len(self.scores)), -self.scores, self.groups))
 
 
 def figures(scores: ArrayLike, groups: ArrayLike, labels: ArrayLike) -> dict[str, float]:
@@ -56,85 +35,77 @@ def figures(scores: ArrayLike, groups: ArrayLike, labels: ArrayLike) -> dict[str
 
     Args:
         scores: [N] the higher the better; ranked as float32.
-        groups: [N] which question, from 0.
+        groups: [N] which question, from 0; the rows of one need not stand together.
         labels: [N] 1 right, 0 wrong.
 
     Raises:
         InputError: The rows do not fit, or no question can be ranked.
     """
-    precision, reciprocal, right, wrong = _by_question(Ranked.check(scores, groups, labels))
-    mixed = right & wrong
-    return {
-        "map": _mean(precision[right], "right"),
-        "mrr": _mean(reciprocal[right], "right"),
-        "map_mixed": _mean(precision[mixed], "right and a wrong"),
-        "mrr_mixed": _mean(reciprocal[mixed], "right and a wrong"),
-    }
+    score, group, label = check_columns(scores=scores, groups=groups, labels=labels)
+    order = rank_rows(score, group)
+    right, rank = label[order], number_rows(group[order]) + 1
+    question, rights, mixed = count_rights(group[order], right)
+    right_so_far = right.cumsum() - (rights.cumsum() - rights)[question]
+    precision = np.bincount(question, right * right_so_far / rank) / np.maximum(rights, 1)
+    reciprocal = np.maximum.reduceat(right / rank, np.flatnonzero(rank == 1))
+    means = {}
+    for suffix, kept, answer in (("", rights > 0, "right"), ("_mixed", mixed, "right and a wrong")):
+        if not kept.any():
+            raise InputError(
+                f"labels: no question has a {answer} answer, so there is nothing to take the mean of"
+            )
+        for name, values in (("map", precision[kept]), ("mrr", reciprocal[kept])):
+            means[name + suffix] = math.fsum(values.tolist()) / len(values)
+    return means
 
 
 def questions(groups: ArrayLike, labels: ArrayLike) -> dict[str, int]:
     """Count questions that have a right answer, and of them those (`mixed`) that also have a wrong one."""
-    grouped = check_groups(groups)
-    labelled = check_labels(labels, len(grouped))
-    _, question = np.unique(grouped, return_inverse=True)
-    right, wrong = np.bincount(question, labelled) > 0, np.bincount(question, 1 - labelled) > 0
-    return {"questions": int(right.sum()), "mixed": int((right & wrong).sum())}
+    _, rights, mixed = count_rights(*check_columns(groups=groups, labels=labels))
+    return {"questions": int((rights > 0).sum()), "mixed": int(mixed.sum())}
 
 
-def _by_question(rows: Ranked) -> tuple[NDArray[Any], ...]:
-    """Return per question [Q]: average precision, reciprocal rank, has a right answer, has a wrong one."""
-    order = rows.order()
-    right = rows.labels[order]
-    _, question, sizes = np.unique(rows.groups[order], return_inverse=True, return_counts=True)
-    starts = sizes.cumsum() - sizes
-    rank = np.arange(1, len(order) + 1) - starts[question]
-    rights = np.bincount(question, right)
-    right_so_far = right.cumsum() - (rights.cumsum() - rights)[question]
-    precision = np.bincount(question, right * right_so_far / rank) / np.maximum(rights, 1)
-    return precision, np.maximum.reduceat(right / rank, starts), rights > 0, rights < sizes
+def count_rights(groups: NDArray[Any], labels: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    """Return the question of each row [N]; by question [Q] how many are right, and whether it is mixed."""
+    _, question, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    rights = np.bincount(question, labels)
+    return question, rights, (rights > 0) & (rights < sizes)
 
 
-def _mean(values: NDArray[np.float64], answer: str) -> float:
-    if not len(values):
-        raise InputError(
-            f"labels: no question has a {answer} answer, so there is nothing to take the mean of"
-        )
-    return math.fsum(values.tolist()) / len(values)
+def rank_rows(scores: NDArray[Any], groups: NDArray[Any]) -> NDArray[np.intp]:
+    """Sort rows [N] by question, and within a question by rank."""
+    return np.lexsort((-np.arange(len(scores)), -scores, groups))
 
 
-def check_groups(groups: ArrayLike) -> NDArray[np.int64]:
-    """Refuse groups [N] that are no numbers of questions."""
-    grouped = _column("groups", groups, "iu", "whole numbers")
-    _refuse_rows("groups", grouped, grouped < 0, "the numbers of questions, from 0")
-    return grouped.astype(np.int64)
+def number_rows(groups: NDArray[Any]) -> NDArray[np.intp]:
+    """Number the rows [N] of each question from 0, in their order."""
+    order = np.argsort(groups, kind="stable")
+    _, starts, sizes = np.unique(groups[order], return_index=True, return_counts=True)
+    numbers = np.empty_like(order)
+    numbers[order] = np.arange(len(order)) - np.repeat(starts, sizes)
+    return numbers
 
 
-def check_labels(labels: ArrayLike, rows: int) -> NDArray[np.int64]:
-    """Refuse labels [N] other than 1 and 0."""
-    labelled = _column("labels", labels, "iub", "whole numbers", rows)
-    _refuse_rows("labels", labelled, (labelled != 0) & (labelled != 1), "1 (right) or 0 (wrong)")
-    return labelled.astype(np.int64)
-
-
-def _column(name: str, values: ArrayLike, kinds: str, expected: str, rows: int | None = None) -> NDArray[Any]:
-    try:
-        array = np.asarray(values)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name}: expected {expected} [N]: {error}") from None
-    if array.ndim != 1 or array.size == 0:
-        shape = list(array.shape)
-        raise InputError(f"{name}: expected {expected} [N] with N of 1 or more, got shape {shape}")
-    if array.dtype.kind not in kinds:
-        raise InputError(f"{name}: expected {expected}, got {array.dtype}")
-    if rows is not None and len(array) != rows:
-        raise InputError(f"{name}: expected as many as groups, {rows}, got {len(array)}")
-    return array
-
-
-def _refuse_rows(name: str, values: NDArray[Any], wrong: NDArray[np.bool_], expected: str) -> None:
-    if wrong.any():
-        rows = [f"{values[row]} in row {row}" for row in np.flatnonzero(wrong).tolist()]
-        raise InputError(f"{name}: expected {expected}, got {name_first(rows)}")
+def check_columns(**columns: ArrayLike) -> list[NDArray[Any]]:
+    """Refuse columns that do not fit each other, or that hold what their names do not stand for."""
+    rows, checked = np.asarray(columns["groups"]).size, []
+    for name, values in columns.items():
+        kinds, dtype, content = COLUMNS[name]
+        given = np.asarray(values)
+        if not rows or given.shape != (rows,) or given.dtype.kind not in kinds:
+            raise InputError(
+                f"{name}: expected {content}, a row for each of groups [{rows}], "
+                f"got {given.dtype} {list(given.shape)}"
+            )
+        with np.errstate(over="ignore"):  # what overflows is refused
+            column = given.astype(dtype)
+        good = np.isfinite(column) if name == "scores" else column >= 0
+        if name == "labels":
+            good &= column <= 1
+        if wrong := [f"{given[row]} in row {row}" for row in np.flatnonzero(~good)]:
+            raise InputError(f"{name}: expected {content}, got {name_first(wrong)}")
+        checked.append(column)
+    return checked
 
 
 def name_first(names: list[str]) -> str:
