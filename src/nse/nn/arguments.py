@@ -27,22 +27,15 @@ def describe(value: object) -> str:
     return f"{type(value).__name__} {str(value)[:60]}"
 
 
-def settings(
-    size: Any,
-    shared: Any,
-    layers: Any,
-    dropout: Any,
-    padding: Any,
-    blanks: Any,
-    starts: Any,
-    init: Any,
-    init_range: Any,
-) -> None:
-    """Check the arguments of a constructor."""
-    least_of = (("size", size, 1), ("shared", shared, 0), ("layers", layers, 1))
-    for name, value, least in (*least_of, ("blanks", blanks, 0), ("starts", starts, 0)):
+def counts(**counts: tuple[Any, int]) -> None:
+    """Check arguments of a constructor that count something, each given with the least that it may be."""
+    for name, (value, least) in counts.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise refuse(name, f"an integer of at least {least}", value)
+
+
+def choices(dropout: Any, padding: Any, init: Any, init_range: Any) -> None:
+    """Check the other arguments of a constructor."""
     if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
         raise refuse("dropout", "a probability of at least 0 and below 1", dropout)
     if padding not in ("masked", "paper"):

@@ -115,7 +115,10 @@ class NSE(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ):
-        checks.settings(size, shared, layers, dropout, padding, blanks, starts, init, init_range)
+        checks.counts(
+            size=(size, 1), shared=(shared, 0), layers=(layers, 1), blanks=(blanks, 0), starts=(starts, 0)
+        )
+        checks.choices(dropout, padding, init, init_range)
         choose(backend)  # a name that does not exist is told here, not at the first batch
         super().__init__()
         self.size, self.shared, self.layers, self.dropout = size, shared, layers, dropout
@@ -285,7 +288,9 @@ class NSE(nn.Module):
         if self.training and self.dropout:
             x = F.dropout(x, self.dropout)
             c_mask = F.dropout(x.new_ones(*x.shape[:2], self.compose.in_features), self.dropout)
-        result = recurrence(x, steps, memories, read, write, self.weights(), c_mask, trace, self.backend)
+        result = recurrence(
+            x, steps, memories, read, write, self.weights(), c_mask=c_mask, keys=trace, backend=self.backend
+        )
         own, *others = (
             Memory(slots, full_lengths(slots) if before.lengths is None else before.lengths)
             for slots, before in zip(result.memories, memories, strict=True)

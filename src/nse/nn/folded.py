@@ -207,34 +207,38 @@ class FoldedSentence(nn.Module):
         model: The model, whose weights must not change any more.
     """
 
-    def __init__(self, model: SentenceClassifier):
+    def __init__(self, model: SentenceClassifier | PairClassifier):
         super().__init__()
         self.model, self.words = model, FoldedWords(model)
 
     def forward(self, sentence: Tensor, lengths: Tensor) -> Tensor:
-        """Scores of the labels [B, labels]."""
+        """Compute the scores of the labels [B, labels]."""
         scores: Tensor = self.model.head(self.represent(sentence, lengths))
         return scores
 
     def represent(self, sentence: Tensor, lengths: Tensor) -> Tensor:
-        """A vector for each sentence [B, d]."""
-        return represented(self.model, self.words, sentence, lengths)
+        """Encode each sentence by itself [B, d], as `represent` of the model."""
+        read: Side = self.words(*self.model.cut(sentence, lengths))
+        return trimmed(read, self.words).pooled(self.model.config.pool)
 
 
-class FoldedPair(nn.Module):
+class FoldedPair(FoldedSentence):
     """A `PairClassifier`, for answers.
 
     Args:
         model: The model, whose weights must not change any more.
     """
 
+    model: PairClassifier
+
     def __init__(self, model: PairClassifier):
-        super().__init__()
-        self.model, self.words = model, FoldedWords(model)
+        super().__init__(model)
         self.comparison = None if model.alignment is None else Comparison(model.alignment, self.words)
 
-    def forward(self, first: Tensor, first_lengths: Tensor, second: Tensor, second_lengths: Tensor) -> Tensor:
-        """Scores [B, labels]."""
+    def forward(  # type: ignore[override]  # of two sentences
+        self, first: Tensor, first_lengths: Tensor, second: Tensor, second_lengths: Tensor
+    ) -> Tensor:
+        """Compute the scores of the labels [B, labels]."""
         model, pool = self.model, self.model.config.pool
         first, first_lengths = model.cut(first, first_lengths)
         second, second_lengths = model.cut(second, second_lengths)
@@ -253,10 +257,6 @@ class FoldedPair(nn.Module):
             features.append(shared_words((first, first_lengths), (second, second_lengths), model.rarity))
         scores: Tensor = model.head(torch.cat(features, dim=-1))
         return scores
-
-    def represent(self, sentence: Tensor, lengths: Tensor) -> Tensor:
-        """A vector for each sentence [B, d], read by itself."""
-        return represented(self.model, self.words, sentence, lengths)
 
     def both(
         self, first: Tensor, first_lengths: Tensor, second: Tensor, second_lengths: Tensor
@@ -311,13 +311,6 @@ class Comparison(nn.Module):
 def shortened(side: Side, longest: int) -> Side:
     """Without what lies past a length that no sentence exceeds."""
     return side._replace(words=side.words[:, :longest], alone=side.alone[:, :longest])
-
-
-def represented(
-    model: SentenceClassifier | PairClassifier, words: FoldedWords, sentence: Tensor, lengths: Tensor
-) -> Tensor:
-    """A vector for each sentence [B, d], as `represent` of the model."""
-    return trimmed(words(*model.cut(sentence, lengths)), words).pooled(model.config.pool)
 
 
 def trimmed(side: Side, words: FoldedWords) -> Encoded:

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from nse.nn.attention import Alignment, Attention
 from nse.nn.sentence_encoder import Encoded, NSESentence, at_end
-from nse.nn.text_model import UNKNOWN, HeadConfig, TextModel, head, initial, pooled_size, sentence_encoder
+from nse.nn.text_model import UNKNOWN, HeadConfig, HeadModel, initial, sentence_encoder
 from nse.ops.types import real
 
 COUNTS = 2
@@ -45,7 +45,7 @@ class PairConfig(HeadConfig):
             raise ValueError('attention = "paper" needs pool = "last" or "max"')
 
 
-class PairClassifier(TextModel):
+class PairClassifier(HeadModel):
     """The paper's models of a sentence pair (sections 4.1 and 4.2): encoders, and an MLP over the pair.
 
     NSE: one encoder for both sentences. MMA-NSE: a second one for the second sentence, which reads and writes
@@ -64,8 +64,7 @@ class PairClassifier(TextModel):
 
     def __init__(self, config: PairConfig, words: int, labels: int):
         super().__init__(config, words)
-        self.config = config
-        self.encoder = sentence_encoder(config)
+        self.config: PairConfig = config
         self.second = sentence_encoder(config, shared=1) if config.encoder == "mma" else None
         encoded = config.size * config.directions
         self.attention = Attention(encoded) if config.attention == "paper" else None
@@ -80,7 +79,7 @@ class PairClassifier(TextModel):
         counted = COUNTS if config.counts else 0
         if config.counts:
             self.register_buffer("rarity", torch.ones(words))
-        self.head = head(4 * pooled_size(encoded, config) + counted, config, labels)
+        self.head = self.make_head(4, encoded, labels, counted)
         self.start(config)
 
     def forward(self, first: Tensor, first_lengths: Tensor, second: Tensor, second_lengths: Tensor) -> Tensor:
@@ -100,12 +99,6 @@ class PairClassifier(TextModel):
             features.append(shared_words(*texts, self.rarity).to(p.dtype))
         scores: Tensor = self.head(torch.cat(features, dim=-1))
         return scores
-
-    def represent(self, sentence: Tensor, lengths: Tensor) -> Tensor:
-        """A vector for each sentence [B, d], read by itself by the encoder of the first of a pair."""
-        sentence, lengths = self.cut(sentence, lengths)
-        encoded: Encoded = self.encoder(self.vectors(sentence), lengths)
-        return encoded.pooled(self.config.pool)
 
     def encoded(self, x: Tensor, x_lengths: Tensor, y: Tensor, y_lengths: Tensor) -> tuple[Encoded, Encoded]:
         """Both sentences, encoded, from their words [B, T, k]."""

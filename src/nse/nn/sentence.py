@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from nse.nn.sentence_encoder import Encoded
-from nse.nn.text_model import HeadConfig, TextModel, head, pooled_size, sentence_encoder
+from nse.nn.text_model import HeadConfig, HeadModel
 
 
 @dataclass
@@ -15,7 +14,7 @@ class SentenceConfig(HeadConfig):
     """The model of a sentence."""
 
 
-class SentenceClassifier(TextModel):
+class SentenceClassifier(HeadModel):
     """The paper's model of a sentence (section 4.3): an encoder, and an MLP over the sentence.
 
     Args:
@@ -26,18 +25,10 @@ class SentenceClassifier(TextModel):
 
     def __init__(self, config: SentenceConfig, words: int, labels: int):
         super().__init__(config, words)
-        self.config = config
-        self.encoder = sentence_encoder(config)
-        self.head = head(pooled_size(config.size * config.directions, config), config, labels)
+        self.head = self.make_head(1, config.size * config.directions, labels)
         self.start(config)
 
     def forward(self, sentence: Tensor, lengths: Tensor) -> Tensor:
-        """Scores of the labels [B, labels], from ids [B, T] and their true lengths [B]."""
+        """Compute the scores of the labels [B, labels], from ids [B, T] and their true lengths [B]."""
         scores: Tensor = self.head(self.represent(sentence, lengths))
         return scores
-
-    def represent(self, sentence: Tensor, lengths: Tensor) -> Tensor:
-        """A vector for each sentence [B, d]: what the head sees of it."""
-        sentence, lengths = self.cut(sentence, lengths)
-        encoded: Encoded = self.encoder(self.vectors(sentence), lengths)
-        return encoded.pooled(self.config.pool)

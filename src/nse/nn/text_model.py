@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nse.bounds import Probability, Range, check_ranges
-from nse.nn.sentence_encoder import BagOfWords, LSTMSentence, NSESentence, Pool
+from nse.nn.sentence_encoder import BagOfWords, Encoded, LSTMSentence, NSESentence, Pool
 
 PAD, UNKNOWN = 0, 1
 """The ids of padding and of every unknown word."""
@@ -137,19 +137,35 @@ class TextModel(nn.Module):
             self.bring.requires_grad_(False)
 
 
-def head(size: int, config: HeadConfig, labels: int) -> nn.Sequential:
-    """The paper's MLP: one hidden layer of ReLU units with dropout, then the scores."""
-    return nn.Sequential(
-        nn.Linear(size, config.hidden),
-        nn.ReLU(),
-        nn.Dropout(config.dropout),
-        nn.Linear(config.hidden, labels),
-    )
+class HeadModel(TextModel):
+    """A text model whose labels come out of a hidden layer over one vector of each sentence.
 
+    Args:
+        config: Encoder and sizes.
+        words: Size of the vocabulary; id 0 is padding.
+    """
 
-def pooled_size(encoded: int, config: HeadConfig) -> int:
-    """Of a sentence's vector, from the size of its words' as they are pooled."""
-    return encoded * (2 if config.pool == "mean-max" else 1)
+    def __init__(self, config: HeadConfig, words: int):
+        super().__init__(config, words)
+        self.config = config
+        self.encoder = sentence_encoder(config)
+
+    def represent(self, sentence: Tensor, lengths: Tensor) -> Tensor:
+        """Encode each sentence by itself, pooled [B, d]; of a model of pairs, as the first one is read."""
+        sentence, lengths = self.cut(sentence, lengths)
+        encoded: Encoded = self.encoder(self.vectors(sentence), lengths)
+        return encoded.pooled(self.config.pool)
+
+    def make_head(self, vectors: int, size: int, labels: int, extra: int = 0) -> nn.Sequential:
+        """Make the paper's MLP over so many vectors, pooled from `size` numbers each."""
+        config: HeadConfig = self.config
+        pooled = size * (2 if config.pool == "mean-max" else 1)
+        return nn.Sequential(
+            nn.Linear(vectors * pooled + extra, config.hidden),
+            nn.ReLU(),
+            nn.Dropout(config.dropout),
+            nn.Linear(config.hidden, labels),
+        )
 
 
 def sentence_encoder(config: TextConfig, shared: int = 0) -> NSESentence | LSTMSentence | BagOfWords:
