@@ -6,16 +6,18 @@ import math
 import sys
 import tomllib
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
-from typing import Any, Literal, Optional
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nse.config import Entry, build, describe, load, override, to_toml
+from nse.config import Entry, build, describe, override, to_toml
 from nse.errors import ConfigError
+from nse.files import read_toml
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Train:
     """Learning rate."""
     steps: int = 100
     """Number of updates."""
-    clip: float | None = None
+    clip: float = 0.0
     """Largest gradient norm."""
 
 
@@ -56,12 +58,12 @@ class Recipe:
     """The network."""
     name: str = "run"
     """Name of the run."""
-    betas: tuple[float, ...] = (0.9, 0.999)
+    beta: float = 0.999
     """Adam's."""
     tags: list[str] = field(default_factory=list)
     train: Train = field(default_factory=lambda: Train(steps=7))
     """The loop."""
-    seed: int | None = None
+    seed: int = 0
     """Random seed."""
 
 
@@ -94,9 +96,9 @@ MINIMAL: dict[str, Any] = {"model": {"size": 8}}
 
 
 def test_build_fills_defaults_and_sections() -> None:
-    built = build(Recipe, {"model": {"size": 8, "encoder": "lstm"}, "betas": [1, 0.5], "tags": ["a"]})
-    assert built == Recipe(Model(8, "lstm"), betas=(1.0, 0.5), tags=["a"])
-    assert isinstance(built.betas, tuple)
+    built = build(Recipe, {"model": {"size": 8, "encoder": "lstm"}, "beta": 1, "tags": ["a"]})
+    assert built == Recipe(Model(8, "lstm"), beta=1.0, tags=["a"])
+    assert isinstance(built.beta, float)
 
 
 def test_section_in_part_keeps_the_rest_of_its_default() -> None:
@@ -121,19 +123,10 @@ def test_built_lists_are_not_shared_with_the_data() -> None:
         (float, 0.5, 0.5),
         (float, 1, 1.0),
         (str, "5", "5"),
-        (Literal["a", 2, True], 2, 2),
-        (Literal["a", 2, True], True, True),
-        (int | None, 4, 4),
-        (int | None, None, None),
-        (Optional[str], None, None),  # noqa: UP045
-        (tuple[int, ...], [1, 2], (1, 2)),
-        (tuple[int, ...], (1, 2), (1, 2)),
-        (list[float], [1, 2.5], [1.0, 2.5]),
-        (list[list[str]], [["a"], []], [["a"], []]),
-        (list[bool], [], []),
+        (Literal["a", "b"], "b", "b"),
+        (list[str], ["a", ""], ["a", ""]),
+        (list[str], [], []),
         (Train, {"steps": 2}, Train(steps=2)),
-        (Train | None, {}, Train()),
-        (tuple[Train, ...], [{}, {"steps": 2}], (Train(), Train(steps=2))),
     ],
 )
 def test_accepts(hint: Any, given_value: Any, expected: Any) -> None:
@@ -157,7 +150,6 @@ def test_accepts(hint: Any, given_value: Any, expected: Any) -> None:
         (float, math.nan, "x: expected finite number, got number nan"),
         (float, math.inf, "x: expected finite number, got number inf"),
         (float, -math.inf, "x: expected finite number, got number -inf"),
-        (list[float], [1, math.nan], "x[1]: expected finite number, got number nan"),
         (str, 5, 'x: expected string, got integer 5; quote it: "5"'),
         (str, True, 'x: expected string, got true; quote it: "true"'),
         (
@@ -166,23 +158,20 @@ def test_accepts(hint: Any, given_value: Any, expected: Any) -> None:
             'x: expected string, got date "2024-01-02"; quote it: "2024-01-02"',
         ),
         (str, ["a"], 'x: expected string, got list ["a"]'),
-        (str | None, {}, "x: expected string, got section"),
-        (Literal["a", 2], "b", 'x: expected "a" or 2, got string "b"'),
+        (str, {}, "x: expected string, got section"),
+        (Literal["a", "b"], "x", 'x: expected "a" or "b", got string "x"'),
+        (Literal["a"], 1, 'x: expected "a", got integer 1'),
+        (Literal["a"], ["a"], 'x: expected "a", got list ["a"]'),
         (
             Literal["nse", "lstm"],
             "lst",
             'x: expected "nse" or "lstm", got string "lst"; did you mean "lstm"?',
         ),
-        (Literal[1], True, "x: expected 1, got true"),
-        (Literal[True], 1, "x: expected true, got integer 1"),
-        (int | None, "a", 'x: expected integer, got string "a"'),
-        (tuple[int, ...], 3, "x: expected list[integer], got integer 3"),
+        (int, "a", 'x: expected integer, got string "a"'),
         (list[str], "abc", 'x: expected list[string], got string "abc"'),
-        (list[list[int]], [[1], 2], "x[1]: expected list[integer], got integer 2"),
-        (tuple[int, ...], [1, 2.0], "x[1]: expected integer, got number 2.0"),
-        (int, (1, 2), "x: expected integer, got list [1, 2]"),
+        (list[str], ["a", 2], 'x[1]: expected string, got integer 2; quote it: "2"'),
+        (int, [1, 2], "x: expected integer, got list [1, 2]"),
         (Train, 3, "x: expected section, got integer 3"),
-        (list[Train], [{"stops": 1}], "x[0].stops: no such key; did you mean x[0].steps?"),
     ],
 )
 def test_refuses(hint: Any, given_value: Any, message: str) -> None:
@@ -199,15 +188,14 @@ def test_refuses_an_integer_beyond_the_largest_float_and_shows_it_short() -> Non
 
 def test_missing_keys_are_named_inside_their_section() -> None:
     assert mistake({}) == "model.size: missing; expected integer"
-    assert mistake({}, one(list[int])) == "x: missing; expected list[integer]"
-    assert build(one(int | None), {}).x is None
+    assert mistake({}, one(list[str])) == "x: missing; expected list[string]"
 
 
 def test_every_mistake_is_told_at_once() -> None:
     data = {
         "model": {"sise": 8, "encoder": 3},
         "name": 5,
-        "betas": [0.9, "b"],
+        "tags": ["a", 2],
         "train": {"rate": math.nan},
         "seed": 1.5,
     }
@@ -216,7 +204,7 @@ def test_every_mistake_is_told_at_once() -> None:
         "model.size: missing; expected integer",
         'model.encoder: expected "nse" or "lstm", got integer 3',
         'name: expected string, got integer 5; quote it: "5"',
-        'betas[1]: expected number, got string "b"',
+        'tags[1]: expected string, got integer 2; quote it: "2"',
         "train.rate: expected finite number, got number nan",
         "seed: expected integer, got number 1.5",
     ]
@@ -323,7 +311,7 @@ def test_field_that_is_not_an_argument_is_no_key() -> None:
 
 @pytest.mark.parametrize(
     "hint",
-    [dict, Path, int | str, int | str | None, list, tuple[int, int], list[int | None], Literal["a", None]],
+    [dict, Path, int | str, int | None, list, tuple[int, ...], list[int], list[Train], Literal["a", 2]],
 )
 def test_unsupported_type_is_the_programmers_mistake(hint: Any) -> None:
     with pytest.raises(TypeError, match=r"^One\.x: a configuration cannot hold the type"):
@@ -389,17 +377,21 @@ def recipe(tmp_path: Path) -> Path:
     return path
 
 
+def load(path: Path | zipfile.Path, overrides: Sequence[str] = ()) -> Recipe:
+    return build(Recipe, read_toml(path), overrides, source=str(path))
+
+
 def refused(path: Path, *overrides: str) -> list[str]:
     with pytest.raises(ConfigError) as caught:
-        load(Recipe, path, overrides)
+        load(path, overrides)
     message = str(caught.value)
     assert message.startswith(f"{path}: ")
     return [line.strip() for line in message.removeprefix(f"{path}: ").splitlines()]
 
 
 def test_load_reads_and_overrides(recipe: Path) -> None:
-    assert load(Recipe, recipe) == Recipe(Model(8), name="é")
-    changed = load(Recipe, recipe, ["model.encoder=lstm", "train.rate=3e-4", "train.clip=5", 'name="5"'])
+    assert load(recipe) == Recipe(Model(8), name="é")
+    changed = load(recipe, ["model.encoder=lstm", "train.rate=3e-4", "train.clip=5", 'name="5"'])
     assert changed == Recipe(Model(8, "lstm"), name="5", train=Train(rate=3e-4, steps=7, clip=5.0))
 
 
@@ -407,7 +399,7 @@ def test_load_reads_from_inside_an_archive(recipe: Path, tmp_path: Path) -> None
     with zipfile.ZipFile(tmp_path / "package.zip", "w") as archive:
         archive.write(recipe, "recipe.toml")
     with zipfile.ZipFile(tmp_path / "package.zip") as archive:
-        assert load(Recipe, zipfile.Path(archive, "recipe.toml")).model == Model(8)
+        assert load(zipfile.Path(archive, "recipe.toml")).model == Model(8)
 
 
 def test_load_tells_mistakes_of_file_and_assignments_together(recipe: Path) -> None:
@@ -442,9 +434,7 @@ def test_load_tells_mistakes_of_file_and_assignments_together(recipe: Path) -> N
         ("name=1.0", "got number 1.0; quote it: --set 'name=\"1.0\"'"),
         ("train={rate = 'a'}", '--set train.rate: expected number, got string "a"'),
         ("train=fast", '--set train: expected section, got string "fast"'),
-        ("tags=[a, b]", 'got string "[a, b]"; strings in a list need quotes: ["a", "b"]'),
         ("tags=a", '--set tags: expected list[string], got string "a"'),
-        ("tags=['a', 1]", '--set tags[1]: expected string, got integer 1; quote it: "1"'),
         ("seed.x=1", "seed: expected integer, got section (with --set seed.x)"),
         ("model.size=0", "model: size must be at least 1 (with --set model.size)"),
     ],
@@ -454,10 +444,9 @@ def test_mistakes_of_an_assignment_are_told_as_such(recipe: Path, assignment: st
     assert line.endswith(message)
 
 
-def test_wrong_toml_names_the_line_and_the_assignments_too(recipe: Path) -> None:
+def test_wrong_toml_names_the_line(recipe: Path) -> None:
     recipe.write_text("a = 1\nb = = 2\n", encoding="utf-8")
     assert refused(recipe) == ["not valid TOML: Invalid value (at line 2, column 5)"]
-    assert refused(recipe, "oops")[2] == "--set 'oops': expected key=value, such as model.size=300"
     recipe.write_text("a = 1\nb = [1,\n", encoding="utf-8")
     assert refused(recipe) == ["not valid TOML: Invalid value (at end of document, line 2)"]
     recipe.write_bytes(b"a = '\xff'\n")
@@ -465,11 +454,7 @@ def test_wrong_toml_names_the_line_and_the_assignments_too(recipe: Path) -> None
 
 
 def test_unreadable_file_is_named(tmp_path: Path) -> None:
-    assert refused(tmp_path / "absent.toml", "oops") == [
-        "2 mistakes",
-        "cannot be read: No such file or directory",
-        "--set 'oops': expected key=value, such as model.size=300",
-    ]
+    assert refused(tmp_path / "absent.toml") == ["cannot be read: No such file or directory"]
     assert refused(tmp_path)[0].startswith("cannot be read: ")
 
 
@@ -480,7 +465,6 @@ def test_unreadable_file_is_named(tmp_path: Path) -> None:
 class Leaf:
     text: str
     number: float
-    count: int | None = None
 
 
 @dataclass
@@ -489,33 +473,22 @@ class Everything:
     count: int
     number: float
     text: str
-    choice: Literal["a", 'b"\n', 3, True]
-    maybe: str | None
-    numbers: tuple[float, ...]
+    choice: Literal["a", 'b"\n']
     names: list[str]
-    nested: list[list[int]]
     leaf: Leaf
-    leaves: tuple[Leaf, ...]
-    perhaps: Leaf | None = None
     é: int = 0
 
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
-leaves = st.builds(Leaf, st.text(), numbers, st.none() | st.integers())
 everything = st.builds(
     Everything,
     flag=st.booleans(),
     count=st.integers(),
     number=numbers,
     text=st.text() | st.text(alphabet="\"\\'\n\r\t\b\x00\x1f\x7f\x85\u2028#="),
-    choice=st.sampled_from(["a", 'b"\n', 3, True]),
-    maybe=st.none() | st.text(),
-    numbers=st.lists(numbers).map(tuple),
+    choice=st.sampled_from(["a", 'b"\n']),
     names=st.lists(st.text()),
-    nested=st.lists(st.lists(st.integers())),
-    leaf=leaves,
-    leaves=st.lists(leaves).map(tuple),
-    perhaps=st.none() | leaves,
+    leaf=st.builds(Leaf, st.text(), numbers),
     é=st.integers(),
 )
 
@@ -529,20 +502,21 @@ def test_written_configuration_is_read_back_equal(config: Everything, comments: 
 def test_written_form_is_stable() -> None:
     config = Recipe(Model(8), tags=["a", 'q"'], train=Train(rate=1e-7, steps=7))
     assert to_toml(config) == (
-        'name = "run"\nbetas = [0.9, 0.999]\ntags = ["a", "q\\""]\n'
+        'name = "run"\nbeta = 0.999\ntags = ["a", "q\\""]\nseed = 0\n'
         '\n[model]\nsize = 8\nencoder = "nse"\ndropout = 0.3\ntied = false\n'
-        "\n[train]\nrate = 1e-07\nsteps = 7\n"
+        "\n[train]\nrate = 1e-07\nsteps = 7\nclip = 0.0\n"
     )
     assert to_toml(make_dataclass("OnlySection", [("train", Train)])(Train())).startswith("[train]\n")
 
 
 def test_docstrings_are_written_as_comments() -> None:
     assert to_toml(Recipe(Model(8)), comments=True) == (
-        '# Name of the run.\nname = "run"\n# Adam\'s.\nbetas = [0.9, 0.999]\ntags = []\n'
+        '# Name of the run.\nname = "run"\n# Adam\'s.\nbeta = 0.999\ntags = []\n# Random seed.\nseed = 0\n'
         "\n# The network.\n[model]\n# Width of every layer.\nsize = 8\n"
         '# Which encoder.\n#\n# Two lines.\nencoder = "nse"\n'
         "dropout = 0.3\n# Whether the embeddings are shared.\ntied = false\n"
         "\n# The loop.\n[train]\n# Learning rate.\nrate = 0.001\n# Number of updates.\nsteps = 7\n"
+        "# Largest gradient norm.\nclip = 0.0\n"
     )
 
 
@@ -550,14 +524,6 @@ def test_docstrings_are_written_as_comments() -> None:
 def test_what_could_not_be_read_back_is_not_written(number: float) -> None:
     with pytest.raises(ConfigError, match=r"^train\.rate: expected finite number"):
         to_toml(Recipe(Model(8), train=Train(rate=number)))
-
-
-def test_none_is_not_written_where_leaving_out_means_something_else() -> None:
-    holder = make_dataclass("Holder", [("train", Train, field(default_factory=lambda: Train(clip=5.0)))])
-    with pytest.raises(ConfigError, match=r"^train\.clip: TOML cannot say none"):
-        to_toml(holder(Train(clip=None)))
-    with pytest.raises(ConfigError, match=r"^holders\[0\]\.train\.clip: TOML cannot say none"):
-        to_toml(make_dataclass("Many", [("holders", list[holder])])([holder(Train(clip=None))]))  # type: ignore[valid-type]
 
 
 # Describing ------------------------------------------------------------------------------------------------
@@ -571,27 +537,27 @@ def test_describe_lists_every_key() -> None:
         Entry("model.dropout", "number", "0.3", ""),
         Entry("model.tied", "true or false", "false", "Whether the embeddings are shared."),
         Entry("name", "string", '"run"', "Name of the run."),
-        Entry("betas", "list[number]", "[0.9, 0.999]", "Adam's."),
+        Entry("beta", "number", "0.999", "Adam's."),
         Entry("tags", "list[string]", "[]", ""),
         Entry("train", "section", "", "The loop."),
         Entry("train.rate", "number", "0.001", "Learning rate."),
         Entry("train.steps", "integer", "7", "Number of updates."),
-        Entry("train.clip", "number", "none", "Largest gradient norm."),
-        Entry("seed", "integer", "none", "Random seed."),
+        Entry("train.clip", "number", "0.0", "Largest gradient norm."),
+        Entry("seed", "integer", "0", "Random seed."),
     ]
 
 
-def test_describe_goes_into_lists_of_sections_and_bases_and_bears_no_source() -> None:
+def test_describe_goes_into_sections_and_bases_and_bears_no_source() -> None:
     @dataclass(frozen=True)
     class Longer(Train):
         warmup: int = 0
         """Updates before the full rate."""
 
-    described = {entry.key: entry.doc for entry in describe(one(list[Longer]))}
+    described = {entry.key: entry.doc for entry in describe(one(Longer))}
     assert described == {
         "x": "",
-        "x[].rate": "Learning rate.",
-        "x[].steps": "Number of updates.",
-        "x[].clip": "Largest gradient norm.",
-        "x[].warmup": "Updates before the full rate.",
+        "x.rate": "Learning rate.",
+        "x.steps": "Number of updates.",
+        "x.clip": "Largest gradient norm.",
+        "x.warmup": "Updates before the full rate.",
     }

@@ -19,22 +19,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "NSE",
-    "BackendError",
-    "ConfigError",
-    "DataError",
-    "Encoding",
-    "InputError",
-    "Memory",
-    "Model",
-    "ModelError",
-    "NSEError",
-    "RunError",
-    "State",
-    "__version__",
-    "load",
-]
+__all__ = ["NSE", "Encoding", "Memory", "Model", "State", "__version__", "load"]
+__all__ += ["BackendError", "ConfigError", "DataError", "InputError", "ModelError", "NSEError", "RunError"]
 
 
 HOMES = {

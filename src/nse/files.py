@@ -12,14 +12,16 @@ import os
 import re
 import secrets
 import stat
+import tomllib
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib.resources.abc import Traversable
 from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
-from nse.errors import shorten
+from nse.errors import ConfigError, explain_errors, shorten
 
 CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 """A part file is always a new file: whatever somebody put in its place is neither followed nor emptied."""
@@ -27,12 +29,11 @@ CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | g
 LOOK = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 """How the part file of another process is opened to find out whether that process still writes it."""
 
-COMPRESSED: dict[str, Callable[[IO[bytes]], IO[bytes]]] = {
-    ".gz": lambda raw: gzip.GzipFile(fileobj=raw),  # type: ignore[dict-item, return-value]
-    ".xz": lzma.LZMAFile,
-    ".bz2": bz2.BZ2File,
-}
+COMPRESSED: dict[str, Callable[[IO[bytes]], Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 """How files with these endings are opened."""
+
+LONGEST_TOML = 1 << 20
+"""Bytes of a recipe: no sensible one comes near."""
 
 BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError)
 """What reading a file raises that is cut off, garbled, or cannot be read."""
@@ -44,12 +45,7 @@ def write(file: Path, text: str) -> None:
 
 
 def write_bytes(file: Path, content: bytes | memoryview) -> None:
-    """Write a file; whatever interrupts it, the file is the old one or the new one.
-
-    Raises:
-        OSError: It cannot be written, for example because the disk is full: the old file is as it was, and
-            nothing of the new one is left behind.
-    """
+    """Write a file; whatever interrupts it, the file is the old one or the new one."""
     with open_replacement(file) as handle:
         handle.write(content)
 
@@ -58,16 +54,10 @@ def write_bytes(file: Path, content: bytes | memoryview) -> None:
 def open_replacement(file: Path, alone: bool = False) -> Iterator[IO[bytes]]:
     """Open a part file beside a file, which replaces the file when the block ends without an error.
 
-    Many processes may do so at the same time: each has its own part file, and the last one to end wins. A
-    link is followed. The new file has the mode of the one that it replaces, and its owner if this process may
-    give files away. A device or a FIFO is never replaced: it is written into.
-
-    Args:
-        file: What to replace; its folder must exist.
-        alone: Whether to refuse a file that another process is writing at this moment.
-
-    Raises:
-        OSError: It cannot be written: the old file is as it was, and the part file is removed.
+    Many processes may do so at the same time: each has its own part file, and the last one to end wins; with
+    `alone`, one that is not the only one is refused. A link is followed. The new file has the mode of the old
+    one, and its owner if this process may give files away. A device or a FIFO is written into.
+    After an `OSError`, as of a full disk, the old file is as it was, and nothing of the new one is left.
     """
     target, before = find_target(file)
     if before is not None and not stat.S_ISREG(before.st_mode):
@@ -93,15 +83,10 @@ def open_replacement(file: Path, alone: bool = False) -> Iterator[IO[bytes]]:
 
 
 def find_target(file: Path) -> tuple[Path, os.stat_result | None]:
-    """The file that a path names when links are followed, and its status if it is there.
-
-    Raises:
-        OSError: It is a folder, or cannot be reached.
-    """
-    try:
+    """Follow links to the file that a path names; returns it and its status if it is there."""
+    before = None
+    with suppress(FileNotFoundError):
         before = os.stat(file)
-    except FileNotFoundError:
-        before = None
     if before is not None and stat.S_ISDIR(before.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
     return Path(os.path.realpath(file)), before
@@ -125,7 +110,7 @@ def open_part(target: Path, before: os.stat_result | None) -> tuple[Path, IO[byt
 
 
 def part_prefix(target: Path) -> str:
-    """How the names of the part files of a file begin; short enough for a file system to take the rest."""
+    """Make the beginning of a part file's name, short enough for a file system to take the rest."""
     name = target.name
     if len(os.fsencode(name)) > 200:
         name = f"{name[:30]}-{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}"
@@ -171,10 +156,7 @@ def keep_mode(number: int, before: os.stat_result) -> None:
 
 
 def remove_left_over(target: Path, own: Path) -> int:
-    """Remove the part files of processes that are gone; returns how many others are being written.
-
-    A part file is locked as long as it is written, so that this also holds for processes of other containers.
-    """
+    """Remove part files that no process has locked, in any container; returns how many others there are."""
     name = re.compile(rf"{re.escape(part_prefix(target))}\d+-[0-9a-f]{{8}}\.part")
     written = 0
     with suppress(OSError), os.scandir(target.parent) as entries:  # a folder that cannot be listed
@@ -218,11 +200,7 @@ def make_sure(file: Path) -> None:
 
 
 def open_regular(file: Path) -> BufferedReader:
-    """Open a file to read it; devices, FIFOs and folders are refused, because reading them may never end.
-
-    Raises:
-        OSError: It is no regular file, or cannot be opened.
-    """
+    """Open a file to read it; devices, FIFOs and folders are refused, because reading them may never end."""
     _refuse_irregular(os.stat(file))  # before it is opened, which may start a device
     handle = open(file, "rb", opener=_without_waiting)  # noqa: SIM115  # whoever asked closes it
     try:
@@ -234,11 +212,7 @@ def open_regular(file: Path) -> BufferedReader:
 
 
 def read_bounded(file: Path, most: int) -> bytes:
-    """Read a regular file of at most so many bytes.
-
-    Raises:
-        OSError: It is no regular file, is longer, or cannot be read.
-    """
+    """Read a regular file of at most so many bytes; anything else raises an `OSError`."""
     with open_regular(file) as handle:
         content = handle.read(most + 1) or b""  # nothing where it would have to be waited for
     if len(content) > most:
@@ -259,31 +233,37 @@ def _refuse_irregular(status: os.stat_result) -> None:
 
 def decompress(raw: IO[bytes], name: str | Path) -> IO[bytes]:
     """Open the content of an open file, which is compressed if the ending of its name says so."""
-    opener = COMPRESSED.get(Path(name).suffix)
-    return opener(raw) if opener else raw
+    opened: IO[bytes] = COMPRESSED.get(Path(name).suffix, lambda plain: plain)(raw)
+    return opened
 
 
 def parse_json(content: bytes | str) -> Any:
-    """Parse JSON without the liberties that Python takes: each key once, no NaN, no half of a character.
+    """Parse JSON without the liberties that Python takes: each key once, no NaN, no half of a character."""
 
-    Raises:
-        ValueError: It is something else, or nested too deep.
-    """
+    def refuse_constant(constant: str) -> NoReturn:
+        raise ValueError(f"{constant} is no number in JSON")
+
+    def make_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        if len(data := dict(pairs)) != len(pairs):
+            raise ValueError(f"a key occurs twice among {shorten(', '.join(key for key, _ in pairs), 400)}")
+        return data
+
     try:
         text = content if isinstance(content, str) else content.decode("utf-8")
-        data = json.loads(text, object_pairs_hook=_make_object, parse_constant=_refuse_constant)
+        data = json.loads(text, object_pairs_hook=make_object, parse_constant=refuse_constant)
         json.dumps(data, ensure_ascii=False).encode()  # half of a character, escaped, is no text
     except RecursionError:
         raise ValueError("nested too deep") from None
     return data
 
 
-def _refuse_constant(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number in JSON")
-
-
-def _make_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    data = dict(pairs)
-    if len(data) != len(pairs):
-        raise ValueError(f"a key occurs twice among {shorten(', '.join(key for key, _ in pairs), 400)}")
-    return data
+def read_toml(file: Path | Traversable) -> dict[str, object]:
+    """Read a TOML file of bounded size; `ConfigError` says what is wrong with it."""
+    with explain_errors(f"{file}: cannot be read", ConfigError):
+        content = read_bounded(file, LONGEST_TOML) if isinstance(file, Path) else file.read_bytes()
+    try:
+        return tomllib.loads(content.decode())
+    except ValueError as error:  # wrong TOML, not UTF-8, or an integer too long for Python
+        end = "at end of document"
+        reason = str(error).replace(end, f"{end}, line {len(content.splitlines())}")
+        raise ConfigError(f"{file}: not valid TOML: {reason}") from None

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from faults.made_models import saved, write_sums
-from nse.bounds import LONGEST_NAME, MOST_LABELS, ranges
-from nse.config import describe
+from nse.config import LONGEST_NAME, MOST_LABELS, describe, ranges
 from nse.data.readers.table import read
 from nse.data.readers.table_rows import labels_of
 from nse.errors import ConfigError, DataError, ModelError

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from nse import config as strict
-from nse.bounds import check_labels, check_name
+from nse.config import check_labels, check_name
 from nse.errors import ConfigError, FieldsError, InputError, ModelError, shorten, suggest
 from nse.files import parse_json, read_bounded, settle, write_bytes
 from nse.inference import hub as remote

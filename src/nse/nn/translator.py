@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nse.bounds import Probability, Range
+from nse.config import Probability, Range
 from nse.nn.decoder import Decoder, LSTMDecoder, NSEDecoder, Source, Standing
 from nse.nn.encoder import NSE
 from nse.nn.search import BEGIN, Found, beam_search, greedy

@@ -9,6 +9,7 @@ from typing import Any
 
 from nse import config
 from nse.errors import ConfigError, shorten
+from nse.files import read_toml
 from nse.tasks import (
     answers,
     documents,
@@ -45,15 +46,13 @@ TASKS: dict[str, Task] = {
 def load_recipe(name: str, overrides: Sequence[str] = ()) -> Any:
     """A recipe by name (logic/nse) or by the path of a TOML file, with `--set` assignments applied."""
     file: Traversable = Path(name) if name.endswith(".toml") else recipe_file(name)
-    return config.load(task_of(file).recipe, file, overrides)
+    data = read_toml(file)
+    return config.build(task_of(file, data).recipe, data, overrides, source=str(file))
 
 
-def task_of(file: Traversable) -> Task:
-    """The task that a recipe file names."""
-    try:
-        name = config.read_toml(file).get("task")
-    except ConfigError:
-        return TASKS["logic"]  # loading it in full tells what is wrong with the file
+def task_of(file: Traversable, data: dict[str, object] | None = None) -> Task:
+    """The task that a recipe file names, whose data may be there already."""
+    name = (read_toml(file) if data is None else data).get("task")
     if not isinstance(name, str) or name not in TASKS:
         raise ConfigError(f"{file}: task: expected one of {', '.join(TASKS)}, got {shorten(repr(name))}")
     return TASKS[name]

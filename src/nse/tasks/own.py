@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from nse.bounds import check_name
+from nse.config import check_name
 from nse.data.cache import Prepared
 from nse.data.catalogue import DATA, DataSet
 from nse.data.folders import data_folder

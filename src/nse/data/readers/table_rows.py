@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 
-from nse.bounds import check_labels
+from nse.config import check_labels
 from nse.data.readers.table import Mistakes, Table
 from nse.data.splits import Rows
 from nse.errors import DataError
