@@ -15,7 +15,8 @@ from faults.fuzzing import JSON, damaged, flipped
 from faults.made_runs import StopsAfter
 from nse.errors import RunError
 from nse.tasks import load_recipe
-from nse.train import run, state
+from nse.train import run
+from nse.train.checkpoints import write_file
 from nse.train.progress import Progress
 from nse.train.signals import Stopped
 
@@ -149,7 +150,7 @@ def try_checkpoint(good, folder):
         if isinstance(content, bytes):
             file.write_bytes(content)
         else:
-            state.save(file, content)
+            write_file(file, content)
         try:
             end = end_of(folder)
         except RunError as error:

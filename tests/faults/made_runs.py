@@ -13,7 +13,7 @@ import torch
 from rich.console import Console
 
 from nse.tasks import load_recipe
-from nse.train import run, state
+from nse.train import checkpoints, run
 from nse.train.progress import Progress
 from nse.train.signals import Stopped
 
@@ -70,7 +70,7 @@ def end(process, number, seconds=60):
 
 
 def checkpoint(folder):
-    return state.load(Path(folder) / "checkpoint.pt")
+    return checkpoints.read_file(Path(folder) / "checkpoint.pt")
 
 
 def assert_same_end(one, other):

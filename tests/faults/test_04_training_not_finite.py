@@ -14,11 +14,11 @@ from torch import nn
 from faults.made_runs import SMALL, checkpoint, finished, stop, train
 from nse import RunError
 from nse.tasks import TASKS, load_recipe
-from nse.train import checkpoints, log, state, watch
-from nse.train.captured import Average, Step, adam
+from nse.train import checkpoints, history, state, watch
 from nse.train.loop import fit
 from nse.train.progress import Progress
 from nse.train.state import Sums
+from nse.train.step import Average, Step, adam
 
 
 def test_the_run_stops_and_its_last_checkpoint_is_good(tmp_path):
@@ -123,8 +123,8 @@ def test_scores_of_dev_that_are_not_finite_stop_the_run():
 
 def test_nan_never_gets_into_json():
     with pytest.raises(ValueError, match="not JSON compliant"):
-        log.line({"epoch": 1, "loss": math.nan})
-    assert json.loads(log.line({"epoch": 1, "loss": 0.5})) == {"epoch": 1, "loss": 0.5}
+        history.as_line({"epoch": 1, "loss": math.nan})
+    assert json.loads(history.as_line({"epoch": 1, "loss": 0.5})) == {"epoch": 1, "loss": 0.5}
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +161,7 @@ def test_one_number_that_is_not_finite_is_neither_saved_nor_taken(made, tmp_path
     with pytest.raises(RunError, match=f"NaN or infinity in {name} after step 12, which is not saved"):
         checkpoints.save(folder, packed)
     assert {file: file.read_bytes() for file in folder.glob("checkpoint*")} == before
-    state.save(folder / "checkpoint.pt", packed)  # as a version saved it that did not look
+    checkpoints.write_file(folder / "checkpoint.pt", packed)  # as a version saved it that did not look
     told = io.StringIO()
     stop(folder, "train.average=0.9", after=10, recipe="logic/bow", resume=True, told=told)
     assert (

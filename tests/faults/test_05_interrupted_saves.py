@@ -25,23 +25,24 @@ KILLS = """
 import os, random, signal, sys, time
 from pathlib import Path
 import torch
-from nse.train import state
+from nse.train import checkpoints
 
 torch.set_num_threads(1)
 file = Path(sys.argv[1]) / "checkpoint.pt"
 generator, steps, left_over = random.Random(0), [], 0
-state.save(file, {"format": state.FORMAT, "step": 0})
+checkpoints.write_file(file, {"format": checkpoints.FORMAT, "step": 0})
 for _ in range(40):
     child = os.fork()
     if child == 0:
         step = steps[-1] if steps else 0
         while True:
             step += 1
-            state.save(file, {"format": state.FORMAT, "step": step, "model": torch.full((50_000,), step)})
+            weights = torch.full((50_000,), step)
+            checkpoints.write_file(file, {"format": checkpoints.FORMAT, "step": step, "model": weights})
     time.sleep(0.005 + 0.03 * generator.random())
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    packed = state.load(file)
+    packed = checkpoints.read_file(file)
     assert packed["step"] == 0 or (packed["model"] == packed["step"]).all()
     steps.append(packed["step"])
     left_over += any(file.parent.glob(".*.part"))

@@ -12,7 +12,7 @@ from faults.made_runs import stop, train
 from nse import RunError
 from nse.cli import main as cli
 from nse.errors import NSEError
-from nse.train import state
+from nse.train import checkpoints
 
 BOW = {"recipe": "logic/bow"}
 
@@ -130,9 +130,9 @@ BROKEN = {
 def test_a_broken_field_of_a_checkpoint_is_named(run, harm):
     change, told = BROKEN[harm]
     file = run / "checkpoint.pt"
-    packed = state.load(file)
+    packed = checkpoints.read_file(file)
     change(packed)
-    state.save(file, packed)
+    checkpoints.write_file(file, packed)
     with pytest.raises(RunError) as error:
         train(run, "train.average=0.9", resume=True, **BOW)
     assert told in str(error.value)

@@ -17,7 +17,7 @@ from nse import InputError, RunError
 from nse.cli import main as cli
 from nse.config import to_toml
 from nse.tasks import TASKS, load_recipe, own
-from nse.train import state
+from nse.train import checkpoints
 from nse.train.progress import Progress
 
 KINDS = {
@@ -136,7 +136,7 @@ def test_a_broken_checkpoint_is_named(tmp_path, content):
     if content == "truncated":
         content = file.read_bytes()[:-100]
     if content == "other":
-        state.save(file, {"format": 99})
+        checkpoints.write_file(file, {"format": 99})
         told = "checkpoint.pt: format 99, this version reads 3"
     else:
         file.write_bytes(content)

@@ -9,7 +9,7 @@ import torch
 
 from faults.made_runs import assert_same_end, finished, stop, train
 from nse import RunError
-from nse.train import checkpoints, state
+from nse.train import checkpoints
 from nse.train.checkpoints import BAD, CURRENT, PREVIOUS
 
 STRETCHES = 16
@@ -97,7 +97,7 @@ def test_other_harm_to_the_newest_costs_its_steps_only(run, content):
     stop(run, after=11, resume=True, told=told)
     assert f"goes on after step 9 in epoch 2, from {PREVIOUS}" in told.getvalue()
     assert checkpoints.load(run).packed["step"] == 11
-    assert state.load(run / PREVIOUS)["step"] == 9  # a bad one never takes the place of a good one
+    assert checkpoints.read_file(run / PREVIOUS)["step"] == 9  # a bad one never takes the place of a good one
 
 
 def test_where_both_are_bad_both_are_named_in_one_line(run):
@@ -126,7 +126,7 @@ def test_the_newest_is_named_as_well_where_it_is_good(run):
 
 
 def test_a_checkpoint_of_another_version_is_no_bad_one(run):
-    state.save(run / CURRENT, {"format": 99})
+    checkpoints.write_file(run / CURRENT, {"format": 99})
     with pytest.raises(RunError, match=r"checkpoint.pt: format 99, this version reads 3: use the version"):
         train(run, resume=True)
     torch.save({"format": 2}, run / PREVIOUS)  # as it was before there were checksums
@@ -141,7 +141,7 @@ NO_NUMBERS = [None, True, 3.0, "3", ["a\nb"], -1, 1 << 40, torch.zeros(2, 2)]
 @pytest.mark.parametrize("number", NO_NUMBERS)
 def test_a_checkpoint_without_a_format_number_is_a_bad_one(run, number):
     """Told in one line, whatever stands there instead, and the one before it is taken."""
-    state.save(run / CURRENT, {"format": number})
+    checkpoints.write_file(run / CURRENT, {"format": number})
     loaded = checkpoints.load(run)
     assert (loaded.file.name, loaded.packed["step"]) == (PREVIOUS, 9)
     assert loaded.wrong == f"{run / CURRENT} cannot be read as a checkpoint (it holds no format number)"

@@ -8,7 +8,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Adam
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from nse.train.captured import Average, Step, adam, set_rate
+from nse.train.step import Average, Step, adam, set_rate
 from oracle.problems import assert_close
 
 pytest.importorskip("triton")

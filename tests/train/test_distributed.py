@@ -17,9 +17,9 @@ from nse.tasks import TASKS, load_recipe
 from nse.text.tensors import Labelled, Texts
 from nse.train import loop
 from nse.train.distributed import Share, Team, leads
-from nse.train.keeper import Keeper
 from nse.train.loop import fit
 from nse.train.progress import Progress
+from nse.train.state import Keeper
 
 
 def member(rank, size):

@@ -11,9 +11,8 @@ from rich.console import Console
 from nse import RunError
 from nse.tasks import TASKS, load_recipe
 from nse.train import loop
-from nse.train.keeper import Keeper
 from nse.train.progress import Progress
-from nse.train.state import learned
+from nse.train.state import Keeper, learned
 
 SMALL = ["data.train=90", "data.dev=60", "data.test=30", "data.unseen=30", "model.size=16", "model.hidden=32"]
 TASK = TASKS["logic"]

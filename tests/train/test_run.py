@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from nse import RunError
 from nse.inference import folder as hub
 from nse.tasks import TASKS, load_recipe
-from nse.train import log, loop, run
+from nse.train import history, loop, run
 from nse.train.progress import Progress
 
 SMALL = [
@@ -74,7 +74,7 @@ def test_tensorboard_reads_the_events(tmp_path):
     for event, row in zip(events, rows, strict=True):
         assert event.step == row["step"]
         found = {value.tag: value.tensor.float_val[0] for value in event.summary.value}
-        assert found == pytest.approx({name: row[name] for name in log.SCALARS}, rel=1e-6)
+        assert found == pytest.approx({name: row[name] for name in history.SCALARS}, rel=1e-6)
 
 
 def test_the_recipe_of_a_run_runs_again_and_its_model_scores_the_same(tmp_path):
@@ -144,7 +144,7 @@ def test_what_cannot_be_written_is_told(tmp_path, monkeypatch):
     def refuse(*_args):
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr("nse.train.state.write_bytes", refuse)
+    monkeypatch.setattr("nse.train.checkpoints.write_bytes", refuse)
     with pytest.raises(
         RunError, match="run cannot be written: Read-only file system; there is no checkpoint y"
     ):

@@ -22,7 +22,7 @@ from nse.tasks.task import judged
 from nse.text.sampler import batches
 from nse.text.tensors import Labelled, Shape, Texts
 from nse.text.vocabulary import Vocabulary
-from nse.train.captured import CapturedStep, Step, adam
+from nse.train.step import CapturedStep, Step, adam
 
 PAIRS, WORDS, LABELS, BATCH = 20_000, 20_000, 3, 128
 MODEL = PairConfig(encoder="nse", size=300, hidden=1024, dropout=0.3)

@@ -3,11 +3,15 @@
 checkpoint.pt           the newest
 checkpoint.previous.pt  the one before it, for the day on which the newest cannot be read
 checkpoint.bad.pt       a file that could not be read, kept aside for whoever wants to know why
+
+A file holds tensors, numbers, strings, lists and dictionaries only, and is read with `weights_only=True`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import hashlib
+import io
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,39 +20,37 @@ import torch
 from torch import Tensor
 
 from nse.errors import RunError
-from nse.files import settle
+from nse.files import settle, write_bytes
 from nse.tasks.recipe import MOST_THREADS
-from nse.train import state
-from nse.train.state import CheckpointError
+from nse.train.fields import Shape, fits, is_count, is_dict_of, is_number, is_time, list_misfits
+from nse.train.state import FORMAT
 
 CURRENT, PREVIOUS, BAD = "checkpoint.pt", "checkpoint.previous.pt", "checkpoint.bad.pt"
 
 NEW = "checkpoint.new.pt"
 """Where a checkpoint is written before the others move on."""
 
-LARGEST = 2**63
-"""No number of a run comes near."""
-
-ROW = {"epoch", "step", "loss", "train", "dev", "rate", "seconds", "examples_per_second"}
-"""The figures of an epoch."""
+MARK = b"SHA-256\n"
+"""At the end of the file, before the SHA-256 of everything in front of it."""
 
 
 class NotFiniteError(RunError):
     """A number that is to be saved is NaN or infinite."""
 
 
-class Loaded(NamedTuple):
-    """A checkpoint that was verified.
+class CheckpointError(RunError):
+    """A file is no checkpoint, has changed since it was saved, or holds what no run saves."""
 
-    Attributes:
-        packed: What it holds.
-        file: Where it lies.
-        wrong: What is wrong with the newer one; "" where nothing is.
-    """
+    def __init__(self, file: Path, reason: str):
+        super().__init__(f"{file} cannot be read as a checkpoint ({reason})")
+
+
+class Loaded(NamedTuple):
+    """A checkpoint that was verified."""
 
     packed: dict[str, Any]
-    file: Path
-    wrong: str
+    file: Path  # where it lies
+    wrong: str  # what is wrong with the newer one; "" where nothing is
 
 
 def save(folder: Path, packed: dict[str, Any]) -> None:
@@ -58,9 +60,9 @@ def save(folder: Path, packed: dict[str, Any]) -> None:
         NotFiniteError: A number in it is NaN or infinite; nothing was written.
         OSError: It cannot be written; the old ones are as they were.
     """
-    if bad := not_finite(packed):
+    if bad := find_not_finite(packed):
         raise NotFiniteError(f"NaN or infinity in {bad} after step {packed['step']}, which is not saved")
-    state.save(folder / NEW, packed)
+    write_file(folder / NEW, packed)
     if (folder / CURRENT).exists():
         (folder / CURRENT).replace(folder / PREVIOUS)
     (folder / NEW).replace(folder / CURRENT)
@@ -78,7 +80,7 @@ def load(folder: Path) -> Loaded | None:
         if not file.exists():
             continue
         try:
-            return Loaded(read(file), file, "".join(wrong))
+            return Loaded(read_checked(file), file, "".join(wrong))
         except CheckpointError as error:
             wrong.append(str(error))
     if wrong:
@@ -93,27 +95,68 @@ def put_bad_aside(folder: Path) -> None:
         (folder / CURRENT).replace(folder / BAD)
 
 
-def read(file: Path) -> dict[str, Any]:
-    """Read a checkpoint and check every field of it.
+def write_file(file: Path, packed: dict[str, Any]) -> None:
+    """Write one checkpoint file; whatever interrupts it, the file is the old one or the new one."""
+    content = io.BytesIO()  # and not into the file, where PyTorch hides what the system said
+    torch.save(packed, content)
+    checksum = hashlib.sha256(content.getbuffer()).digest()
+    content.seek(0, io.SEEK_END)
+    content.write(MARK + checksum)
+    write_bytes(file, content.getbuffer())
+
+
+def read_file(file: Path) -> dict[str, Any]:
+    """Read one checkpoint file, once its checksum shows that not a bit of it has changed.
 
     Raises:
-        CheckpointError: It cannot be read, or holds what no run saves.
+        CheckpointError: It is not one, or has changed.
         RunError: It is of another format.
     """
-    packed = state.load(file)
-    if wrong := [name for name, fits in FIELDS.items() if not fits(packed.get(name))]:
+    content = read_verified(file)
+    try:
+        packed = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except Exception as error:  # PyTorch raises whatever the bytes lead it to
+        raise CheckpointError(file, str(error).split("\n")[0][:200]) from None
+    number = packed.get("format") if isinstance(packed, dict) else None
+    if type(number) is not int or not 0 < number < 2**31:
+        raise CheckpointError(file, "it holds no format number")
+    if number != FORMAT:
+        raise RunError(f"{file}: format {number}, this version reads {FORMAT}: use the version that wrote it")
+    return dict(packed)
+
+
+def read_verified(file: Path) -> bytes:
+    """Return what `torch.save` wrote into a checkpoint file."""
+    if file.exists() and not file.is_file():  # a FIFO would be waited for
+        raise CheckpointError(file, "it is no regular file")
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise CheckpointError(file, error.strerror or str(error)) from None
+    body, mark, checksum = content[:-40], content[-40:-32], content[-32:]
+    if mark != MARK:
+        raise CheckpointError(file, "it does not end in a checksum: it is cut off, or of another version")
+    if hashlib.sha256(body).digest() != checksum:
+        raise CheckpointError(file, "its checksum is wrong: it has changed since it was saved")
+    return body
+
+
+def read_checked(file: Path) -> dict[str, Any]:
+    """Read one checkpoint file, and check every field and number of it."""
+    packed = read_file(file)
+    if wrong := list_misfits(packed, FIELDS):
         raise CheckpointError(file, f"{', '.join(wrong)}: missing, or not as a run saves it")
-    if bad := not_finite(packed):
+    if bad := find_not_finite(packed):
         raise CheckpointError(file, f"NaN or infinity in {bad}")
     return packed
 
 
-def not_finite(packed: dict[str, Any]) -> str | None:
+def find_not_finite(packed: dict[str, Any]) -> str | None:
     """Return the name of a tensor that holds NaN or infinity, if there is one."""
-    return next((name for name, tensor in numbers(packed) if not bool(tensor.isfinite().all())), None)
+    return next((name for name, tensor in name_tensors(packed) if not bool(tensor.isfinite().all())), None)
 
 
-def numbers(packed: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
+def name_tensors(packed: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
     """Yield the tensors that a run computes, with a name for each."""
     yield from packed["model"].items()
     for number, value in enumerate(packed["average"]):
@@ -126,118 +169,58 @@ def numbers(packed: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
     yield "the best epoch's scores", packed["best"]["scores"]
 
 
-def is_count(value: Any) -> bool:
-    """Say whether a value counts something."""
-    return type(value) is int and 0 <= value < LARGEST
-
-
-def is_number(value: Any) -> bool:
-    """Say whether a value is a finite number, with which a run can go on computing."""
-    return type(value) in (int, float) and -LARGEST < value < LARGEST
-
-
-def is_time(value: Any) -> bool:
-    """Say whether a value is a number of seconds."""
-    return is_number(value) and value >= 0
-
-
-def is_text(value: Any) -> bool:
-    """Say whether a value is a string."""
-    return isinstance(value, str)
-
-
 def is_random_state(value: Any) -> bool:
     """Say whether a value is the state of a random generator."""
     return isinstance(value, Tensor) and value.dtype == torch.uint8 and value.dim() == 1
 
 
-def is_weights(value: Any) -> bool:
-    """Say whether a value is tensors by name."""
-    return isinstance(value, dict) and all(
-        isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in value.items()
-    )
-
-
-def is_list_of(fits: Callable[[Any], bool], value: Any) -> bool:
-    """Say whether a value is a list whose items all fit."""
-    return isinstance(value, list) and all(map(fits, value))
-
-
-def is_process(value: Any) -> bool:
-    """Say whether a value is what one process of a run saves."""
-    return (
-        isinstance(value, dict)
-        and value.keys() == {"random", "sums", "threads"}
-        and is_weights(value["random"])
-        and "cpu" in value["random"]
-        and all(map(is_random_state, value["random"].values()))
-        and is_list_of(is_number, value["sums"])
-        and len(value["sums"]) == 3
-        and is_count(value["sums"][2])
-        and is_count(value["threads"])
-        and 1 <= value["threads"] <= MOST_THREADS
-    )
+def is_step(value: Any) -> bool:
+    """Say whether a value is how often an optimizer has changed a weight."""
+    real = isinstance(value, Tensor) and value.is_floating_point() and value.numel() == 1
+    return real and bool((value >= 0).all())
 
 
 def is_moments(value: Any) -> bool:
     """Say whether a value is what an optimizer remembers, by the number of the weight."""
+    numbered = isinstance(value, dict) and all(map(is_count, value))
+    return numbered and all(fits(each, WEIGHTS) and is_step(each.get("step")) for each in value.values())
+
+
+def is_process(value: Any) -> bool:
+    """Say whether a value is what one process of a run saves."""
+    shape = {"random": is_dict_of(is_random_state), "sums": [is_number], "threads": is_count}
     return (
-        isinstance(value, dict)
-        and all(map(is_count, value))
-        and all(is_weights(moments) and is_step(moments.get("step")) for moments in value.values())
+        fits(value, shape)
+        and "cpu" in value["random"]
+        and len(value["sums"]) == 3
+        and is_count(value["sums"][2])
+        and 1 <= value["threads"] <= MOST_THREADS
     )
 
 
-def is_step(value: Any) -> bool:
-    """Say whether a value is how often an optimizer has changed a weight."""
-    return (
-        isinstance(value, Tensor)
-        and value.is_floating_point()
-        and value.numel() == 1
-        and bool((value >= 0).all())
-    )
+def is_table(value: Any) -> bool:
+    """Say whether a value is a matrix of scores."""
+    return isinstance(value, Tensor) and value.is_floating_point() and value.dim() == 2
 
 
-def is_best(value: Any) -> bool:
-    """Say whether a value is the best epoch so far."""
-    return (
-        isinstance(value, dict)
-        and value.keys() == {"dev", "epoch", "weights", "scores"}
-        and is_number(value["dev"])
-        and is_count(value["epoch"])
-        and is_weights(value["weights"])
-        and isinstance(value["scores"], Tensor)
-        and value["scores"].is_floating_point()
-        and value["scores"].dim() == 2
-    )
+WEIGHTS = is_dict_of(Tensor)
+ROW = dict.fromkeys(("loss", "train", "dev", "rate", "seconds", "examples_per_second"), is_number)
 
-
-def is_row(value: Any) -> bool:
-    """Say whether a value is the figures of an epoch."""
-    return (
-        isinstance(value, dict)
-        and value.keys() == ROW
-        and all(map(is_number, value.values()))
-        and is_count(value["epoch"])
-        and is_count(value["step"])
-    )
-
-
-FIELDS: dict[str, Callable[[Any], bool]] = {
-    "name": is_text,
-    "recipe": is_text,
-    "data": is_text,
+FIELDS: dict[str, Shape] = {
+    "name": str,
+    "recipe": str,
+    "data": str,
     "epoch": lambda value: is_count(value) and value >= 1,
     "cursor": is_count,
     "step": is_count,
     "order": is_random_state,
-    "processes": lambda value: is_list_of(is_process, value) and len(value) > 0,
-    "model": is_weights,
-    "average": lambda value: is_list_of(lambda each: isinstance(each, Tensor), value),
+    "processes": lambda value: fits(value, [is_process]) and len(value) > 0,
+    "model": WEIGHTS,
+    "average": [Tensor],
     "optimizer": is_moments,
-    "best": is_best,
+    "best": {"dev": is_number, "epoch": is_count, "weights": WEIGHTS, "scores": is_table},
     "epoch_seconds": is_time,
     "seconds": is_time,
-    "metrics": lambda value: is_list_of(is_row, value),
+    "metrics": [{"epoch": is_count, "step": is_count} | ROW],
 }
-"""What a checkpoint must hold, and how each is known."""
+"""What a checkpoint must hold."""

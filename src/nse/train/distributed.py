@@ -29,21 +29,15 @@ LOST = ("gloo", "nccl", "connection closed by peer", "connection reset by peer",
 
 
 class Share(NamedTuple):
-    """One process's part of a batch.
+    """One process's part of a batch."""
 
-    Attributes:
-        numbers: Of the examples; never none, because every process takes part in every step.
-        size: How many of them count.
-        weight: What their mean loss counts for in this process.
-    """
-
-    numbers: Tensor
-    size: int
-    weight: float
+    numbers: Tensor  # of the examples; never none, because every process takes part in every step
+    size: int  # how many of them count
+    weight: float  # what their mean loss counts for in this process
 
 
 def leads() -> bool:
-    """Whether this is the process that writes and tells: the only one, or the first of `torchrun`'s."""
+    """Say whether this is the process that writes and tells: the only one, or the first of `torchrun`'s."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
@@ -61,10 +55,8 @@ def part() -> None:
 class Team:
     """The processes of a run, as `torchrun` tells them in the environment; or one alone.
 
-    Attributes:
-        size: How many there are.
-        rank: Which one this is; 0 writes and shows progress.
-        fabric: Knows the device, and wraps the model.
+    `rank` says which of the `size` processes this is; 0 writes and shows progress. The fabric knows the
+    device, and wraps the model.
     """
 
     def __init__(self) -> None:
@@ -77,9 +69,8 @@ class Team:
             logging.getLogger(name).setLevel(logging.WARNING)
         here = int(os.environ.get("LOCAL_WORLD_SIZE", self.size))
         try:
-            self.fabric = Fabric(
-                accelerator="auto", devices=here, num_nodes=self.size // here, strategy="ddp"
-            )
+            nodes = self.size // here
+            self.fabric = Fabric(accelerator="auto", devices=here, num_nodes=nodes, strategy="ddp")
             self.fabric.launch()
         except (RuntimeError, ValueError) as error:
             reason = str(error).split("\n")[0]
@@ -91,11 +82,11 @@ class Team:
 
     @property
     def device(self) -> torch.device:
-        """Where this process computes."""
+        """The device on which this process computes."""
         return self.fabric.device
 
     def set_up(self, model: nn.Module) -> nn.Module:
-        """The model on its device, as steps must call it.
+        """Put a model on its device, and return it as steps must call it.
 
         Alone, Fabric's wrappers would only pass calls on, in ways that a CUDA graph cannot hold, so what they
         wrap is returned.
@@ -104,18 +95,18 @@ class Team:
         return wrapped if self.size > 1 else wrapped.module
 
     def unwrapped(self, model: nn.Module) -> nn.Module:
-        """The model itself, out of what `set_up` made of it."""
+        """Return the model itself, out of what `set_up` made of it."""
         return cast(nn.Module, model.module) if self.size > 1 else model
 
     def share(self, index: Tensor) -> Share:
-        """This process's part of a batch."""
+        """Return this process's part of a batch."""
         mine = index[self.rank :: self.size]
         # Gradients are averaged over the processes, so a share counts by its part of an even one.
         weight = self.size * len(mine) / len(index) if self.size > 1 else 1.0
         return Share(mine if len(mine) else index[:1], len(mine), weight)
 
     def most(self, *values: int) -> list[int]:
-        """The largest of each value over the processes."""
+        """Return the largest of each value over the processes."""
         if self.size == 1:
             return list(values)
         together = torch.tensor(values)
@@ -123,7 +114,7 @@ class Team:
         return together.tolist()
 
     def sum(self, *values: float) -> list[float]:
-        """The sum of each value over the processes."""
+        """Return the sum of each value over the processes."""
         if self.size == 1:
             return list(values)
         together = torch.tensor(values, dtype=torch.float64)
@@ -131,13 +122,13 @@ class Team:
         return together.tolist()
 
     def add(self, values: Tensor) -> Tensor:
-        """The sum of a tensor on the host over the processes; the same bits in each."""
+        """Sum a tensor on the host over the processes; the same bits in each."""
         if self.size > 1:
             dist.all_reduce(values, group=self.group)
         return values
 
     def gather(self, thing: T) -> list[T]:
-        """What each process has, in their order."""
+        """Return what each process has, in their order."""
         if self.size == 1:
             return [thing]
         found: list[T | None] = [None] * self.size
@@ -145,26 +136,25 @@ class Team:
         return [each for each in found if each is not None]
 
     def lead(self, act: Callable[[], T]) -> T:
-        """What the first process gets out of an act that it alone does; the others wait for it.
+        """Return what the first process gets out of an act that it alone does; the others wait for it.
 
         Where the act fails, the first process tells why, and the others end without a word.
         """
         if self.size == 1:
             return act()
-        told: list[Any] = [None, True]  # what came of it, and whether anything did
+        result: list[Any] = [None, True]  # what came of it, and whether anything did
         failed: Exception | None = None
         if self.rank == 0:
             try:
-                told[0] = act()
+                result[0] = act()
             except Exception as error:
-                failed, told[1] = error, False
-        dist.broadcast_object_list(told, src=0, group=self.group)
+                failed, result[1] = error, False
+        dist.broadcast_object_list(result, src=0, group=self.group)
         if failed:
             raise failed
-        if not told[1]:
+        if not result[1]:
             raise SystemExit(2)
-        found: T = told[0]
-        return found
+        return cast(T, result[0])
 
     def in_turn(self, act: Callable[[], T]) -> T:
         """Let every process act, the first of each machine first: the others find what it left in caches."""
@@ -175,7 +165,7 @@ class Team:
 
     @contextmanager
     def together(self, left: Callable[[], str]) -> Iterator[None]:
-        """Inside, a process that dies ends this one with an error; `left` says what is left."""
+        """End this process with an error where another dies in the block; `left` says what is left."""
         try:
             yield
         except RuntimeError as error:

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nse.errors import RunError
+from nse.files import LOOK, is_at, lock
 
 LOCK = ".lock"
 """The file in a run folder that its writer holds; it says who that is."""
@@ -37,7 +38,7 @@ def only_writer(folder: Path) -> Iterator[None]:
     Raises:
         RunError: Another process holds it.
     """
-    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    made = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     with suppress(OSError):  # whoever writes there will say why it cannot
         folder.mkdir(parents=True, exist_ok=True)
     handle = _take(folder)
@@ -49,55 +50,42 @@ def only_writer(folder: Path) -> Iterator[None]:
                 (folder / LOCK).unlink()  # while it is held: see `_take`
             _held.remove(handle)
             os.close(handle)
-        for each in made:
+        for parent in made:
             with suppress(OSError):  # it is not empty
-                each.rmdir()
+                parent.rmdir()
 
 
 def run_of(file: Path) -> Path | None:
     """Return the run folder that a file lies in, or would lie in."""
-    return next((each for each in file.absolute().parents if (each / "recipe.toml").is_file()), None)
+    return next((parent for parent in file.absolute().parents if (parent / "recipe.toml").is_file()), None)
 
 
 def _take(folder: Path) -> int | None:
     """Return a descriptor that holds the lock; `None` where there are no locks."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return None
     file = folder / LOCK
     while True:
         try:
-            handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+            handle = os.open(file, LOOK | os.O_CREAT, 0o644)
         except OSError as error:
             if file.exists() or file.is_symlink():
                 raise RunError(f"{folder} cannot be used: {file}: {error.strerror}") from None
             return None
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(handle, 200).decode("utf-8", "replace").strip() or "another process"
-            os.close(handle)
+        locked = lock(handle)
+        if locked and is_at(handle, file):
+            break
+        holder = os.read(handle, 200).decode("utf-8", "replace").strip() or "another process"
+        os.close(handle)  # where it was locked, of a writer that has just ended, and removed the file
+        if locked is None:
+            with suppress(OSError):
+                file.unlink()
+            return None
+        if not locked:
             raise RunError(
                 f"{folder} is in use by {holder}: wait for it to end, stop it, or choose another folder"
-            ) from None
-        except OSError:  # a file system without locks
-            os.close(handle)
-            return None
-        if _is_named(handle, file):
-            break
-        os.close(handle)  # of a writer that has just ended, and removed the file: take the next one
+            )
     _held.add(handle)
     with suppress(OSError):  # of a full disk: the lock is held all the same
         os.ftruncate(handle, 0)
         now = time.strftime("%Y-%m-%d %H:%M:%S")
         os.pwrite(handle, f"process {os.getpid()}, since {now}\n".encode(), 0)
     return handle
-
-
-def _is_named(handle: int, file: Path) -> bool:
-    """Say whether an open file still has its name."""
-    try:
-        return os.path.samestat(os.fstat(handle), file.stat())
-    except FileNotFoundError:
-        return False

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import astuple, dataclass
 from functools import partial
 from itertools import islice, repeat
 from typing import Any
@@ -21,13 +21,12 @@ from nse.tasks.task import Examples, Task, scores_of
 from nse.text.sampler import batches, shares
 from nse.text.tensors import Labelled, Shape
 from nse.train import watch
-from nse.train.captured import Average, CapturedStep, Step, adam, set_rate
 from nse.train.distributed import Team
-from nse.train.keeper import Keeper
+from nse.train.environment import multiply, same_threads_after, take_threads
 from nse.train.progress import Progress
 from nse.train.signals import Stopped
-from nse.train.state import TO_START_OVER, Best, State, learned, put
-from nse.train.threads import same_threads_after, take_threads
+from nse.train.state import Best, Keeper, State, learned, refuse_other_place
+from nse.train.step import Average, CapturedStep, Step, adam, set_rate
 
 EVALUATION_BATCH = 512
 
@@ -37,41 +36,33 @@ STREAM = 1_000_003
 
 @dataclass
 class Outcome:
-    """What a training run gives.
+    """What a training run gives."""
 
-    Attributes:
-        model: The trained model, with the weights of the best epoch.
-        figures: At that epoch, by measure and split; accuracy of train while training, so with dropout on.
-        epoch: The best one on dev, counted from 1.
-        seconds: Of training, evaluation on dev and saving included.
-        metrics: One row per epoch.
-    """
-
-    model: nn.Module
-    figures: dict[str, dict[str, float]]
-    epoch: int
-    seconds: float
-    metrics: list[dict[str, Any]]
+    model: nn.Module  # with the weights of the best epoch
+    figures: dict[str, dict[str, float]]  # of it by measure and split; of train while training, with dropout
+    epoch: int  # the best one on dev, counted from 1
+    seconds: float  # of training, evaluation on dev and saving included
+    metrics: list[dict[str, Any]]  # a row per epoch
 
     @property
     def accuracy(self) -> dict[str, float]:
-        """Of each split."""
+        """The accuracy of each split."""
         return self.figures["accuracy"]
 
     @property
     def parameters(self) -> int:
-        """How many numbers the model learned."""
+        """The number of numbers that the model learned."""
         return sum(p.numel() for p in self.model.parameters() if p.requires_grad)
 
     @property
     def parameters_without_embeddings(self) -> int:
-        """The same, less the words' vectors."""
+        """The number of numbers that the model learned, less the words' vectors."""
         tables = {id(m.weight) for m in self.model.modules() if isinstance(m, nn.Embedding)}
         return sum(p.numel() for p in self.model.parameters() if p.requires_grad and id(p) not in tables)
 
     @property
     def seconds_per_epoch(self) -> float:
-        """Of pure training, as the median over the epochs."""
+        """The median seconds of pure training over the epochs."""
         return float(statistics.median(row["seconds"] for row in self.metrics))
 
 
@@ -94,37 +85,15 @@ def fit(
         team: The processes that train together; by default those of `torchrun`, or this one.
     """
     team = team or Team()
-    with products(recipe.train.tf32, team.device), same_threads_after():
+    with multiply(recipe.train.tf32, team.device), same_threads_after():
         return Loop(task, recipe, examples, progress, keeper or Keeper(), team).run()
-
-
-@contextmanager
-def products(tf32: bool, device: torch.device) -> Iterator[None]:
-    """Inside, a GPU multiplies in TF32, or in float32."""
-    if device.type != "cuda":
-        yield
-        return
-    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision("high" if tf32 else "highest")
-    torch.backends.cudnn.allow_tf32 = tf32
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before[0])
-        torch.backends.cudnn.allow_tf32 = before[1]
 
 
 class Loop:
     """A training run, its parts those of `fit`; `run` is the loop."""
 
     def __init__(
-        self,
-        task: Task,
-        recipe: Any,
-        examples: Examples,
-        progress: Progress,
-        keeper: Keeper,
-        team: Team,
+        self, task: Task, recipe: Any, examples: Examples, progress: Progress, keeper: Keeper, team: Team
     ):
         self.task, self.progress, self.keeper, self.team = task, progress, keeper, team
         self.recipe, self.seed = recipe, recipe.seed
@@ -138,27 +107,26 @@ class Loop:
         self.called = team.set_up(task.model(recipe, examples))
         if team.rank:
             torch.manual_seed(self.seed + STREAM * team.rank)
-        self.state, self.take_step = self.prepared(team.unwrapped(self.called))
-        self.watch = watch.Watch(self.state.sums, 1)
+        self.state, self.take_step = self.make_state(team.unwrapped(self.called))
         self.rate_now = self.training.rate
 
-    def prepared(self, model: nn.Module) -> tuple[State, Step]:
-        """Whatever trains the model, before the first step."""
+    def make_state(self, model: nn.Module) -> tuple[State, Step]:
+        """Make what trains a model, before the first step."""
         training, device = self.training, self.team.device
         trained = [p for p in model.parameters() if p.requires_grad]
         optimizer = adam(trained, training.rate, training.l2, device)
         average = Average(trained, training.average) if training.average else None
         state = State(model, optimizer, torch.Generator().manual_seed(self.seed), average)
         captures = training.capture and device.type == "cuda" and self.team.size == 1
-        kind = CapturedStep if captures else Step
-        return state, kind(optimizer, self.loss, training.clip, average)
+        return state, (CapturedStep if captures else Step)(optimizer, self.loss, training.clip, average)
 
     def run(self) -> Outcome:
         """Train, epoch by epoch; then read every split but train and dev, once."""
         packed = self.team.lead(self.keeper.load)
         take_threads(self.recipe, packed, self.team)
         if packed:
-            self.refuse_other_place(packed)
+            rows = {name: len(split.labels) for name, split in self.on_host.items()}
+            refuse_other_place(packed, self.training.epochs, self.total // self.training.epochs, rows)
             self.state.unpack(packed, self.team, self.seed + STREAM * self.team.rank)
             self.keeper.saved = self.state.step
         self.progress.begin(self.total, self.state.step)
@@ -174,29 +142,10 @@ class Loop:
         self.progress.end()
         return self.outcome()
 
-    def refuse_other_place(self, packed: dict[str, Any]) -> None:
-        """Refuse a packed state whose counts do not fit this run, or each other."""
-        epoch, cursor, best = packed["epoch"], packed["cursor"], packed["best"]
-        steps = self.total // self.training.epochs
-        done = epoch - 1
-        examples = sum(process["sums"][2] for process in packed["processes"])
-        fits = {
-            "epoch": done <= self.training.epochs and done == len(packed["metrics"]),
-            "cursor": cursor <= steps,
-            "step": packed["step"] == done * steps + cursor,
-            "sums": (cursor <= examples <= len(self.on_host["train"].labels)) if cursor else examples == 0,
-            "epoch_seconds": (packed["epoch_seconds"] > 1e-9) == (cursor > 0),
-            "best.epoch": (0 < best["epoch"] <= done) if done else best["epoch"] == 0,
-            "best.scores": not best["epoch"] or len(best["scores"]) == len(self.on_host["dev"].labels),
-        }
-        if wrong := [name for name, fit in fits.items() if not fit]:
-            raise RunError(f"the checkpoint does not fit this run: {', '.join(wrong)}; {TO_START_OVER}")
-
     def over(self) -> bool:
-        """Whether all epochs are done, or dev did not get better for too long."""
-        waited = self.state.epoch - 1 - self.state.best.epoch
-        out_of_patience = 0 < self.training.patience <= waited
-        return self.state.epoch > self.training.epochs or out_of_patience
+        """Say whether all epochs are done, or dev did not get better for too long."""
+        done = self.state.epoch - 1
+        return done >= self.training.epochs or 0 < self.training.patience <= done - self.state.best.epoch
 
     def take_steps(self) -> None:
         """Take the steps of the epoch that are not done yet."""
@@ -206,9 +155,8 @@ class Loop:
         todo = batches(len(rows.labels), training.batch, state.order, lengths, groups)
         # For all steps at once: one by one, they would keep a fast device waiting.
         there = torch.cat(todo).to(self.team.device).split(list(map(len, todo)))
-        shapes: Iterable[Shape | None] = repeat(None)
-        if self.take_step.padded:
-            shapes = rows.shapes(todo, training.multiple)
+        padded = self.take_step.padded
+        shapes: Iterable[Shape | None] = rows.shapes(todo, training.multiple) if padded else repeat(None)
         self.watch = watch.Watch(state.sums, watch.EVERY if self.team.device.type == "cuda" else 1)
         self.called.train()
         self.clock = time.perf_counter()
@@ -224,7 +172,7 @@ class Loop:
         self.look()
 
     def loss(self, index: Tensor, shape: Shape | None) -> tuple[Tensor, Tensor]:
-        """The loss of some examples, and how many of them are right."""
+        """Compute the loss of some examples, and how many of them are right."""
         batch = self.splits["train"].select(index, shape)
         return self.task.loss(self.recipe, self.called(*batch.inputs), batch)
 
@@ -235,11 +183,11 @@ class Loop:
             self.rate_now = rate
 
     def rate(self, step: int) -> float:
-        """The learning rate after this many steps."""
+        """Return the learning rate after this many steps."""
         return rate_at(self.training.rate, self.training.schedule, step / self.total, self.training.warmup)
 
     def breathe(self) -> None:
-        """Between two steps: stop where any process was asked to, save where it is time."""
+        """Stop where any process was asked to, save where it is time: between two steps."""
         due = self.team.rank == 0 and self.keeper.due()
         stop, save = self.team.most(self.keeper.stop.code, due)
         if stop or save:
@@ -258,9 +206,9 @@ class Loop:
         self.clock = now
 
     def judge(self) -> None:
-        """The end of an epoch: dev decides whether it is the best one; then everything is saved."""
+        """End an epoch: dev decides whether it is the best one; then everything is saved."""
         state = self.state
-        loss, right, examples = self.team.sum(*state.sums.values())
+        loss, right, examples = self.team.sum(*astuple(state.sums))
         with self.averaged():
             scores = self.scored("dev")
             dev = self.task.choose(self.recipe, scores, self.examples, "dev")
@@ -284,12 +232,12 @@ class Loop:
         self.save()
 
     def averaged(self) -> AbstractContextManager[None]:
-        """Inside, the model has the weights that are evaluated and kept."""
+        """Give the model the weights that are evaluated and kept, until the block ends."""
         average = self.state.average
         return average.applied(self.state.step) if average else nullcontext()
 
     def scored(self, name: str) -> Tensor:
-        """The scores of a split [N, labels], on the host; every process reads a part."""
+        """Compute the scores of a split [N, labels], on the host; every process reads a part."""
         answers = partial(self.task.answers, self.recipe, self.state.model)
         found = scored(self.state.model, self.splits[name], self.team, self.keeper, answers)
         if not found.isfinite().all():
@@ -303,7 +251,7 @@ class Loop:
         self.keeper.saved = self.state.step
 
     def seconds(self) -> float:
-        """Of the run, up to now."""
+        """Return the seconds of the run, up to now."""
         return self.state.seconds + time.perf_counter() - self.started
 
     def show(self) -> None:
@@ -315,9 +263,9 @@ class Loop:
             self.progress.step(state.epoch, state.step, loss, right, self.team.size * sums.examples / seconds)
 
     def outcome(self) -> Outcome:
-        """The model of the best epoch, and its figures."""
+        """Take the model of the best epoch, and read every split but train and dev, once."""
         state, seconds = self.state, self.seconds()
-        put(state.model, state.best.weights)
+        state.model.load_state_dict(state.best.weights, strict=False)
         figures = {"accuracy": {"train": state.metrics[state.best.epoch - 1]["train"]}}
         scores = {"dev": state.best.scores}
         scores |= {name: self.scored(name) for name in self.splits if name not in ("train", "dev")}
@@ -330,7 +278,7 @@ class Loop:
 
 
 def rate_at(rate: float, schedule: str, done: float, warmup: float = 0.0) -> float:
-    """The learning rate when this part of the run is done, `warmup` of which it rises from zero."""
+    """Return the learning rate when this part of the run is done, `warmup` of which it rises from zero."""
     if done < warmup:
         return rate * done / warmup
     falling = (done - warmup) / (1 - warmup)
@@ -347,7 +295,7 @@ def scored(
     keeper: Keeper | None = None,
     answers: Callable[[Labelled], Tensor] | None = None,
 ) -> Tensor:
-    """What a model says of a split: answers [N, n], on the host, in the order of the rows.
+    """Compute what a model says of a split: answers [N, n], on the host, in the order of the rows.
 
     Args:
         model: The model.

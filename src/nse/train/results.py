@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,19 +18,23 @@ from nse.metrics.bleu import signature
 from nse.tasks import TASKS, task_of
 from nse.tasks.recipe import recipes
 from nse.tasks.task import Figure, Task
+from nse.train.fields import NUMBER, Shape, find_field, list_misfits
 
-FIELDS: dict[str, type | tuple[type, ...]] = {
+FIELDS: dict[str, Shape] = {
     "recipe": str,
     "seed": int,
     "parameters_without_embeddings": int,
-    "seconds_per_epoch": (int, float),
+    "seconds_per_epoch": NUMBER,
     "examples": dict,
     "device": str,
     "data": dict,
     "examples.train": int,
     "data.fingerprint": str,
 }
-"""What a result must tell beside its figures, inner keys after their outer one, and as what."""
+"""What a result must tell beside its figures."""
+
+SHARED = ("data.fingerprint", "parameters_without_embeddings", "examples.train")
+"""What must be equal in all runs of one row."""
 
 BEFORE = {"recipe": "model", "paper": "paper"}
 AFTER = {
@@ -60,32 +64,9 @@ class Result(NamedTuple):
     file: Path
     told: dict[str, Any]
 
-    @property
-    def recipe(self) -> str:
-        """The recipe that was run."""
-        return str(self.told["recipe"])
 
-    def figure(self, wanted: Figure) -> float:
-        """A figure, as it is shown."""
-        return float(wanted.scale * self.told[wanted.measure][wanted.split])
-
-    @property
-    def shared(self) -> dict[str, Any]:
-        """What must be equal in all runs of one row."""
-        told = self.told
-        return {
-            "data.fingerprint": told["data"]["fingerprint"],
-            "parameters_without_embeddings": told["parameters_without_embeddings"],
-            "examples.train": told["examples"]["train"],
-        }
-
-
-def ignore(text: str) -> None:
-    """Say nothing."""
-
-
-def table(task: str, folder: Path, tell: Callable[[str], None] = ignore) -> list[dict[str, Any]]:
-    """A row for each recipe of a task, those of the paper first.
+def table(task: str, folder: Path, tell: Callable[[str], None] = lambda text: None) -> list[dict[str, Any]]:
+    """Compute a row for each recipe of a task, those of the paper first.
 
     Args:
         task: Such as "snli".
@@ -99,61 +80,55 @@ def table(task: str, folder: Path, tell: Callable[[str], None] = ignore) -> list
         (without embeddings), seconds (of an epoch, of the fastest run: others may have shared the device),
         device, examples (to train on), published (of them when whole), vectors.
     """
-    results = sorted(read(task, folder, tell), key=lambda result: (result.recipe, result.told["seed"]))
-    rows = [row(task, list(runs)) for _, runs in groupby(results, key=lambda result: result.recipe)]
-    order = {recipe: place for place, recipe in enumerate(known(task).paper)}
-    return sorted(rows, key=lambda each: order.get(each["recipe"], len(order)))
+    runs: dict[str, list[Result]] = {}
+    for result in sorted(read(task, folder, tell), key=lambda result: result.told["seed"]):
+        runs.setdefault(result.told["recipe"], []).append(result)
+    order = list(known(task).paper)
+    names = sorted(runs, key=lambda name: (order.index(name) if name in order else len(order), name))
+    return [row(known(task), runs[name]) for name in names]
 
 
 def known(task: str) -> Task:
-    """A task by its name."""
+    """Return a task by its name."""
     if task not in TASKS:
         raise RunError(f"there is no task {task}; there are {', '.join(TASKS)}")
     return TASKS[task]
 
 
-def row(task: str, runs: list[Result]) -> dict[str, Any]:
-    """The row of one recipe, from its runs with different seeds."""
-    first = runs[0]
+def row(task: Task, runs: list[Result]) -> dict[str, Any]:
+    """Compute the row of one recipe, from its runs with different seeds."""
+    first, told, recipe = runs[0], runs[0].told, runs[0].told["recipe"]
     for one, other in pairwise(runs):
         if one.told["seed"] == other.told["seed"]:
-            what = f"both {one.recipe} with seed {one.told['seed']}"
+            what = f"both {recipe} with seed {one.told['seed']}"
             raise RunError(f"{one.file} and {other.file} are {what}: keep one of them")
-        if odd := [key for key, value in first.shared.items() if other.shared[key] != value]:
-            what = f"runs of {one.recipe}, but differ in {', '.join(odd)}"
+        if odd := [key for key in SHARED if find_field(other.told, key) != find_field(told, key)]:
+            what = f"runs of {recipe}, but differ in {', '.join(odd)}"
             raise RunError(f"{first.file} and {other.file} are {what}: keep what belongs together")
-    told, shown = first.told, known(task).shown
+    paper = task.paper.get(recipe, {})
+    in_paper = [figure for figure in task.shown if figure.split == "test" and figure.measure in paper]
     published = told["data"].get("published")  # a generated corpus is whole, however large
     return {
-        "recipe": first.recipe,
-        "paper": in_the_paper(shown, known(task).paper.get(first.recipe, {})),
-        "seeds": [each.told["seed"] for each in runs],
-        **{each.heading: spread(run.figure(each) for run in runs) for each in shown},
+        "recipe": recipe,
+        "paper": {figure.heading: figure.scale * paper[figure.measure] for figure in in_paper} or None,
+        "seeds": [run.told["seed"] for run in runs],
+        **{figure.heading: spread(figure, runs) for figure in task.shown},
         "parameters": told["parameters_without_embeddings"],
-        "seconds": min(each.told["seconds_per_epoch"] for each in runs),
-        "device": ", ".join(sorted({each.told["device"] for each in runs})),
+        "seconds": min(run.told["seconds_per_epoch"] for run in runs),
+        "device": ", ".join(sorted({run.told["device"] for run in runs})),
         "examples": told["examples"]["train"],
         "published": published["train"] if published else told["examples"]["train"],
         "vectors": told["data"].get("vectors") or "",
     }
 
 
-def in_the_paper(shown: Sequence[Figure], figures: Mapping[str, float]) -> dict[str, float] | None:
-    """The paper's figures of a recipe, by their headings."""
-    return {
-        each.heading: each.scale * figures[each.measure]
-        for each in shown
-        if each.split == "test" and each.measure in figures
-    } or None
-
-
-def spread(figures: Iterable[float]) -> dict[str, float | None]:
-    """Mean and sample standard deviation; of a single one there is no deviation."""
-    values = list(figures)
+def spread(figure: Figure, runs: Sequence[Result]) -> dict[str, float | None]:
+    """Compute the mean and the sample standard deviation of a figure; of a single run there is none."""
+    values = [float(figure.scale * run.told[figure.measure][figure.split]) for run in runs]
     return {"mean": statistics.mean(values), "sd": statistics.stdev(values) if len(values) > 1 else None}
 
 
-def read(task: str, folder: Path, tell: Callable[[str], None] = ignore) -> list[Result]:
+def read(task: str, folder: Path, tell: Callable[[str], None]) -> list[Result]:
     """Read every result of a task below a folder; runs without a test file are told and left out."""
     if not folder.is_dir():
         raise RunError(f"there is no folder {folder}: name the one that holds results or runs with --results")
@@ -162,34 +137,31 @@ def read(task: str, folder: Path, tell: Callable[[str], None] = ignore) -> list[
     for file in sorted(folder.rglob("*.json")):
         run = next((parent for parent in file.parents if parent in runs), None)
         of_model = (file.parent / "model.safetensors").exists()
-        if file == run / "result.json" if run else not of_model:
-            told = parsed(file)
-            check(file, told, {"task": str})
-            if told["task"] == task:
-                check(file, told, FIELDS)
-                if "test" not in told["examples"] and task.startswith("own-"):
-                    tell(f"{file} is left out: the run had no test file (--test FILE)")
-                    untested += 1
-                    continue
-                check_figures(file, told, known(task).shown)
-                found.append(Result(file, told))
+        if not (file == run / "result.json" if run else not of_model):
+            continue
+        told = read_json(file)
+        refuse_misfits(file, told, {"task": str})
+        if told["task"] != task:
+            continue
+        refuse_misfits(file, told, FIELDS)
+        if "test" not in told["examples"] and task.startswith("own-"):
+            tell(f"{file} is left out: the run had no test file (--test FILE)")
+            untested += 1
+            continue
+        refuse_other_figures(file, told, known(task).shown)
+        found.append(Result(file, told))
     if not found and untested:
         raise RunError(f"no result of {task} in {folder} has a test file: name one with --test FILE")
     if not found:
-        first, *others = rooms(task)
-        more = f" (or {', '.join(f'{room}/...' for room in others)})" if others else ""
-        raise RunError(f"no result of {task} in {folder}: `nse train {first}/...`{more} makes one")
+        own = (name for name, file in recipes().items() if task_of(file) is known(task))
+        first, *others = dict.fromkeys(f"{name.split('/')[0]}/..." for name in own)
+        more = f" (or {', '.join(others)})" if others else ""
+        raise RunError(f"no result of {task} in {folder}: `nse train {first}`{more} makes one")
     return found
 
 
-def rooms(task: str) -> list[str]:
-    """What the names of a task's recipes begin with."""
-    own = (name for name, file in recipes().items() if task_of(file) is known(task))
-    return list(dict.fromkeys(name.split("/")[0] for name in own))
-
-
-def parsed(file: Path) -> Any:
-    """What a JSON file holds."""
+def read_json(file: Path) -> Any:
+    """Return what a JSON file holds."""
     try:
         with explain_errors(f"{file} cannot be read"):
             return parse_json(file.read_bytes())
@@ -197,38 +169,33 @@ def parsed(file: Path) -> Any:
         raise RunError(f"{file} is not JSON: {error}") from None
 
 
-def check(file: Path, told: Any, fields: Mapping[str, type | tuple[type, ...]]) -> None:
+def refuse_misfits(file: Path, told: Any, shapes: Mapping[str, Shape]) -> None:
     """Refuse a file that does not tell every field."""
-    for key, kind in fields.items():
-        value = told
-        for part in key.split("."):
-            value = value.get(part) if isinstance(value, dict) else None
-        fits = isinstance(value, kind) and not isinstance(value, bool)
-        if not fits:
-            raise RunError(f"{file} is no result: {key} is missing, or not as `nse train` writes it")
+    if wrong := list_misfits(told, shapes):
+        raise RunError(f"{file} is no result: {wrong[0]} is missing, or not as `nse train` writes it")
 
 
-def check_figures(file: Path, told: Any, shown: Sequence[Figure]) -> None:
+def refuse_other_figures(file: Path, told: Any, shown: Sequence[Figure]) -> None:
     """Refuse a file that does not tell every figure of its task."""
-    if (file.parent / "scores").is_dir() and any(each.measure not in told for each in shown):
+    if (file.parent / "scores").is_dir() and any(figure.measure not in told for figure in shown):
         raise RunError(
             f"{file} has scores and no figures yet: `nse evaluate --scores {file.parent}` adds them"
         )
-    for each in shown:
-        key = f"{each.measure}.{each.split}"
-        check(file, told, {each.measure: dict, key: (int, float)})
-        if not 0 <= told[each.measure][each.split] <= each.most:
-            value = told[each.measure][each.split]
-            raise RunError(f"{file} is no result: {key} is {value}, not from 0 to {each.most:g}")
+    for figure in shown:
+        key = f"{figure.measure}.{figure.split}"
+        refuse_misfits(file, told, {figure.measure: dict, key: NUMBER})
+        value = told[figure.measure][figure.split]
+        if not 0 <= value <= figure.most:
+            raise RunError(f"{file} is no result: {key} is {value}, not from 0 to {figure.most:g}")
 
 
 def columns(task: str) -> dict[str, str]:
-    """The columns of a task's table, and their headings."""
+    """Name the columns of a task's table, and their headings."""
     return BEFORE | {each.heading: each.heading for each in known(task).shown} | AFTER
 
 
 def cells(task: str, row: Mapping[str, Any]) -> list[str]:
-    """A row as text, a cell for each of the task's columns."""
+    """Write a row, a cell for each of the task's columns."""
 
     def mean_and_deviation(figure: Figure) -> str:
         mean, sd = row[figure.heading]["mean"], row[figure.heading]["sd"]
@@ -251,7 +218,7 @@ def cells(task: str, row: Mapping[str, Any]) -> list[str]:
 
 
 def notes(task: str, rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """How BLEU is computed, and what keeps rows from being compared with the paper's figures beside them."""
+    """Say how BLEU is computed, and what keeps rows from being compared with the paper's figures."""
     found, vectors = [], known(task).vectors
     if any(figure.measure == "bleu" for figure in known(task).shown):
         # without the version of sacrebleu that is here: the figures may be from another machine
@@ -262,7 +229,7 @@ def notes(task: str, rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def shown(task: str, rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Rows for a terminal of 80 columns: what runs stand on is told below, with the rows that differ."""
+    """Draw rows for a terminal of 80 columns: what runs stand on is told below, with the rows that differ."""
     headings = columns(task)
     by_column = zip(*(cells(task, row) for row in rows), strict=True)
     texts = dict(zip(headings, by_column, strict=True))
@@ -290,19 +257,19 @@ def shown(task: str, rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def width(names: Iterable[str], texts: Mapping[str, Iterable[str]]) -> int:
-    """How wide a terminal must be for names, and for cells by their headings."""
+    """Measure how wide a terminal must be for names, and for cells by their headings."""
     columns = [names, *([tight(heading), *map(tight, cells)] for heading, cells in texts.items())]
     return sum(max(map(len, column)) + 1 for column in columns) - 1
 
 
 def tight(cell: str) -> str:
-    """A cell without what a terminal has no room for: spaces, and the zero in front of figures below 1."""
+    """Take from a cell what a terminal has no room for: spaces, and the zero in front of figures below 1."""
     closer = cell.replace(" ± ", "±").replace(" / ", "/")
     return re.sub(r"\b0\.", ".", closer) if closer != cell and cell.startswith("0.") else closer
 
 
 def told_below(heading: str, names: Iterable[str], texts: Iterable[str]) -> str:
-    """A column as a sentence: what most rows have, then the others by name."""
+    """Tell a column as a sentence: what most rows have, then the others by name."""
     by_text: dict[str, list[str]] = {}
     for name, text in zip(names, texts, strict=True):
         by_text.setdefault(text, []).append(name)
@@ -312,7 +279,7 @@ def told_below(heading: str, names: Iterable[str], texts: Iterable[str]) -> str:
 
 
 def markdown(task: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows for a document."""
+    """Write rows for a document."""
     rules = ["---" if column in LEFT else "---:" for column in columns(task)]
     lines = [list(columns(task).values()), rules, *(cells(task, row) for row in rows)]
     below = "".join(f"\n{note}\n" for note in notes(task, rows))

@@ -35,27 +35,21 @@ from nse.tasks import OWN, TASKS
 from nse.tasks.task import Examples
 from nse.text.tensors import Labelled
 from nse.train import checkpoints
-from nse.train import results as tables
 from nse.train.distributed import Team
-from nse.train.environment import environment
-from nse.train.keeper import Keeper
+from nse.train.environment import environment, take_threads
+from nse.train.fields import NUMBER, is_dict_of
+from nse.train.history import History
 from nse.train.lock import LOCK, only_writer
-from nse.train.log import Log
 from nse.train.loop import Outcome, fit
 from nse.train.progress import Progress
+from nse.train.results import read_json, refuse_misfits
 from nse.train.signals import Stopped, heard
-from nse.train.threads import take_threads
+from nse.train.state import Keeper
 
 RECIPE, DATA, ENVIRONMENT = "recipe.toml", "data.json", "environment.json"
 MODEL, RESULT, SCORES = "model", "result.json", "scores"
 
-FIGURES: dict[str, type | tuple[type, ...]] = {
-    "task": str,
-    "epoch": int,
-    "epochs": int,
-    "parameters": int,
-    "seconds": (int, float),
-}
+FIGURES = {"task": str, "epoch": int, "epochs": int, "parameters": int, "seconds": NUMBER}
 """What the result of a run tells of it, whatever its task."""
 
 OF_OWN_DATA = {"license": "unknown", "notes": "Whoever owns the data decides."}
@@ -123,7 +117,7 @@ def recipe_of_run(folder: Path | None) -> str:
 
 
 def opened(folder: Path, recipe: Any, resume: bool) -> dict[str, Any] | None:
-    """Make sure that the run may use its folder; returns the result of a run that is finished.
+    """Make sure that the run may use its folder; return the result of a run that is finished.
 
     The folder itself is made later, when the data is there: a mistake leaves nothing behind.
 
@@ -161,14 +155,12 @@ def read_text(file: Path) -> str:
 def read_result(file: Path, task: str) -> dict[str, Any]:
     """Read the figures of a finished run."""
     try:
-        result: dict[str, Any] = tables.parsed(file)
-        tables.check(file, result, FIGURES)
+        result: dict[str, Any] = read_json(file)
+        refuse_misfits(file, result, FIGURES)
         if result["task"] != task:
             raise RunError(f"{file} is no result: task is {result['task']}, not {task}")
-        for measure in {figure.measure for figure in TASKS[task].shown} & result.keys():
-            tables.check(file, result, {measure: dict})
-            for split in result[measure]:
-                tables.check(file, result, {f"{measure}.{split}": (int, float)})
+        measures = {figure.measure for figure in TASKS[task].shown} & result.keys()
+        refuse_misfits(file, result, dict.fromkeys(measures, is_dict_of(NUMBER)))
     except RunError as error:
         raise RunError(f"{error}; remove it, and --resume computes it again") from None
     return result
@@ -189,7 +181,7 @@ def refuse_other_recipe(folder: Path, text: str, recipe: Any) -> None:
 
 
 def differences(before: Any, now: Any, prefix: str = "") -> Iterator[str]:
-    """The keys in which two recipes differ, with both values; the number of threads may change."""
+    """Yield the keys in which two recipes differ, with both values; the number of threads may change."""
     for each in fields(before):
         key, old, new = f"{prefix}{each.name}", getattr(before, each.name), getattr(now, each.name)
         if is_dataclass(old) and type(old) is type(new):
@@ -214,12 +206,16 @@ class RunFolder(Keeper):
         self.threads_before = torch.get_num_threads()
 
     def load(self) -> dict[str, Any] | None:
-        """The state to go on from, if it is of this run; and write what runs it now."""
+        """Read the state to go on from, if it is of this run; and write what runs it now."""
         packed = None
         if loaded := checkpoints.load(self.folder):
             packed = loaded.packed
             refuse_other_recipe(self.folder, packed["recipe"], self.recipe)
-            self.refuse_other_data(packed["data"])
+            if packed["data"] != self.examples.about["fingerprint"]:
+                raise RunError(
+                    f"{self.folder} holds a run on other data (see its {DATA}): "
+                    "give the same data, or choose another --out"
+                )
             self.saved, self.name = packed["step"], self.given or packed["name"]
             self.tell_how_it_goes_on(loaded)
         take_threads(self.recipe, packed, self.team)
@@ -231,16 +227,8 @@ class RunFolder(Keeper):
             write(self.folder / RECIPE, self.toml)
             write(self.folder / DATA, as_json(self.examples.about))
             write(self.folder / ENVIRONMENT, as_json(environment(self.team.device, self.team.size)))
-            self.log = Log(self.folder, packed["metrics"] if packed else [])
+            self.history = History(self.folder, packed["metrics"] if packed else [])
         return packed
-
-    def refuse_other_data(self, fingerprint: str) -> None:
-        """Refuse to go on with data that is not that of before."""
-        if fingerprint != self.examples.about["fingerprint"]:
-            raise RunError(
-                f"{self.folder} holds a run on other data (see its {DATA}): "
-                "give the same data, or choose another --out"
-            )
 
     def tell_how_it_goes_on(self, loaded: checkpoints.Loaded) -> None:
         """Say where the run goes on, from which file, and whether with another number of processes."""
@@ -260,7 +248,7 @@ class RunFolder(Keeper):
             self.progress.tell(f"computes on {many} of the CPU (train.threads changes it)")
 
     def due(self) -> bool:
-        """Whether the last save is long enough ago."""
+        """Say whether the last save is long enough ago."""
         return time.monotonic() - self.last >= self.seconds_between
 
     def save(self, packed: dict[str, Any]) -> None:
@@ -291,7 +279,7 @@ class RunFolder(Keeper):
     def epoch(self, row: dict[str, Any]) -> None:
         """Write the figures of an epoch."""
         with self.writing():
-            self.log.add(row)
+            self.history.add(row)
 
     def scored(self, name: str, scores: Tensor, split: Labelled) -> None:
         """Write the scores of candidates in the format of trec_eval."""
@@ -302,26 +290,21 @@ class RunFolder(Keeper):
                 trec.write(self.folder / SCORES / name, *(column.numpy() for column in columns))
 
     def finish(self, outcome: Outcome) -> dict[str, Any]:
-        """Write the figures of the run, last of all the result; returns it."""
-        keys = ("epoch", *outcome.figures, "parameters", "parameters_without_embeddings")
-        result = self.result(outcome)
-        self.save_model(outcome.model, {key: result[key] for key in keys})
-        with self.writing():
-            write(self.folder / RESULT, as_json(result))
-        return result
-
-    def result(self, outcome: Outcome) -> dict[str, Any]:
-        """The figures of the run."""
+        """Write the figures of the run, last of all the result, which is returned."""
         found, counts = environment(self.team.device, self.team.size), self.counts()
-        return {
+        figures = {
+            "epoch": outcome.epoch,
+            **outcome.figures,
+            "parameters": outcome.parameters,
+            "parameters_without_embeddings": outcome.parameters_without_embeddings,
+        }
+        result = {
             "recipe": self.name,
             "task": self.recipe.task,
             "seed": self.recipe.seed,
             "epoch": outcome.epoch,
             "epochs": len(outcome.metrics),
-            **outcome.figures,
-            "parameters": outcome.parameters,
-            "parameters_without_embeddings": outcome.parameters_without_embeddings,
+            **figures,
             "seconds": round(outcome.seconds, 2),
             "seconds_per_epoch": round(outcome.seconds_per_epoch, 4),
             "examples_per_second": round(counts["train"] / outcome.seconds_per_epoch, 1),
@@ -329,20 +312,24 @@ class RunFolder(Keeper):
             **{key: found[key] for key in ("device", "processes", "nse", "torch")},
             "data": self.examples.about,
         }
+        self.save_model(outcome.model, figures)
+        with self.writing():
+            write(self.folder / RESULT, as_json(result))
+        return result
 
     def counts(self) -> dict[str, int]:
-        """How many examples each split has."""
+        """Count the examples of each split."""
         return {name: len(split.labels) for name, split in self.examples.splits.items()}
 
     def left(self) -> str:
-        """What is left after an error."""
+        """Say what is left after an error."""
         if self.saved is None:
             return "there is no checkpoint yet"
         return f"the checkpoint at step {self.saved} is good"
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Inside, what cannot be written is told, with what is left."""
+        """Tell what cannot be written in the block, and what is left."""
         try:
             yield
         except checkpoints.NotFiniteError as error:
@@ -354,5 +341,5 @@ class RunFolder(Keeper):
 
 
 def as_json(value: Any) -> str:
-    """A value as a person reads it."""
+    """Write a value as a person reads it."""
     return json.dumps(value, indent=2, allow_nan=False) + "\n"

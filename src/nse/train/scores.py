@@ -11,7 +11,7 @@ from nse.files import write
 from nse.metrics import ranking, trec
 from nse.train.evaluate import means
 from nse.train.lock import only_writer
-from nse.train.results import parsed
+from nse.train.results import read_json
 from nse.train.run import RESULT, SCORES, as_json
 
 Figures = dict[str, dict[str, float | int]]
@@ -77,7 +77,7 @@ def find_judgements(run: Path) -> Path:
 
 def complete_result(file: Path, splits: Figures) -> list[str]:
     """Add the measures that a run's result lacks, where a run writes them; returns which."""
-    result = parsed(file)
+    result = read_json(file)
     if not isinstance(result, dict):
         raise RunError(f"{file} cannot be read: expected keys and values, got {type(result).__name__}")
     figures: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Looks at what steps gave, as rarely as a device needs; a loss or gradient that is no number stops a run."""
+"""Looks at what steps gave, as rarely as a device needs; a loss that is not finite stops a run."""
 
 from __future__ import annotations
 
@@ -17,44 +17,29 @@ EVERY = 50
 SHOWN = 8
 """So many examples of a batch are named."""
 
-TRY = "try a smaller train.rate or train.clip"
-
 
 class NotFiniteError(RunError):
-    """A run came to a number that is none."""
+    """A loss, a gradient or a score of a run is NaN or infinite."""
 
 
 class Seen(NamedTuple):
-    """A step that was taken.
+    """A step that was taken."""
 
-    Attributes:
-        where: Which one, for people.
-        batch: The numbers of its examples.
-        size: How many of them this process had.
-        result: [3], as `Step` returns it.
-    """
-
-    where: str
-    batch: Tensor
-    size: int
-    result: Tensor
+    where: str  # which one, for people
+    batch: Tensor  # the numbers of its examples
+    size: int  # how many of them this process had
+    result: Tensor  # [3], as `Step` returns it
 
 
 class Coming(NamedTuple):
-    """The results of some steps, on their way to the host.
-
-    Attributes:
-        steps: Of which.
-        results: [N, 3], theirs in that order, once they are there.
-        there: When they are; `None` where they need not come.
-    """
+    """The results of some steps, on their way to the host."""
 
     steps: list[Seen]
-    results: Tensor
-    there: torch.cuda.Event | None
+    results: Tensor  # [N, 3], in the order of the steps, once they are there
+    there: torch.cuda.Event | None  # when they are; `None` where they need not come
 
 
-def fetched(steps: list[Seen]) -> Coming:
+def fetch(steps: list[Seen]) -> Coming:
     """Send for the results of steps, without waiting for them."""
     results = torch.stack([step.result for step in steps])
     if not results.is_cuda:
@@ -67,13 +52,10 @@ def fetched(steps: list[Seen]) -> Coming:
 
 
 class Watch:
-    """Looks at the results of steps.
+    """Looks at the results of steps and adds them to sums.
 
-    On a GPU it looks at those of the last but one period, so that the device has work while the host looks.
-
-    Args:
-        sums: What they are added to.
-        every: Steps between two looks.
+    It looks every so many steps, on a GPU at those of the period before, so that the device has work while
+    the host looks.
     """
 
     def __init__(self, sums: Sums, every: int):
@@ -97,28 +79,27 @@ class Watch:
         self.turn()  # at what the first one sent for
 
     def turn(self) -> None:
-        """Send for what is unseen, and look at what was sent for before."""
-        before, self.coming = self.coming, fetched(self.unseen) if self.unseen else None
+        """Send for what is unseen, and add up what was sent for before."""
+        before, self.coming = self.coming, fetch(self.unseen) if self.unseen else None
         self.unseen = []
-        self.take(before)
-
-    def take(self, coming: Coming | None) -> None:
-        """Add up what has come."""
-        if coming is None:
+        if before is None:
             return
-        if coming.there is not None:
-            coming.there.synchronize()
-        for seen, (loss, right, norm) in zip(coming.steps, coming.results.tolist(), strict=True):
-            refuse("loss", loss, seen)
-            refuse("gradient's norm", norm, seen)
+        if before.there is not None:
+            before.there.synchronize()
+        for seen, (loss, right, norm) in zip(before.steps, before.results.tolist(), strict=True):
+            refuse_not_finite("loss", loss, seen)
+            refuse_not_finite("gradient's norm", norm, seen)
             self.sums.loss += loss * seen.size
             self.sums.right += right if seen.size else 0
             self.sums.examples += seen.size
 
 
-def refuse(what: str, value: float, seen: Seen) -> None:
+def refuse_not_finite(what: str, value: float, seen: Seen) -> None:
     """Refuse a value that is not finite."""
     if not math.isfinite(value):
         first = ", ".join(map(str, seen.batch[:SHOWN].tolist()))
         more = ", ..." if len(seen.batch) > SHOWN else ""
-        raise NotFiniteError(f"the {what} is {value} at {seen.where} (examples {first}{more}): {TRY}")
+        raise NotFiniteError(
+            f"the {what} is {value} at {seen.where} (examples {first}{more}): "
+            "try a smaller train.rate or train.clip"
+        )

@@ -25,11 +25,10 @@ from nse.ops.dispatch import choose
 from nse.text.tensors import Shape
 
 Loss = Callable[[Tensor, Shape | None], tuple[Tensor, Tensor]]
-"""From the numbers of examples [B], on the device, and how far to pad them, to their loss and how many are
-right.
+"""From the numbers of examples [B] and how far to pad them to their loss and how many are right.
 
-For a graph, whatever else it reads (data, weights) must stay where it is on the device, and it must not wait
-for the device: no `.item()`, no `.cpu()`, no shape that depends on values.
+For a graph, whatever it reads must stay where it is on the device, and it must not wait for the device: no
+`.item()`, no `.cpu()`, no shape that depends on values.
 """
 
 MOST_GRAPHS = 96
@@ -39,7 +38,7 @@ WAITS = "called a synchronizing CUDA operation"  # what PyTorch says when it was
 
 
 def adam(parameters: Iterable[nn.Parameter], rate: float, l2: float, device: torch.device) -> Adam:
-    """Adam with coupled weight decay; on CUDA as one kernel that a graph can hold."""
+    """Return Adam with coupled weight decay; on CUDA as one kernel that a graph can hold."""
     if device.type != "cuda":
         return Adam(parameters, lr=rate, weight_decay=l2)
     # A number would be part of a captured graph for good; a tensor on the device is read at every replay.
@@ -57,21 +56,15 @@ def set_rate(optimizer: Optimizer, rate: float) -> None:
 
 
 class Average:
-    """The exponential moving average of the weights, step by step.
+    """The exponential moving average of the weights, of which each step keeps `decay`.
 
-    It starts from zero and is corrected for that where it is used, as Adam corrects its means: so it is an
-    average of the weights that there were, and the random ones of the start have no part in it.
-
-    Args:
-        parameters: The weights.
-        decay: How much of the average each step keeps.
-
-    Attributes:
-        values: The average, not yet corrected, each where it stays: a captured step writes there.
+    It starts from zero and is corrected for that where it is used, as Adam corrects its means, so that the
+    random weights of the start have no part in it.
     """
 
     def __init__(self, parameters: list[nn.Parameter], decay: float):
         self.parameters, self.decay = parameters, decay
+        # Not yet corrected, each where it stays: a captured step writes there.
         self.values: list[Tensor] = [torch.zeros_like(p) for p in parameters]
         self._update = get_ema_multi_avg_fn(decay)
 
@@ -100,15 +93,6 @@ class Update:
     The two kernels of `nse.ops.triton.adam` do it all where they can: on a CUDA device that can run them
     (NSE_BACKEND=lean does without), with float32 weights and an optimizer as `adam` makes it. Elsewhere, and
     in a step in which some weights have no gradient, PyTorch does it.
-
-    Args:
-        optimizer: Of the parameters to train, all on one device. It holds what Adam remembers either way.
-        clip: The largest global norm of the gradient.
-        average: What takes in the weights, if anything.
-
-    Attributes:
-        parameters: The weights.
-        kernels: Whether the kernels can do it.
     """
 
     def __init__(self, optimizer: Optimizer, clip: float, average: Average | None):
@@ -117,7 +101,7 @@ class Update:
         self.kernels = self.parameters[0].is_cuda and self.covered()
 
     def covered(self) -> bool:
-        """Whether the kernels compute what these weights, this optimizer and this average ask for."""
+        """Say whether the kernels compute what these weights, this optimizer and this average ask for."""
         first, *others = self.optimizer.param_groups
         return (
             type(self.optimizer) is Adam
@@ -130,19 +114,16 @@ class Update:
         )
 
     def __call__(self, loss: Tensor) -> Tensor:
-        """Change the weights by their gradients; what is left of those is nobody's.
+        """Change the weights by their gradients, which are used up; return the norm before clipping, [].
 
         On a CPU, where the loss or a gradient is not finite, nothing changes.
-
-        Returns:
-            [], the gradient's norm before it was clipped.
         """
         if self.kernels and all(p.grad is not None for p in self.parameters):
             return self.by_kernels()
         return self.by_pytorch(loss)
 
     def by_pytorch(self, loss: Tensor) -> Tensor:
-        """One thing after the other."""
+        """Clip, step and average, one after the other."""
         norm = nn.utils.clip_grad_norm_(self.parameters, self.clip, error_if_nonfinite=False)
         if norm.is_cuda or (norm.isfinite() and loss.isfinite()):
             self.optimizer.step()
@@ -151,7 +132,7 @@ class Update:
         return norm
 
     def by_kernels(self) -> Tensor:
-        """All at once."""
+        """Clip, step and average in two kernels."""
         from nse.ops.triton import adam as triton_adam  # only machines with a GPU have triton
 
         group, states = self.optimizer.param_groups[0], [self.remembered(p) for p in self.parameters]
@@ -171,10 +152,10 @@ class Update:
         )
 
     def remembered(self, parameter: nn.Parameter) -> dict[str, Tensor]:
-        """What Adam remembers of a parameter, made as Adam makes it where there is nothing yet.
+        """Return what Adam remembers of a parameter, made as Adam makes it where there is nothing yet.
 
-        Adam would make it in its first step, and the kernels would run for the first time in the second. That
-        may be captured already, and they have to be compiled and loaded before.
+        Adam would make it in its first step, and the second, the kernels' first, may be captured already:
+        they have to be compiled and loaded before.
         """
         state: dict[str, Tensor] = self.optimizer.state[parameter]
         if not state:
@@ -185,7 +166,7 @@ class Update:
 
 
 def same(some: list[nn.Parameter], others: list[nn.Parameter]) -> bool:
-    """Whether two lists hold the very same parameters, in the same order."""
+    """Say whether two lists hold the very same parameters, in the same order."""
     return list(map(id, some)) == list(map(id, others))
 
 
@@ -195,20 +176,12 @@ class Step:
         step = Step(optimizer, loss, clip=15.0)
         loss, right, norm = step(index)
 
-    Between two steps no parameter holds a gradient. On a CPU a step whose loss or gradient is not finite
-    changes nothing; on a GPU it would have to be waited for, so there it is for the caller to look at.
-
-    Args:
-        optimizer: Of the parameters to train, all on one device.
-        loss: From the numbers of examples to their loss and how many are right.
-        clip: The largest global norm of the gradient.
-        average: What takes in the weights after each step, if anything.
-
-    Attributes:
-        padded: Whether batches should come padded to few shapes, because each is captured.
+    All parameters are on one device, and between two steps none holds a gradient. On a CPU a step whose loss
+    or gradient is not finite changes nothing; on a GPU it would have to be waited for, so there it is for the
+    caller to look at.
     """
 
-    padded = False
+    padded = False  # whether batches should come padded to few shapes, because each is captured
 
     def __init__(self, optimizer: Optimizer, loss: Loss, clip: float, average: Average | None = None):
         self.optimizer, self.loss, self.clip, self.average = optimizer, loss, clip, average
@@ -217,11 +190,11 @@ class Step:
         self.device = self.parameters[0].device
 
     def __call__(self, index: Tensor, shape: Shape | None = None, weight: float = 1.0) -> Tensor:
-        """Take a step.
+        """Take a step with the examples of these numbers [B], which are on any device.
 
         Args:
-            index: [B], the numbers of the examples, on any device.
-            shape: How far to pad them; `None` means as far as they need.
+            index: The numbers.
+            shape: How far to pad; `None` means as far as they need.
             weight: What the loss counts for, where these are not all examples of the step.
 
         Returns:
@@ -231,7 +204,7 @@ class Step:
         return self.run(index.to(self.device), shape, weight)
 
     def run(self, index: Tensor, shape: Shape | None, weight: float = 1.0) -> Tensor:
-        """The operations of a step, for an index on the device."""
+        """Run the operations of a step, for an index on the device."""
         loss, right = self.loss(index, shape)
         (loss if weight == 1 else loss * weight).backward()
         # Detached: whoever keeps the result must not keep the step's autograd graph with it.
@@ -243,17 +216,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Captured:
-    """A step at one shape as a graph.
-
-    Attributes:
-        graph: What to replay.
-        index: [B], where the graph reads which examples to take.
-        result: [3], where it leaves what `Step` returns.
-    """
+    """A step at one shape as a graph."""
 
     graph: torch.cuda.CUDAGraph
-    index: Tensor
-    result: Tensor
+    index: Tensor  # [B], where the graph reads which examples to take
+    result: Tensor  # [3], where it leaves what `Step` returns
 
     def replay(self, index: Tensor) -> Tensor:
         """Take a step; returns its result."""
@@ -272,27 +239,16 @@ class CapturedStep(Step):
 
     A step that waits for the device cannot be captured. That is found out at the first attempt, before
     anything is harmed, and told in one line of the log; from there on steps run operation by operation.
-
-    Args:
-        optimizer: As `adam` makes it: capturable, with the learning rate on the device.
-        loss: From the numbers of examples to their loss and how many are right; see `Loss`.
-        clip: The largest global norm of the gradient.
-        average: What takes in the weights after each step, if anything.
-        most: The largest number of graphs.
+    The optimizer is as `adam` makes it, with the learning rate on the device; `most` limits the graphs.
     """
 
     padded = True
 
     def __init__(
-        self,
-        optimizer: Optimizer,
-        loss: Loss,
-        clip: float,
-        average: Average | None = None,
-        most: int = MOST_GRAPHS,
+        self, optimizer: Optimizer, loss: Loss, clip: float, average: Average | None = None, most: int = 0
     ):
         super().__init__(optimizer, loss, clip, average)
-        self.most = most
+        self.most = most or MOST_GRAPHS
         self.met: set[tuple[int, Shape]] = set()
         self.graphs: dict[tuple[int, Shape], Captured] = {}
         # One stream for warm-up and capture, so that what libraries keep per stream exists before a capture.
