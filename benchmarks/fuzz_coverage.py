@@ -40,7 +40,7 @@ def json_reader(place: Path) -> Reader:
     """Make the reader of JSON: a model's configuration, lines of a file, or the body of a request."""
     from faults.fuzzing import SUMS, try_folder
     from faults.made_models import saved
-    from nse.cli.rows import columns_of, rows
+    from nse.cli.rows import parse_columns, read_rows
     from nse.data.records import Format, Source
     from nse.errors import DataError
     from serve.made_bodies import PATHS, asked
@@ -48,7 +48,7 @@ def json_reader(place: Path) -> Reader:
     saved(place / "good")
     files = {file.name: file.read_bytes() for file in (place / "good").iterdir()}
     ask, lines = asked(place / "good"), place / "lines.jsonl"
-    columns = columns_of(("question", "answer"), None, None, "candidates")
+    columns = parse_columns(("question", "answer"), None, None, "candidates")
 
     def read_config(content: bytes) -> None:
         try_folder(files | {"config.json": content, SUMS: None}, place / "broken")
@@ -57,7 +57,7 @@ def json_reader(place: Path) -> Reader:
         lines.write_bytes(content)
         try:
             with Source(lines) as source:
-                list(rows(source, Format.jsonl, columns))
+                list(read_rows(source, Format.jsonl, columns))
         except DataError as error:
             if not str(error):
                 raise

@@ -34,7 +34,7 @@ def asked(place, *words):
 
 def listen(place):
     """Fork for whoever asks."""
-    import nse.cli.answer_rows
+    import nse.cli.pipeline
     import nse.data.prepare
     import nse.inference.api
     import nse.train.demo

@@ -8,6 +8,8 @@ from difflib import get_close_matches
 class NSEError(Exception):
     """Base of every error raised on purpose; the command line shows its message alone and exits with 2."""
 
+    code = 2
+
 
 class InputError(NSEError, ValueError):
     """An argument of a function or module does not fit: its name, what came and what was expected."""

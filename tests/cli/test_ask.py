@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import nse
 from faults.made_models import saved
-from nse.cli import answer_rows as bulk
+from nse.cli import ask
 from nse.cli import main as cli
 from nse.cli import rows as rows_module
 from nse.errors import DataError, InputError, NSEError, RunError
@@ -405,10 +405,10 @@ def test_a_broken_model_leaves_no_file(tmp_path):
 def test_memory_does_not_grow_with_the_file(models, tmp_path, monkeypatch):
     """The model is left out of it: what is measured is reading, answering and writing."""
 
-    def answered(loaded, rows, strict, batch):
+    def answered(loaded, rows, request, batch):
         return [{"number": row.number, "text": row.texts[0], "cut": 0, "score": [0.5] * 20} for row in rows]
 
-    monkeypatch.setattr(bulk, "labels", answered)
+    monkeypatch.setattr(ask, "answer_rows", answered)
     file, out, peaks = tmp_path / "rows.txt", tmp_path / "out.jsonl", []
     words = ["predict", models["sentence"], "--file", file, "--out", out]
     for count in (5_000, 15_000):

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 import nse
 from faults.made_models import saved
 from nse.cli import main as cli
+from nse.cli import train
 from nse.viz.trace import MemoryTrace
 from small_models import document_model, ranking_model, sentence_model
 
@@ -275,7 +276,7 @@ def test_predict_the_labels_of_documents(tmp_path):
     ],
 )
 def test_the_figures_of_a_run_in_a_line(result, line):
-    assert cli.run_figures(result) == line
+    assert train.run_figures(result) == line
 
 
 def test_predict_with_a_shipped_model():

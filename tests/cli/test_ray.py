@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +20,12 @@ from typer.testing import CliRunner
 import nse
 from nse.cli import main as cli
 from nse.cli import ray as cluster
-from nse.cli.rows import Columns, Row
+from nse.cli.rows import Input, Row
 from nse.data.records import Format, Problem
 from nse.errors import InputError, NSEError, RunError
 from small_models import WORDS, sentence_model
 
-READING = cluster.Reading("", Format.text, Columns(("sentence",)))
+READING = Input("encode", (), None, Format.text, None, None), ("sentence",)
 
 
 @pytest.fixture
@@ -103,9 +104,9 @@ def test_two_workers_one_of_them_killed_lose_nothing(model, tmp_path):
 
 def chunks_of(file, content, **changes):
     file.write_bytes(content)
-    reading = READING._replace(file=str(file), **changes)
-    batches = cluster.read({"reading": [cluster.Chunk(0, reading)]})
-    return [(batch["chunk"][0].place, batch["chunk"][0].found) for batch in batches]
+    reading = replace(READING[0], file=file, **changes), READING[1]
+    batches = cluster.read_chunks({"reading": [cluster.Chunk(0, reading)]})
+    return [(batch["chunk"][0].place, batch["chunk"][0].content) for batch in batches]
 
 
 def test_chunks_are_numbered_and_what_is_wrong_comes_last(tmp_path, monkeypatch):
@@ -125,7 +126,7 @@ def test_chunks_are_numbered_and_what_is_wrong_comes_last(tmp_path, monkeypatch)
 
 def worker_for(model, **changes):
     asking = cluster.Asking(str(model), "cpu", strict=True, batch=8)
-    content = cluster.carried(asking)
+    content = cluster.pack_model(asking)
     if changes:
         version, files, asking = content
         content = (changes.get("version", version), files | changes.get("files", {}), asking)
@@ -134,7 +135,7 @@ def worker_for(model, **changes):
 
 def answered(worker, *chunk):
     (found,) = worker({"chunk": [cluster.Chunk(*chunk)]})["chunk"]
-    return found.place, found.found
+    return found.place, found.content
 
 
 def test_a_worker_answers_with_vectors_and_problems_without_the_models_folder(model):
@@ -175,11 +176,11 @@ def test_what_goes_wrong_at_a_worker_comes_back(model):
     ],
 )
 def test_a_chunk_that_is_missing_is_noticed(chunks, message, monkeypatch):
-    monkeypatch.setattr(cluster, "connected", lambda *_: nullcontext())
+    monkeypatch.setattr(cluster, "connect", lambda *_: nullcontext())
     monkeypatch.setattr(
-        cluster, "computed", lambda *_: (cluster.opaque(cluster.Chunk(*each)) for each in chunks)
+        cluster, "compute_chunks", lambda *_: (cluster.Chunk(*each).as_row() for each in chunks)
     )
-    found = cluster.vectors("local", 1, READING, cluster.Asking("", "cpu", strict=False, batch=1))
+    found = cluster.encode_file("local", 1, READING, cluster.Asking("", "cpu", strict=False, batch=1))
     with pytest.raises(RunError, match=message):
         list(found)
 
@@ -195,7 +196,7 @@ def test_addresses_where_there_is_no_cluster(tmp_path):
         ("ray://127.0.0.1:10001", InputError, "type this on a machine of the cluster, with --ray auto"),
     ]:
         with pytest.raises(kind, match=message):
-            cluster.reach(address)
+            cluster.check_address(address)
 
 
 def test_without_ray_the_command_that_gets_it_is_told(model, tmp_path, monkeypatch):

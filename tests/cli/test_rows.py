@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from nse.cli.rows import Columns, Row, columns_of, in_chunks, rows, up_to_a_problem
+from nse.cli.rows import Columns, Row, in_chunks, parse_columns, read_rows, up_to_a_problem
 from nse.data import records as lines_module
 from nse.data.records import Format, Problem, Source, guess_format
 from nse.errors import DataError, InputError
@@ -21,7 +21,7 @@ RANKED = Columns(("question", "answer"), listed="candidates")
 def read(path, content, form, columns=ONE, every=False):
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with Source(path) as source:
-        return list(rows(source, form, columns, every))
+        return list(read_rows(source, form, columns, every))
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_json_lines_by_the_models_own_names_or_as_text(path):
 
 
 def test_columns_by_other_names(path):
-    columns = columns_of(PAIR.names, "premise=sentence1, hypothesis = sentence2", "pairID")
+    columns = parse_columns(PAIR.names, "premise=sentence1, hypothesis = sentence2", "pairID")
     content = '{"sentence1": "a", "sentence2": "b", "premise": "no", "pairID": "x"}\n{"texts": ["a", "b"]}\n'
     assert read(path, content, Format.jsonl, columns) == [
         Row(1, ("a", "b"), "x"),
@@ -66,7 +66,7 @@ def test_columns_by_other_names(path):
         Row(2, ("a", "b"), "x")
     ]
     for given in ("sentence=review", "text=review"):
-        columns = columns_of(ONE.names, given, None)
+        columns = parse_columns(ONE.names, given, None)
         assert read(path, "review,text\na,b\n", Format.csv, columns) == [Row(2, ("a",))]
     assert read(path, '{"text": "a"}\n', Format.jsonl, columns)[0].why.startswith("there is no key 'review'")
 
@@ -83,7 +83,7 @@ def test_columns_by_other_names(path):
 )
 def test_columns_that_are_typed_wrong(given, message):
     with pytest.raises(InputError, match=message):
-        columns_of(PAIR.names, given, None)
+        parse_columns(PAIR.names, given, None)
 
 
 def test_tsv_takes_quotes_as_they_are_and_csv_does_not(path):
@@ -109,7 +109,7 @@ def test_candidates_of_a_question_in_a_list_or_a_row_each(path):
     whys = [problem.why for problem in read(path, content, Format.jsonl, RANKED)]
     assert whys[0] == whys[1] == whys[3] == "'candidates': expected a list of texts"
     assert whys[2].startswith("there is no key 'question'")
-    named = columns_of(RANKED.names, "candidates=answers", None, "candidates")
+    named = parse_columns(RANKED.names, "candidates=answers", None, "candidates")
     assert read(path, '{"question": "who", "answers": ["a"]}', Format.jsonl, named) == [
         Row(1, ("who", "a"), None, 1)
     ]
@@ -192,7 +192,7 @@ def test_a_quote_that_may_not_be_closed_ends_the_file(name, path):
     found = []
     wanted = f"rows: line 5: a quote is perhaps not closed: {why}; close it, or write it twice"
     with pytest.raises(DataError, match=wanted), Source(path) as source:
-        found.extend(rows(source, Format.csv, ONE))
+        found.extend(read_rows(source, Format.csv, ONE))
     assert [(row.number, row.texts) for row in found] == [(2, ("good",)), (3, ("two\nlines",))]
 
 
@@ -231,7 +231,7 @@ def test_a_header_without_the_columns_is_refused(form, path):
     with pytest.raises(DataError, match="there is no column 'key'"):
         read(path, content.replace("a", "text"), form, Columns(("sentence",), id="key"))
     with pytest.raises(DataError, match="there are 2 columns 'a' in the header"):
-        read(path, content.replace("b", "a"), form, columns_of(ONE.names, "text=a", None))
+        read(path, content.replace("b", "a"), form, parse_columns(ONE.names, "text=a", None))
     with pytest.raises(DataError, match=r"\(there are c, d \[2J\)"):
         read(path, tab.join(["c", "d\x1b[2J"]) + "\n", form, PAIR)
     with pytest.raises(DataError, match="line 1: the header is not UTF-8"):
@@ -243,7 +243,7 @@ def test_a_header_without_the_columns_is_refused(form, path):
 def test_plain_text_has_no_columns(path):
     path.write_text("a\n")
     with Source(path) as source, pytest.raises(InputError, match="plain text has no columns: leave out"):
-        rows(source, Format.text, columns_of(ONE.names, None, "key"))
+        read_rows(source, Format.text, parse_columns(ONE.names, None, "key"))
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_where_a_file_is_read(path):
     path.write_bytes(b"a dog\n" * 20_000)
     with Source(path) as source:
         assert (source.steady, source.size, source.position()) == (True, 120_000, 0)
-        found = rows(source, Format.text, ONE)
+        found = read_rows(source, Format.text, ONE)
         next(found)
         assert 0 < source.position() < 120_000
         assert sum(1 for _ in found) == 19_999
@@ -304,7 +304,7 @@ def test_a_line_of_standard_input_is_there_before_the_next(monkeypatch):
         monkeypatch.setattr(sys, "stdin", handle)
         with Source(None) as source:
             assert (source.name, source.steady) == ("standard input", False)
-            found = rows(source, Format.text, ONE)
+            found = read_rows(source, Format.text, ONE)
             for number in (1, 2):
                 other.write(b"a dog\n")
                 assert next(found) == Row(number, ("a dog",))

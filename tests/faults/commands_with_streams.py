@@ -53,7 +53,7 @@ if __name__ == "__main__":
     import torch
     from typer.testing import CliRunner
 
-    import nse.cli.answer_rows
+    import nse.cli.pipeline
     import nse.inference.api
     import nse.inference.model
     import nse.train.evaluate

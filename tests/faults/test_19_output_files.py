@@ -16,8 +16,7 @@ import pytest
 
 from nse import files
 from nse.cli import main as cli
-from nse.cli.explore import write_output
-from nse.cli.writing import whole, written
+from nse.cli.output import format_lines, open_output, open_writer, write_output
 from nse.errors import InputError, RunError
 from nse.files import make_sure, open_replacement, write_bytes
 from nse.inference.onnx import put
@@ -37,7 +36,7 @@ for _ in range(12):
 
 
 def stream(file, content):
-    with whole(file) as handle:
+    with open_output(file) as handle:
         handle.write(content)
 
 
@@ -117,9 +116,9 @@ def test_of_two_threads_neither_tears_a_file(tmp_path):
 
 def test_a_second_run_is_told_that_the_file_is_being_written(tmp_path):
     with (
-        whole(tmp_path / "answers.jsonl"),
+        open_output(tmp_path / "answers.jsonl"),
         pytest.raises(RunError, match=r"answers\.jsonl cannot be written: another process is writing it"),
-        whole(tmp_path / "answers.jsonl"),
+        open_output(tmp_path / "answers.jsonl"),
     ):
         pytest.fail("it was begun")
     assert names(tmp_path) == ["answers.jsonl"]
@@ -127,7 +126,7 @@ def test_a_second_run_is_told_that_the_file_is_being_written(tmp_path):
 
 def test_files_whose_names_begin_alike_are_not_taken_for_one(tmp_path):
     one, other = (tmp_path / f"{'n' * 245}{number}.jsonl" for number in "12")
-    with whole(one), whole(other):
+    with open_output(one), open_output(other):
         pass
     assert names(tmp_path) == [one.name, other.name]
 
@@ -170,7 +169,10 @@ def test_a_fifo_whose_reader_has_gone_is_told(tmp_path):
         os.close(reading)
         return b"answer" * 100_000
 
-    with pytest.raises(RunError, match=r"fifo\.jsonl cannot be written: Broken pipe"), whole(out) as handle:
+    with (
+        pytest.raises(RunError, match=r"fifo\.jsonl cannot be written: Broken pipe"),
+        open_output(out) as handle,
+    ):
         handle.write(leave())
 
 
@@ -181,7 +183,7 @@ def test_what_is_no_stream_is_not_written_into_a_fifo(ending, tmp_path):
     thread, _ = reader_of(out)
     with (
         pytest.raises(InputError, match=rf"is a pipe, which can take \.jsonl, but not \{ending}"),
-        written(out, (".npy", ".parquet", ".jsonl")),
+        open_writer(out, (".npy", ".parquet", ".jsonl"), format_lines),
     ):
         pytest.fail("it was begun")
     thread.join(30)
@@ -191,7 +193,7 @@ def test_what_is_no_stream_is_not_written_into_a_fifo(ending, tmp_path):
 def test_vectors_may_be_written_into_nothing(ending, tmp_path):
     out = null(tmp_path / f"null{ending}")
     row = {"number": 1, "text": "a", "vector": np.ones(3, np.float32), "words": 1, "cut": 0, "unknown": 0}
-    with written(out, (".npy", ".parquet")) as writer:
+    with open_writer(out, (".npy", ".parquet"), format_lines) as writer:
         writer.write([row] * 5_000)
         writer.write([row])
     assert stat.S_ISCHR(out.stat().st_mode)
@@ -222,7 +224,7 @@ def test_a_link_is_followed(write, tmp_path):
 
 def test_a_link_that_leads_to_itself_is_told(tmp_path):
     (tmp_path / "link").symlink_to("link")
-    with pytest.raises(RunError, match="Too many levels of symbolic links"), whole(tmp_path / "link"):
+    with pytest.raises(RunError, match="Too many levels of symbolic links"), open_output(tmp_path / "link"):
         pytest.fail("it was begun")
 
 
@@ -387,7 +389,7 @@ def test_a_private_file_of_answers_stays_private(model, tmp_path, monkeypatch):
 def test_a_hangup_is_nothing_to_a_run_that_was_started_by_nohup(tmp_path):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with whole(tmp_path / "a.txt") as handle:
+        with open_output(tmp_path / "a.txt") as handle:
             os.kill(os.getpid(), signal.SIGHUP)
             handle.write(b"whole")
     finally:

@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from faults.made_models import saved
-from nse.cli import people
 from nse.errors import InputError, ModelError, RunError
 from nse.inference import folder as hub
 from nse.inference.api import predict, rank
@@ -284,29 +283,6 @@ def test_other_mistakes_are_told(tmp_path):
         predict(sentence_model(tmp_path / "mine"), ["good"], batch=0)
     with pytest.raises(ModelError, match="nobody: no such model"):
         predict("nobody", ["good"])
-
-
-def test_lines_for_people():
-    rows = [
-        {"text": "good", "probabilities": {"no": 0.25, "yes": 0.75}, "words": 1, "cut": 0, "unknown": 0},
-        {
-            "texts": ["a\x1b[2J\n", "b" * 300],
-            "probabilities": {"no": 1.0},
-            "words": 9,
-            "cut": 3,
-            "unknown": 2,
-        },
-    ]
-    assert people.describe_predictions(rows) == [
-        "yes 75.0% (no 25.0%)  good",
-        f"no 100.0%             a [2J  | {'b' * 200}...  [2 of 9 words unknown; 3 words cut]",
-    ]
-    candidate = {"rank": 1, "score": -1.25, "number": 12, "text": "a dog", "words": 4, "cut": 0, "unknown": 1}
-    assert people.describe_ranking([candidate]) == [
-        "rank     score  line  sentence",
-        "   1   -1.2500    12  a dog  [1 of 4 words unknown]",
-    ]
-    assert people.describe_predictions([]) == []
 
 
 def test_import_is_light():

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import nse
 from nse import files
-from nse.cli import export as export_commands
+from nse.cli import serve as export_commands
 from nse.errors import InputError, RunError
 from nse.inference import folder as hub
 from nse.inference import onnx as export

@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-from rich.console import Console
-from rich.table import Table
+from typer import Argument, Option, Typer
 
+from nse.cli import options
+from nse.cli.output import print_json, print_result
 from nse.errors import DataError, explain_errors
 from nse.files import make_sure
 
-app = typer.Typer(help="Published data: what is there, fetch it, prepare it.", no_args_is_help=True)
-
-Data = Annotated[
-    Path | None, typer.Option(help="The data folder; NSE_DATA by default, else ./data.", show_default=False)
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of a table.")]
+app = Typer(help="Published data: what is there, fetch it, prepare it.", no_args_is_help=True)
 
 
 @app.command()
-def status(data: Data = None, as_json: Json = False) -> None:
+def status(data: options.Data = None, as_json: options.Json = False) -> None:
     """Show which data sets and vectors are there, how much of them, and how to get the others."""
+    from rich.console import Console
+    from rich.table import Table
+
     from nse.data.folders import named_folder
     from nse.data.status import status as look
     from nse.data.status import told
 
     report = look(named_folder(data))
     if as_json:
-        print(json.dumps(report, indent=2, allow_nan=False))
+        print_json(report)
         return
     console = Console(highlight=False)
     if not report["exists"]:
@@ -39,18 +36,18 @@ def status(data: Data = None, as_json: Json = False) -> None:
             f"There is no data folder {report['folder']}: name yours with --data or NSE_DATA.", markup=False
         )
     table = Table("data", f"in {report['folder']}")
-    for name, state in told(report):
-        table.add_row(name, state)
+    for row in told(report):
+        table.add_row(*row)
     console.print(table)
 
 
 @app.command()
 def fetch(
-    name: Annotated[str, typer.Argument(help="A data set or vectors, as `nse data status` lists them.")],
-    data: Data = None,
+    name: Annotated[str, Argument(help="A data set or vectors, as `nse data status` lists them.")],
+    data: options.Data = None,
     mirror: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--from",
             metavar="ADDRESS",
             help="Get it from here instead: a file, or a folder with / at its end.",
@@ -58,27 +55,31 @@ def fetch(
     ] = None,
 ) -> None:
     """Get a data set or vectors from their public address; go on where an earlier try broke off."""
+    from rich.console import Console
+
     from nse.data.catalogue import downloads
     from nse.data.fetch import fetch as get
     from nse.data.folders import meter, named_folder
 
+    def tell(line: str) -> None:
+        Console(stderr=True, highlight=False).print(line, markup=False, soft_wrap=True)
+
     for download in downloads(name):
         with meter(download.file) as progress:
-            get(download, named_folder(data), mirror, log=_say, progress=progress)
+            get(download, named_folder(data), mirror, log=tell, progress=progress)
 
 
 @app.command()
 def prepare(
-    name: Annotated[str, typer.Argument(help="A data set, as `nse data status` lists them.")],
+    name: Annotated[str, Argument(help="A data set, as `nse data status` lists them.")],
     vectors: Annotated[
-        str | None, typer.Option(help="Word vectors, such as glove.840B.300d; A+B joins two sets.")
+        str | None, Option(help="Word vectors, such as glove.840B.300d; A+B joins two sets.")
     ] = None,
-    data: Data = None,
+    data: options.Data = None,
     out: Annotated[
-        Path | None,
-        typer.Option(help="Folder for the file; the cache (NSE_CACHE, else ~/.cache/nse) by default."),
+        Path | None, Option(help="Folder for the file; the cache (NSE_CACHE, else ~/.cache/nse) by default.")
     ] = None,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Turn a data set and word vectors into one file of ids, which training reads."""
     from nse.data.cache import save
@@ -95,18 +96,15 @@ def prepare(
         with meter(vectors or name) as progress:
             prepared = make(name, vectors, folder, progress)
         save(prepared, file)
-    told = {"file": str(file), "bytes": file.stat().st_size, "fingerprint": prepared.fingerprint}
-    told |= {"words": len(prepared.vocabulary), "information": prepared.information}
-    if as_json:
-        print(json.dumps(told, indent=2, allow_nan=False))
-        return
-    print(f"{file}: {told['bytes']:,} bytes, {told['words']:,} words")
-    for line in _figures(prepared.information):
-        print(line)
+    size, words = file.stat().st_size, len(prepared.vocabulary)
+    report = {"file": str(file), "bytes": size, "fingerprint": prepared.fingerprint}
+    report |= {"words": words, "information": prepared.information}
+    line = f"{file}: {size:,} bytes, {words:,} words"
+    print_result(report, as_json, line, *describe_counts(prepared.information))
 
 
-def _figures(information: dict[str, Any]) -> Iterator[str]:
-    """Counts and coverage of a prepared data set, for people."""
+def describe_counts(information: dict[str, Any]) -> Iterator[str]:
+    """Describe the counts and the coverage of a prepared data set."""
     from nse.text.vectors import Coverage
 
     for split, rows in information["rows"].items():
@@ -114,8 +112,3 @@ def _figures(information: dict[str, Any]) -> Iterator[str]:
         yield f"{split}: {rows['kept']:,} of {rows['published']:,} rows, {dropped:,} left out"
     if information["vectors"]:
         yield str(Coverage(**information["coverage"]))
-
-
-def _say(line: str) -> None:
-    """Tell a person what is done; results go to standard output."""
-    Console(stderr=True, highlight=False).print(line, markup=False, soft_wrap=True)

@@ -17,18 +17,20 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import nse
-from nse.cli import answer_rows as answers
-from nse.cli.rows import Columns, in_chunks, rows
-from nse.cli.writing import Answer
-from nse.data.records import Format, Problem, Source
+from nse.cli.output import Answer
+from nse.cli.pipeline import encode_rows
+from nse.cli.rows import Input, in_chunks
+from nse.data.records import Problem
 from nse.errors import InputError, NSEError, RunError
-from nse.inference import folder as hub
+from nse.inference.folder import find
+from nse.inference.model import load
 
 STORE = 256 << 20
 """Bytes that a Ray on this machine keeps on their way: some dozens of chunks."""
@@ -49,30 +51,16 @@ Batch = dict[str, Any]
 
 @dataclass
 class Chunk:
-    """What travels in a row: an object, because Ray would cut and join lists that it can look into.
+    """What travels in a row: an object, because Ray would cut and join lists that it can look into."""
 
-    Attributes:
-        place: Which chunk of the file it is, from 0.
-        found: Its rows, their answers, or what was raised; at first what to read.
-    """
+    place: int  # which chunk of the file it is, from 0
+    content: Any  # what to read, its rows, their answers, or what was raised; nothing in the last one
 
-    place: int
-    found: Any
-
-
-def opaque(chunk: Chunk) -> Batch:
-    """A row of Ray Data with a chunk in it."""
-    row = np.empty(1, dtype=object)
-    row[0] = chunk
-    return {"chunk": row}
-
-
-class Reading(NamedTuple):
-    """What to read, and how."""
-
-    file: str
-    form: Format
-    columns: Columns
+    def as_row(self) -> Batch:
+        """Make a row of Ray Data."""
+        row = np.empty(1, dtype=object)
+        row[0] = self
+        return {"chunk": row}
 
 
 class Asking(NamedTuple):
@@ -84,42 +72,37 @@ class Asking(NamedTuple):
     batch: int
 
 
-def vectors(
-    address: str, workers: int | None, reading: Reading, asking: Asking
+def encode_file(
+    address: str, workers: int | None, reading: tuple[Input, tuple[str, ...]], asking: Asking
 ) -> Iterator[list[Answer | Problem]]:
-    """The vectors of a file's rows, or why there are none, a chunk at a time; see `answers.vectors`.
+    """Encode the rows of a file: for each its vector, or why there is none, a chunk at a time.
 
     Args:
         address: "local" starts Ray on this machine; "auto" finds the cluster that this machine belongs to;
             any other is that of a cluster.
         workers: How many processes compute; `None` means one for each GPU, or for each CPU if there is none.
-        reading: What to read.
+        reading: The file, and the columns to read.
         asking: What to ask.
-
-    Raises:
-        InputError: Ray is not installed.
-        RunError: There is no cluster at the address, or it has no GPU where one is asked for.
-        NSEError: What reading or computing raised.
     """
-    with connected(address, workers) as ray:
-        expected, found = 0, None
-        for batch in computed(ray, workers, reading, asking):
-            for content in batch["chunk"]:
-                place, found = content.place, content.found
-                if isinstance(found, NSEError):
-                    raise found
-                if place != expected:
-                    raise RunError(f"Ray gave chunk {place} where chunk {expected} was expected; try again")
-                expected += 1
-                yield found
-        if found != []:
+    with connect(address, workers) as ray:
+        expected, content = 0, None
+        for row in compute_chunks(ray, workers, reading, asking):
+            (chunk,) = row["chunk"]
+            content = chunk.content
+            if isinstance(content, NSEError):
+                raise content
+            if chunk.place != expected:
+                raise RunError(f"Ray gave chunk {chunk.place} where chunk {expected} was expected; try again")
+            expected += 1
+            yield content
+        if content != []:
             raise RunError(f"Ray gave {expected} chunks and then no end; try again")
 
 
 @contextmanager
-def connected(address: str, workers: int | None) -> Iterator[Any]:
-    """Ray, connected to a cluster, and no more talkative than need be."""
-    reach(address)
+def connect(address: str, workers: int | None) -> Iterator[Any]:
+    """Connect Ray to a cluster, and let it be no more talkative than need be."""
+    check_address(address)
     for name, value in QUIET.items():  # which Ray reads when it is imported
         os.environ.setdefault(name, value)
     try:
@@ -133,26 +116,25 @@ def connected(address: str, workers: int | None) -> Iterator[Any]:
         settings |= {"num_cpus": workers, "object_store_memory": STORE, "include_dashboard": False}
     try:
         before = signal.getsignal(signal.SIGTERM)
-        with silenced():
+        with silence_standard_error():
             ray.init(address, **settings)
         with suppress(ValueError):  # only the main thread may
             signal.signal(signal.SIGTERM, before)  # Ray would end in an abort
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
-        said = str(error.__cause__ or error).strip().splitlines()[0]
-        raise RunError(f"--ray: cannot work with the cluster at {address!r}: {said}") from None
+        why = str(error.__cause__ or error).strip().splitlines()[0]
+        raise RunError(f"--ray: cannot work with the cluster at {address!r}: {why}") from None
     with redirect_stdout(sys.stderr):  # where answers go, Ray would tell of its troubles
         try:
             yield ray
         except ray.exceptions.RayError as error:
-            said = str(error).strip().splitlines()[-1]
-            raise RunError(
-                f"--ray: workers failed, is the package installed on every machine of the cluster? {said}"
-            ) from None
+            advice = "is the package installed on every machine of the cluster?"
+            why = str(error).strip().splitlines()[-1]
+            raise RunError(f"--ray: workers failed, {advice} {why}") from None
         finally:
             ray.shutdown()
 
 
-def reach(address: str) -> None:
+def check_address(address: str) -> None:
     """Refuse an address at which nobody listens; Ray would try for minutes."""
     if address in ("local", "auto"):
         return
@@ -171,21 +153,23 @@ def reach(address: str) -> None:
 
 
 @contextmanager
-def silenced() -> Iterator[None]:
-    """Let nothing reach standard error; what Ray's core writes there passes Python by."""
+def silence_standard_error() -> Iterator[None]:
+    """Let nothing reach standard error, to which Ray's core writes without Python."""
     sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
+    kept, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)
     try:
         yield
     finally:
         os.dup2(kept, 2)
         os.close(kept)
-        os.close(nowhere)
+        os.close(null)
 
 
-def computed(ray: Any, workers: int | None, reading: Reading, asking: Asking) -> Iterator[Batch]:
-    """The chunks of a file, computed, in their order."""
+def compute_chunks(
+    ray: Any, workers: int | None, reading: tuple[Input, tuple[str, ...]], asking: Asking
+) -> Iterator[Batch]:
+    """Compute the chunks of a file, in their order."""
     context = ray.data.DataContext.get_current()
     context.execution_options.preserve_order = True
     context.enable_progress_bars = context.print_on_execution_start = False
@@ -195,79 +179,69 @@ def computed(ray: Any, workers: int | None, reading: Reading, asking: Asking) ->
     gpus = int(there.get("GPU", 0)) if asking.device != "cpu" else 0
     if asking.device == "cuda" and not gpus:
         raise RunError("--ray: the cluster has no GPU; use --device cpu or auto")
-    count = workers or gpus or max(1, int(there.get("CPU", 1)))
+    content = pack_model(asking._replace(device="cuda" if gpus else "cpu"))
     here = f"node:{ray.util.get_node_ip_address()}"
     chunks = ray.data.from_items([{"reading": Chunk(0, reading)}]).map_batches(
-        read, batch_size=1, num_cpus=0, resources={here: 0.001}
+        read_chunks, batch_size=1, num_cpus=0, resources={here: 0.001}
     )
-    device = "cuda" if gpus else "cpu"
-    found = chunks.map_batches(
+    answers = chunks.map_batches(
         Worker,
-        fn_constructor_args=(ray.put(carried(asking._replace(device=device))),),
+        fn_constructor_args=(ray.put(content),),
         batch_size=1,
-        compute=ray.data.ActorPoolStrategy(size=count),
+        compute=ray.data.ActorPoolStrategy(size=workers or gpus or max(1, int(there.get("CPU", 1)))),
         num_cpus=None if gpus else 1,
         num_gpus=1 if gpus else None,
     )
-    yield from found.iter_batches(batch_size=1)
+    yield from answers.iter_batches(batch_size=1)
 
 
-def read(batch: Any) -> Iterator[Batch]:
-    """The chunks of a file with their places; the last one is empty, or what was raised."""
-    (content,) = batch["reading"]
-    file, form, columns = content.found
+def read_chunks(batch: Any) -> Iterator[Batch]:
+    """Read the chunks of a file with their places; the last one is empty, or what was raised."""
+    given, names = batch["reading"][0].content
     place = -1
     end: NSEError | list[Any] = []
     try:
-        with Source(Path(file)) as source:
-            for place, some in enumerate(in_chunks(rows(source, form, columns))):
-                yield opaque(Chunk(place, some))
+        with given.open() as source:
+            for place, rows in enumerate(in_chunks(given.read(source, names))):
+                yield Chunk(place, rows).as_row()
     except NSEError as error:
         end = error
-    yield opaque(Chunk(place + 1, end))
+    yield Chunk(place + 1, end).as_row()
 
 
-def carried(asking: Asking) -> tuple[str, dict[str, bytes], Asking]:
-    """A question and the files of its model, to be sent to workers."""
-    files = {file.name: file.read_bytes() for file in hub.find(asking.model).iterdir() if file.is_file()}
+def pack_model(asking: Asking) -> tuple[str, dict[str, bytes], Asking]:
+    """Pack a question and the files of its model, to be sent to workers."""
+    files = {file.name: file.read_bytes() for file in find(asking.model).iterdir() if file.is_file()}
     return nse.__version__, files, asking
 
 
 class Worker:
-    """A process with a model.
-
-    Args:
-        content: What `carried` gave, or where it lies in Ray's store.
-    """
+    """A process with a model, made of what `pack_model` packed, or of where that lies in Ray's store."""
 
     def __init__(self, content: Any):
         if not isinstance(content, tuple):
             import ray
 
             content = ray.get(content)
-        version, files, self.asking = content
-        self.wrong: NSEError | None = None
-        if version != nse.__version__:
-            self.wrong = RunError(f"--ray: a worker has nse {nse.__version__} and you have {version}")
-            return
-        from nse.inference.model import load
+        self.version, self.files, self.asking = content
 
+    @cached_property
+    def model(self) -> Any:
+        """Load the model from the files that came with it."""
+        if self.version != nse.__version__:
+            raise RunError(f"--ray: a worker has nse {nse.__version__} and you have {self.version}")
         with tempfile.TemporaryDirectory() as folder:
-            for name, file in files.items():
+            for name, file in self.files.items():
                 (Path(folder) / name).write_bytes(file)
-            try:
-                self.model = load(folder, self.asking.device).quick
-            except NSEError as error:
-                self.wrong = error
+            return load(folder, self.asking.device).quick
 
     def __call__(self, batch: Any) -> Batch:
-        """The answers of a chunk, or what was raised."""
-        (content,) = batch["chunk"]
-        place, some = content.place, content.found
-        if isinstance(some, NSEError) or self.wrong:
-            return opaque(Chunk(place, self.wrong or some))
+        """Answer a chunk, or pass on what was raised."""
+        (chunk,) = batch["chunk"]
+        content = chunk.content
         try:
-            found = answers.vectors(self.model, some, self.asking.strict, self.asking.batch)
-            return opaque(Chunk(place, found))
+            if not isinstance(content, NSEError):
+                content = encode_rows(self.model, content, self.asking.strict, self.asking.batch)
         except NSEError as error:
-            return opaque(Chunk(place, error))
+            content = error
+        return Chunk(chunk.place, content).as_row()

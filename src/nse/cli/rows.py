@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from nse.cli.people import shown
 from nse.data.records import (
     BadLineError,
     Format,
@@ -17,6 +20,7 @@ from nse.data.records import (
     Problem,
     Source,
     decode_line,
+    guess_format,
     json_type,
     parse_object,
     split_csv,
@@ -24,74 +28,102 @@ from nse.data.records import (
 )
 from nse.errors import DataError, InputError, NSEError
 
-Item = TypeVar("Item")
-
 CHUNK = 2048
 """Rows that are asked at a time: the more, the more alike are the lengths that are computed together."""
 
 CHARACTERS = 1 << 20
 """Of the texts of a chunk, which has fewer rows where they are long: this bounds the memory."""
 
+SHOWN = 200
+"""Characters of a text that are shown to a person."""
+
 
 class Row(NamedTuple):
-    """A line, or a record of several lines.
+    """A line, or a record of several lines."""
 
-    Attributes:
-        number: Of its first line, from 1.
-        texts: In the order of the columns.
-        id: What the file calls it, if anything.
-        place: Which of the candidates of its line it is, from 1; 0 where a line is one row.
-    """
+    number: int  # of its first line, from 1
+    texts: tuple[str, ...]  # in the order of the columns
+    id: str | int | float | None = None  # what the file calls it, if anything
+    place: int = 0  # which of the candidates of its line it is, from 1; 0 where a line is one row
 
-    number: int
-    texts: tuple[str, ...]
-    id: str | int | float | None = None
-    place: int = 0
+
+Item = TypeVar("Item", bound=Row | Problem | list[Row | Problem])
+Lines = Iterable[tuple[int, bytes | Problem]]
 
 
 class Columns(NamedTuple):
-    """Where the texts of a row are found.
+    """Where the texts of a row are found."""
 
-    Attributes:
-        names: What is wanted, in the order in which it is wanted.
-        keys: What each is called in the file, where it is not called by its name.
-        id: The column of what rows are called; `None` means `id`, where there is one.
-        listed: The key of a list in the place of the last column, which makes several rows of a line.
-    """
+    names: tuple[str, ...]  # what is wanted, in the order in which it is wanted
+    keys: Mapping[str, str] = {}  # what each is called in the file, where it is not called by its name
+    id: str | None = None  # the column of what rows are called; `None` means `id`, where there is one
+    listed: str = ""  # the key of a list in the place of the last column, which makes several rows of a line
 
-    names: tuple[str, ...]
-    keys: Mapping[str, str] = {}
-    id: str | None = None
-    listed: str = ""
-
-    def called(self, name: str, there: Collection[str]) -> str:
-        """What a column is called among those that are there; a single one may be called `text` as well."""
+    def find_key(self, name: str, there: Collection[str]) -> str:
+        """Find what a column is called among those that are there; a single one may be called `text` too."""
         own = self.keys.get(name, name)
         is_text = own not in there and "text" in there and len(self.names) == 1 and not self.keys
         return "text" if is_text else own
 
 
-def columns_of(names: Sequence[str], given: str | None, name: str | None, listed: str = "") -> Columns:
-    """Columns as a person names them: `premise=sentence1,hypothesis=sentence2`.
+@dataclass(frozen=True)
+class Input:
+    """What is answered: texts that were typed, or the rows of a file or of standard input."""
 
-    Raises:
-        InputError: That is not what was typed, or a name is none of the model's.
-    """
+    command: str
+    texts: Sequence[str]
+    file: Path | None
+    form: Format | None
+    columns: str | None
+    id: str | None
+    what: str = "texts"
+
+    def __post_init__(self) -> None:
+        """Refuse options of which nothing would come."""
+        if self.texts and self.file:
+            raise InputError(f"{self.command}: give either {self.what}, or --file, not both")
+        options = {"--format": self.form, "--columns": self.columns, "--id": self.id}
+        typed = [name for name, value in options.items() if value is not None]
+        if self.texts and typed:
+            raise InputError(f"{self.command}: {', '.join(typed)}: only a file or standard input has such")
+
+    def open(self) -> AbstractContextManager[Source | None]:
+        """Open the file or standard input, if texts were not typed."""
+        return nullcontext() if self.texts else Source(self.file)
+
+    def absolute(self) -> Input:
+        """Name the file from the root of the file system, for other processes."""
+        return replace(self, file=self.file and self.file.absolute())
+
+    def read(
+        self, source: Source, names: Sequence[str], listed: str = "", every: bool = False
+    ) -> Iterator[Row | Problem]:
+        """Read the rows of a source; see `read_rows` and `Columns`."""
+        columns = parse_columns(names, self.columns, self.id, listed)
+        return read_rows(source, self.form or guess_format(self.file), columns, every)
+
+
+def parse_columns(names: Sequence[str], given: str | None, name: str | None, listed: str = "") -> Columns:
+    """Parse columns as a person names them: `premise=sentence1,hypothesis=sentence2`."""
     known = (*names, *([listed] if listed else []), *(["text"] if len(names) == 1 else []))
     keys: dict[str, str] = {}
     for each in given.split(",") if given is not None else []:
         own, sign, key = (part.strip() for part in each.partition("="))
         if not (own and sign and key):
-            example = ",".join(f"{name}=COLUMN" for name in names)
-            raise InputError(f"--columns: expected {example}, got {given!r}")
+            raise InputError(f"--columns: expected {write_example(names)}, got {given!r}")
         if own not in known:
             raise InputError(f"--columns: expected one of {', '.join(known)} before =, got {own!r}")
         keys[names[0] if own == "text" else own] = key
     return Columns(tuple(names), keys, name, listed)
 
 
-def rows(source: Source, form: Format, columns: Columns, every: bool = False) -> Iterator[Row | Problem]:
-    """The rows of a source, in order.
+def write_example(names: Sequence[str]) -> str:
+    """Write what `--columns` may be for these names."""
+    return ",".join(f"{name}=COLUMN" for name in names)
+
+
+def read_rows(source: Source, form: Format, columns: Columns, every: bool = False) -> Iterator[Row | Problem]:
+    """Read the rows of a source, in order.
 
     Args:
         source: Where to read them.
@@ -104,74 +136,63 @@ def rows(source: Source, form: Format, columns: Columns, every: bool = False) ->
         DataError: The source cannot be read, or its header does not have the columns.
     """
     if form == Format.csv:
-        return from_table(source, split_csv(source.lines()), columns)
+        return read_table(source.name, split_csv(source.lines()), columns)
     if form == Format.tsv:
-        return from_table(source, split_tsv(source.lines()), columns)
+        return read_table(source.name, split_tsv(source.lines()), columns)
     if form == Format.jsonl:
-        return from_json_lines(source.lines(), columns)
+        return parse_lines(source.lines(), partial(parse_json_line, columns=columns))
     if columns.id is not None or columns.keys:
         raise InputError(f"{source.name}: plain text has no columns: leave out --columns and --id")
-    return from_text(source.lines(), columns, every)
+    return parse_lines(source.lines(), partial(parse_text, columns=columns, every=every))
 
 
-def from_text(
-    lines: Iterable[tuple[int, bytes | Problem]], columns: Columns, every: bool
-) -> Iterator[Row | Problem]:
-    """A row of each line; of several texts, with tabs between."""
-    several = len(columns.names)
+def parse_lines(lines: Lines, parse: Callable[[int, bytes], Iterable[Row]]) -> Iterator[Row | Problem]:
+    """Parse lines, each by itself."""
     for number, line in lines:
         if isinstance(line, Problem):
             yield line
             continue
         try:
-            text = decode_line(line)
+            yield from parse(number, line)
         except BadLineError as wrong:
             yield Problem(number, str(wrong))
-            continue
-        if every:
-            yield Row(number, (text,))
-        elif text.strip():
-            texts = tuple(part.strip() for part in text.split("\t")) if several > 1 else (text.strip(),)
-            if len(texts) == several:
-                yield Row(number, texts)
-            else:
-                wanted = " and ".join(columns.names)
-                yield Problem(number, f"expected {wanted} with a tab between, got {len(texts)} of {several}")
 
 
-def from_json_lines(
-    lines: Iterable[tuple[int, bytes | Problem]], columns: Columns
-) -> Iterator[Row | Problem]:
-    """A row of each object."""
-    for number, line in lines:
-        if isinstance(line, Problem):
-            yield line
-        elif line.strip():
-            try:
-                yield from from_object(number, parse_object(line), columns)
-            except BadLineError as wrong:
-                yield Problem(number, str(wrong))
+def parse_text(number: int, line: bytes, columns: Columns, every: bool) -> Iterator[Row]:
+    """Parse a line of plain text, which has tabs between several texts."""
+    text, several = decode_line(line), len(columns.names)
+    if every:
+        yield Row(number, (text,))
+    elif text.strip():
+        texts = tuple(part.strip() for part in (text.split("\t") if several > 1 else [text]))
+        if len(texts) != several:
+            wanted = " and ".join(columns.names)
+            raise BadLineError(f"expected {wanted} with a tab between, got {len(texts)} of {several}")
+        yield Row(number, texts)
 
 
-def from_object(number: int, value: dict[str, Any], columns: Columns) -> Iterator[Row]:
-    """The row of an object, or the rows where it has a list of candidates."""
-    name, names = id_of(value, columns), columns.names
+def parse_json_line(number: int, line: bytes, columns: Columns) -> Iterator[Row]:
+    """Parse a JSON object, which is several rows where it has a list of candidates."""
+    if not line.strip():
+        return
+    value, names = parse_object(line), columns.names
+    name = find_id(value, columns)
     listed = columns.keys.get(columns.listed, columns.listed)
     if listed and listed in value:
-        first = [text_of(value, columns.called(each, value)) for each in names[:-1]]
-        for place, text in enumerate(texts_of(value, listed), start=1):
+        first = [find_text(value, columns.find_key(each, value)) for each in names[:-1]]
+        for place, text in enumerate(find_texts(value, listed), start=1):
             yield Row(number, (*first, text), name, place)
     elif len(names) > 1 and "texts" in value and not any(each in value for each in names):
-        texts = texts_of(value, "texts")
+        texts = find_texts(value, "texts")
         if len(texts) != len(names):
             raise BadLineError(f"'texts': expected {len(names)}, {' and '.join(names)}, got {len(texts)}")
         yield Row(number, texts, name)
     else:
-        yield Row(number, tuple(text_of(value, columns.called(each, value)) for each in names), name)
+        yield Row(number, tuple(find_text(value, columns.find_key(each, value)) for each in names), name)
 
 
-def text_of(value: dict[str, Any], key: str) -> str:
-    """A text of an object."""
+def find_text(value: dict[str, Any], key: str) -> str:
+    """Find a text of an object."""
     if key not in value:
         there = ", ".join(repr(name) for name in list(value)[:8]) or "none"
         raise BadLineError(f"there is no key {key!r} (there are {there}); name it with --columns")
@@ -180,110 +201,122 @@ def text_of(value: dict[str, Any], key: str) -> str:
     return str(value[key])
 
 
-def texts_of(value: dict[str, Any], key: str) -> tuple[str, ...]:
-    """The texts of a list in an object."""
-    found = value[key]
-    if not isinstance(found, list) or not found or not all(isinstance(each, str) for each in found):
+def find_texts(value: dict[str, Any], key: str) -> tuple[str, ...]:
+    """Find the texts of a list in an object."""
+    texts = value[key]
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
         raise BadLineError(f"{key!r}: expected a list of texts")
-    return tuple(found)
+    return tuple(texts)
 
 
-def id_of(value: dict[str, Any], columns: Columns) -> str | int | float | None:
-    """What an object calls itself: a text or a number that can be written again."""
-    found = value.get(columns.id or "id")
-    if found is None:
+def find_id(value: dict[str, Any], columns: Columns) -> str | int | float | None:
+    """Find what an object calls itself: a text or a number that can be written again."""
+    key = columns.id or "id"
+    name = value.get(key)
+    if name is None:
         if columns.id is not None:
-            raise BadLineError(f"there is no {columns.id!r}, which --id asks for")
+            raise BadLineError(f"there is no {key!r}, which --id asks for")
         return None
-    if isinstance(found, bool) or not isinstance(found, (str, int, float)):
-        raise BadLineError(f"{columns.id or 'id'!r}: expected a text or a number, got {json_type(found)}")
+    if isinstance(name, bool) or not isinstance(name, (str, int, float)):
+        raise BadLineError(f"{key!r}: expected a text or a number, got {json_type(name)}")
     try:
-        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
+        json.dumps(name, ensure_ascii=False, allow_nan=False).encode()
     except ValueError:
-        what = "is NaN, infinite, or holds half of a character"
-        raise BadLineError(f"{columns.id or 'id'!r}: {what}") from None
-    return found
+        raise BadLineError(f"{key!r}: is NaN, infinite, or holds half of a character") from None
+    return name
 
 
-def from_table(
-    source: Source, records: Iterator[tuple[int, list[str] | Problem]], columns: Columns
+def read_table(
+    name: str, records: Iterator[tuple[int, list[str] | Problem]], columns: Columns
 ) -> Iterator[Row | Problem]:
-    """The rows under a header."""
-    header: list[str] | None = None
+    """Read the rows under a header."""
+    header: list[str] = []
     for number, fields in records:
         if isinstance(fields, Problem):
-            if isinstance(fields, OpenQuote):
-                raise DataError(f"{source.name}: line {number}: {fields.why}")
-            if header is None:
-                raise DataError(f"{source.name}: line {number}: the header {fields.why}")
+            if isinstance(fields, OpenQuote) or not header:
+                what = "" if isinstance(fields, OpenQuote) else "the header "
+                raise DataError(f"{name}: line {number}: {what}{fields.why}")
             yield fields
         elif not any(fields):
             continue  # a blank line
-        elif header is None:
+        elif not header:
             header = [field.strip() for field in fields]
-            places, name = found_in(header, columns, f"{source.name}: line {number}")
+            places, id_place = find_columns(header, columns, f"{name}: line {number}")
         elif len(fields) != len(header):
             why = f"expected {len(header)} fields, as in the header, got {len(fields)}"
             yield Problem(number, why, 1 + sum(field.count("\n") for field in fields))
         else:
             texts = tuple(fields[place] for place in places)
-            yield Row(number, texts, None if name is None else fields[name])
+            yield Row(number, texts, None if id_place is None else fields[id_place])
 
 
-def found_in(header: list[str], columns: Columns, where: str) -> tuple[list[int], int | None]:
-    """Where in a header the columns are, and that of what rows are called."""
-    called = [columns.called(name, header) for name in columns.names]
-    wanted = called + ([columns.id] if columns.id is not None else [])
-    if missing := [name for name in wanted if name not in header]:
-        there = shown(", ".join(header))
-        how = ",".join(f"{name}=COLUMN" for name in columns.names)
-        raise DataError(
-            f"{where}: there is no column {missing[0]!r} in the header (there are {there}); "
-            f"name yours: --columns {how}"
-        )
-    if twice := [name for name in wanted if header.count(name) > 1]:
-        raise DataError(f"{where}: there are {header.count(twice[0])} columns {twice[0]!r} in the header")
+def find_columns(header: list[str], columns: Columns, where: str) -> tuple[list[int], int | None]:
+    """Find the places of the columns in a header, and of that of what rows are called."""
+    keys = [columns.find_key(name, header) for name in columns.names]
+    for key in keys + ([columns.id] if columns.id is not None else []):
+        if key not in header:
+            raise DataError(
+                f"{where}: there is no column {key!r} in the header "
+                f"(there are {fit_line(', '.join(header))}); "
+                f"name yours: --columns {write_example(columns.names)}"
+            )
+        if header.count(key) > 1:
+            raise DataError(f"{where}: there are {header.count(key)} columns {key!r} in the header")
     name = columns.id or "id"
-    return [header.index(each) for each in called], header.index(name) if name in header else None
+    return [header.index(key) for key in keys], header.index(name) if name in header else None
 
 
-def one(item: Any) -> Sequence[Row | Problem]:
-    """The row of an item that is one."""
-    return (item,)
-
-
-def in_chunks(
-    items: Iterable[Item], size: int = CHUNK, rows_of: Callable[[Item], Sequence[Row | Problem]] = one
-) -> Iterator[list[Item]]:
-    """So many rows at a time, fewer if they are long; those before a mistake come before it is told.
+def in_chunks(items: Iterable[Item], size: int = CHUNK) -> Iterator[list[Item]]:
+    """Collect so many rows, fewer if they are long; those before a mistake come before it is raised.
 
     Args:
-        items: Rows, or groups of them that stay together.
+        items: Rows, or lists of rows that stay together.
         size: How many rows.
-        rows_of: Those of an item.
     """
-    some: list[Item] = []
+    chunk: list[Item] = []
     count = letters = 0
+    mistake: NSEError | None = None
     try:
         for item in items:
-            some.append(item)
-            for row in rows_of(item):
-                count += 1
-                letters += sum(map(len, row.texts)) if isinstance(row, Row) else 0
+            chunk.append(item)
+            rows = item if isinstance(item, list) else [item]
+            count += len(rows)
+            letters += sum(len(text) for row in rows if isinstance(row, Row) for text in row.texts)
             if count >= size or letters >= CHARACTERS:
-                yield some
-                some, count, letters = [], 0, 0
-    except NSEError:
-        if some:
-            yield some
-        raise
-    if some:
-        yield some
+                yield chunk
+                chunk, count, letters = [], 0, 0
+    except NSEError as error:
+        mistake = error
+    if chunk:
+        yield chunk
+    if mistake:
+        raise mistake
+
+
+def group_candidates(rows: Iterable[Row | Problem]) -> Iterator[list[Row | Problem]]:
+    """Collect rows with the same question that follow each other, and those of one line."""
+    group: list[Row | Problem] = []
+    key = None
+    for row in rows:
+        own = key if isinstance(row, Problem) else (row.texts[0], row.number if row.place else 0)
+        if key is not None and own != key:
+            yield group
+            group = []
+        group.append(row)
+        key = own
+    if group:
+        yield group
 
 
 def up_to_a_problem(items: Iterable[Row | Problem]) -> Iterator[Row | Problem]:
-    """Rows up to the first problem, that one too: what comes after it is not waited for."""
+    """Pass rows on up to the first problem, that one too: what comes after it is not waited for."""
     for item in items:
         yield item
         if isinstance(item, Problem):
             return
+
+
+def fit_line(text: str) -> str:
+    """Cut a text to fit a line, with nothing in it that a terminal would obey."""
+    line = "".join(letter if letter.isprintable() else " " for letter in text[:SHOWN])
+    return f"{line}..." if len(text) > SHOWN else line

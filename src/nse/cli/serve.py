@@ -1,4 +1,4 @@
-"""The command that serves a model: serve."""
+"""The commands that hand a model on: serve, and export for other programs."""
 
 from __future__ import annotations
 
@@ -7,53 +7,46 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Exit, Option
 
-from nse.cli.ask import Device, Where
-from nse.cli.printing import put
+from nse.cli import options
+from nse.cli.output import print_line, print_result
 from nse.errors import InputError
 
 NEEDED = ("fastapi", "uvicorn", "httptools", "prometheus_client")
 
 
 def serve(
-    model: Annotated[str, typer.Argument(help="A shipped model's name, a run or a model folder.")],
-    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 is every one.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(help="Port to listen at; 0 takes a free one.", min=0, max=65535)
-    ] = 8000,
-    max_batch: Annotated[int, typer.Option(help="Texts computed at a time.")] = 64,
+    model: options.Model,
+    host: Annotated[str, Option(help="Address to listen at; 0.0.0.0 is every one.")] = "127.0.0.1",
+    port: Annotated[int, Option(help="Port to listen at; 0 takes a free one.", min=0, max=65535)] = 8000,
+    max_batch: Annotated[int, Option(help="Texts computed at a time.")] = 64,
     max_wait_ms: Annotated[
-        float,
-        typer.Option(help="Milliseconds that a request waits at most for others to be computed with."),
+        float, Option(help="Milliseconds that a request waits at most for others to be computed with.")
     ] = 5.0,
     max_queue: Annotated[
-        int, typer.Option(help="Requests that may wait for the model; one more is answered 429.")
+        int, Option(help="Requests that may wait for the model; one more is answered 429.")
     ] = 256,
-    max_chars: Annotated[
-        int, typer.Option(help="Characters of a text; a longer one is answered 413.")
-    ] = 10_000,
-    max_texts: Annotated[int, typer.Option(help="Texts of a request; more are answered 413.")] = 256,
+    max_chars: Annotated[int, Option(help="Characters of a text; a longer one is answered 413.")] = 10_000,
+    max_texts: Annotated[int, Option(help="Texts of a request; more are answered 413.")] = 256,
     timeout: Annotated[
-        float, typer.Option(help="Seconds within which a request must arrive, and be answered.")
+        float, Option(help="Seconds within which a request must arrive, and be answered.")
     ] = 30.0,
     workers: Annotated[
         int | None,
-        typer.Option(
+        Option(
             help="Processes that compute, on a GPU threads; by default one for each core, or one on a GPU.",
             min=1,
-            show_default=False,
         ),
     ] = None,
     api_key_file: Annotated[
-        Path | None,
-        typer.Option(help="Answer only who sends a key of this file, one on each line.", show_default=False),
+        Path | None, Option(help="Answer only who sends a key of this file, one on each line.")
     ] = None,
     access_log: Annotated[
-        bool, typer.Option("--access-log/--no-access-log", help="Log requests, a line of JSON each.")
+        bool, Option("--access-log/--no-access-log", help="Log requests, a line of JSON each.")
     ] = True,
-    log_texts: Annotated[bool, typer.Option("--log-texts", help="Log the texts as well.")] = False,
-    device: Where = Device.auto,
+    log_texts: Annotated[bool, Option("--log-texts", help="Log the texts as well.")] = False,
+    device: options.Where = "auto",
 ) -> None:
     """Serve a model: questions under /v1, and a page to explore what its memory does."""
     if any(find_spec(name) is None for name in NEEDED):
@@ -66,24 +59,37 @@ def serve(
     from nse.serve.limits import Limits
     from nse.serve.server import serve as run
 
+    def warn(line: str) -> None:
+        print(f"nse: {line}", file=sys.stderr, flush=True)
+
     limits = Limits(max_batch, max_wait_ms, max_queue, max_chars, max_texts, timeout)
     keys = read_keys(api_key_file) if api_key_file else None
     if api_key_file and is_readable_by_others(api_key_file):
-        print(
-            f"nse: others on this machine can read or change {api_key_file}: chmod 600 {api_key_file}",
-            file=sys.stderr,
-            flush=True,
-        )
-    loaded = load(model, device.value)
+        warn(f"others on this machine can read or change {api_key_file}: chmod 600 {api_key_file}")
+    loaded = load(model, device)
 
-    def ready(address: str, open_to_all: bool) -> None:
+    def announce(address: str, open_to_all: bool) -> None:
         if open_to_all and not keys:
-            print(
-                f"nse: everybody who can reach {address} may ask; see --api-key-file",
-                file=sys.stderr,
-                flush=True,
-            )
-        put(f"nse: {model} is served at {address} (Ctrl-C stops)")
+            warn(f"everybody who can reach {address} may ask; see --api-key-file")
+        print_line(f"nse: {model} is served at {address} (Ctrl-C stops)")
 
-    code = run(loaded, host, port, ready, limits, keys, workers, access_log, log_texts)
-    raise typer.Exit(code)
+    raise Exit(run(loaded, host, port, announce, limits, keys, workers, access_log, log_texts))
+
+
+def export(
+    model: options.Model,
+    onnx: Annotated[
+        Path,
+        Option(
+            metavar="FILE",
+            help="Where to write the model for ONNX runtimes; its vocabulary goes beside it.",
+        ),
+    ],
+    as_json: options.Json = False,
+) -> None:
+    """Write a classifier or a ranker as an ONNX file, checked to give the scores that it gives here."""
+    from nse.inference.onnx import to_onnx  # imports torch
+
+    report = to_onnx(model, onnx)
+    scores = f"scores within {report['difference']:.1e} of PyTorch's"
+    print_result(report, as_json, f"{report['file']}: {report['bytes']:,} bytes, {scores}")

@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 from pyarrow import parquet
 
-from nse.cli.writing import flat, whole, written
+from nse.cli.output import (
+    describe_predictions,
+    describe_ranking,
+    flatten,
+    format_lines,
+    open_output,
+    open_writer,
+)
 from nse.errors import InputError, RunError
 
 ENDINGS = (".jsonl", ".tsv", ".txt", ".npy", ".parquet")
@@ -28,7 +35,7 @@ def answers(count, first=1, size=5):
 @pytest.mark.parametrize("counts", [[1], [9, 1], [50, 51], [3, 100, 997]])
 def test_vectors_come_in_parts_and_are_one_array(counts, tmp_path):
     file, rows = tmp_path / "vectors.npy", []
-    with written(file, ENDINGS) as writer:
+    with open_writer(file, ENDINGS, format_lines) as writer:
         for count in counts:
             some = answers(count, len(rows) + 1)
             writer.write(some)
@@ -42,7 +49,7 @@ def test_vectors_come_in_parts_and_are_one_array(counts, tmp_path):
 def test_parquet(tmp_path):
     file, rows = tmp_path / "vectors.parquet", [*answers(3), *answers(2, 4)]
     rows[1]["id"], rows[2]["id"] = "x", 7
-    with written(file, ENDINGS) as writer:
+    with open_writer(file, ENDINGS, format_lines) as writer:
         writer.write(rows[:3])
         writer.write(rows[3:])
     table = parquet.read_table(file)
@@ -57,7 +64,7 @@ def test_parquet(tmp_path):
 
 def test_json_lines_hold_the_very_numbers(tmp_path):
     file, rows = tmp_path / "vectors.jsonl", answers(3)
-    with written(file, ENDINGS) as writer:
+    with open_writer(file, ENDINGS, format_lines) as writer:
         writer.write(rows)
     found = [json.loads(line) for line in file.read_text("ascii").splitlines()]
     assert [row | {"vector": None} for row in found] == [row | {"vector": None} for row in rows]
@@ -65,7 +72,10 @@ def test_json_lines_hold_the_very_numbers(tmp_path):
 
 
 def test_a_number_that_is_none_is_not_written_as_json(tmp_path):
-    with pytest.raises(ValueError, match="JSON"), written(tmp_path / "a.jsonl", ENDINGS) as writer:
+    with (
+        pytest.raises(ValueError, match="JSON"),
+        open_writer(tmp_path / "a.jsonl", ENDINGS, format_lines) as writer,
+    ):
         writer.write([{"number": 1, "score": float("nan")}])
     assert list(tmp_path.iterdir()) == []
 
@@ -80,7 +90,7 @@ def test_a_table_has_a_field_for_every_value_and_a_line_for_every_row(tmp_path):
         },
         {"number": 2, "id": "k", "texts": ["f", ""], "label": "y", "probabilities": {"x": 0.5, "y": 0.5}},
     ]
-    with written(tmp_path / "a.tsv", ENDINGS) as writer:
+    with open_writer(tmp_path / "a.tsv", ENDINGS, format_lines) as writer:
         writer.write(rows)
     assert (tmp_path / "a.tsv").read_text("utf-8").split("\n") == [
         "number\tid\ttext.1\ttext.2\tlabel\tprobability.x\tprobability.y",
@@ -88,7 +98,7 @@ def test_a_table_has_a_field_for_every_value_and_a_line_for_every_row(tmp_path):
         "2\tk\tf\t\ty\t0.5\t0.5",
         "",
     ]
-    assert flat({"number": 3, "words": ["ein", "hund"]}) == {"number": 3, "id": "", "words": "ein hund"}
+    assert flatten({"number": 3, "words": ["ein", "hund"]}) == {"number": 3, "id": "", "words": "ein hund"}
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -98,7 +108,7 @@ def test_what_breaks_off_leaves_the_old_file_and_nothing_else(ending, tmp_path):
     rows = [row | {"translation": "hund", "label": "x"} for row in answers(50)]
 
     def break_off(error):
-        with written(file, ENDINGS) as writer:
+        with open_writer(file, ENDINGS, format_lines) as writer:
             writer.write(rows)
             raise error
 
@@ -107,7 +117,7 @@ def test_what_breaks_off_leaves_the_old_file_and_nothing_else(ending, tmp_path):
             break_off(error)
         assert [each.name for each in tmp_path.iterdir()] == [file.name]
         assert file.read_text() == "old"
-    with written(file, ENDINGS) as writer:
+    with open_writer(file, ENDINGS, format_lines) as writer:
         writer.write(rows)
         assert file.read_text() == "old"
     assert [each.name for each in tmp_path.iterdir()] == [file.name]
@@ -120,7 +130,7 @@ def test_a_full_disk_is_told_and_leaves_the_old_file(ending, tmp_path):
     file.write_text("old")
 
     def write_much():
-        with written(file, ENDINGS) as writer:
+        with open_writer(file, ENDINGS, format_lines) as writer:
             for first in range(1, 3_000, 300):
                 writer.write(answers(300, first))
 
@@ -142,11 +152,11 @@ def test_what_cannot_be_written_is_refused_before_anything_is(tmp_path):
         (tmp_path / "file" / "a.npy", "cannot be written: "),
         (tmp_path / "a.npy", r"a\.npy cannot be written: Is a directory"),
     ]:
-        with pytest.raises(RunError, match=message), written(path, ENDINGS):
+        with pytest.raises(RunError, match=message), open_writer(path, ENDINGS, format_lines):
             pytest.fail("it was begun")
     with (
         pytest.raises(InputError, match=r"expected a file ending in \.jsonl, \.tsv, got .*a\.npy"),
-        written(tmp_path / "b" / "a.npy", (".jsonl", ".tsv")),
+        open_writer(tmp_path / "b" / "a.npy", (".jsonl", ".tsv"), format_lines),
     ):
         pytest.fail("it was begun")
     assert not (tmp_path / "b").exists()
@@ -156,7 +166,7 @@ def test_without_pyarrow_the_command_that_gets_it_is_told(tmp_path, monkeypatch)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with (
         pytest.raises(InputError, match=r"pip install 'neural-semantic-encoders\[parquet\]'"),
-        written(tmp_path / "a.parquet", ENDINGS),
+        open_writer(tmp_path / "a.parquet", ENDINGS, format_lines),
     ):
         pytest.fail("it was begun")
     assert list(tmp_path.iterdir()) == []
@@ -164,16 +174,16 @@ def test_without_pyarrow_the_command_that_gets_it_is_told(tmp_path, monkeypatch)
 
 def test_two_do_not_write_one_file(tmp_path):
     file = tmp_path / "a.txt"
-    with whole(file) as handle:
+    with open_output(file) as handle:
         handle.write(b"mine")
-        with pytest.raises(RunError, match="another process is writing it"), whole(file):
+        with pytest.raises(RunError, match="another process is writing it"), open_output(file):
             pytest.fail("it was begun")
     assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"a.txt": "mine"}
 
 
 def test_what_a_killed_run_left_is_removed(tmp_path):
     (tmp_path / ".a.txt.12345-0123abcd.part").write_text("half of something longer")
-    with whole(tmp_path / "a.txt") as handle:
+    with open_output(tmp_path / "a.txt") as handle:
         handle.write(b"whole")
     assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"a.txt": "whole"}
 
@@ -182,7 +192,7 @@ def test_what_a_killed_run_left_is_removed(tmp_path):
 def test_signals_end_it_cleanly_and_mean_what_they_meant_afterwards(name, tmp_path):
     number = getattr(signal, name)
     before = signal.getsignal(number)
-    with pytest.raises(SystemExit) as ended, whole(tmp_path / "a.txt"):
+    with pytest.raises(SystemExit) as ended, open_output(tmp_path / "a.txt"):
         os.kill(os.getpid(), number)
     assert ended.value.code == 128 + number
     assert signal.getsignal(number) is before
@@ -192,6 +202,29 @@ def test_signals_end_it_cleanly_and_mean_what_they_meant_afterwards(name, tmp_pa
 def test_a_new_file_may_be_read_by_whom_the_system_lets(tmp_path):
     usual = tmp_path / "usual"
     usual.write_text("")
-    with whole(tmp_path / "a.txt"):
+    with open_output(tmp_path / "a.txt"):
         pass
     assert (tmp_path / "a.txt").stat().st_mode == usual.stat().st_mode
+
+
+def test_lines_for_people():
+    rows = [
+        {"text": "good", "probabilities": {"no": 0.25, "yes": 0.75}, "words": 1, "cut": 0, "unknown": 0},
+        {
+            "texts": ["a\x1b[2J\n", "b" * 300],
+            "probabilities": {"no": 1.0},
+            "words": 9,
+            "cut": 3,
+            "unknown": 2,
+        },
+    ]
+    assert describe_predictions(rows) == [
+        "yes 75.0% (no 25.0%)  good",
+        f"no 100.0%             a [2J  | {'b' * 200}...  [2 of 9 words unknown; 3 words cut]",
+    ]
+    candidate = {"rank": 1, "score": -1.25, "number": 12, "text": "a dog", "words": 4, "cut": 0, "unknown": 1}
+    assert describe_ranking([candidate]) == [
+        "rank     score  line  sentence",
+        "   1   -1.2500    12  a dog  [1 of 4 words unknown]",
+    ]
+    assert describe_predictions([]) == []

@@ -1,0 +1,253 @@
+"""Rows in, answers out: answers are written as they come, and problems are met in their place."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nse.cli.options import Bad
+from nse.cli.output import Answer, Describe, Writer, format_lines, open_writer
+from nse.cli.rows import CHUNK, Input, Row, in_chunks, up_to_a_problem
+from nse.console import make_bar
+from nse.data.records import Problem, Source
+from nse.errors import DataError, InputError, NSEError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from nse.inference import folder as hub
+    from nse.inference.requests import Asked
+
+Read = Row | Problem
+Ask = Callable[[Sequence[Row]], "Asked"]
+
+
+@contextmanager
+def open_run(
+    given: Input, bad: Bad, out: Path | None, endings: Sequence[str], as_json: bool, describe: Describe
+) -> Iterator[Run]:
+    """Open what is read and what is written, before a model is loaded; at the end sum up."""
+    if out and as_json:
+        raise InputError(f"{given.command}: --json prints and --out writes a file: leave one out")
+    with given.open() as source, open_writer(out, endings, format_lines if as_json else describe) as writer:
+        run = Run(given, bad, out, source, writer)
+        yield run
+    run.sum_up()
+
+
+class Run:
+    """Rows that come and answers that go: they are written as they come, and problems met in their place."""
+
+    def __init__(self, given: Input, bad: Bad, out: Path | None, source: Source | None, writer: Writer):
+        self.given, self.bad, self.out, self.source, self.writer = given, bad, out, source, writer
+        self.typed: list[Read] = [Row(number, (text,)) for number, text in enumerate(given.texts, start=1)]
+        self.answers = self.cut = self.skipped = 0
+        self.tells_cuts = False
+        self.bar: Progress | None = None
+
+    def rows(self, names: Sequence[str], listed: str = "", every: bool = False) -> Iterator[Read]:
+        """Read the rows; see `nse.cli.rows`."""
+        if self.source is None:
+            return iter(self.typed)
+        rows = self.given.read(self.source, names, listed, every)
+        return up_to_a_problem(rows) if self.bad == "stop" else rows
+
+    def chunks(
+        self, names: Sequence[str], few: int, many: int = CHUNK, every: bool = False
+    ) -> Iterable[list[Read]]:
+        """Read many rows at a time, but few where somebody waits for answers to what comes through a pipe."""
+        if self.source is None:
+            return [self.typed]
+        waits = not self.source.steady and self.out is None
+        return in_chunks(self.rows(names, every=every), few if waits else max(few, many))
+
+    def pour(self, results: Iterable[Sequence[Answer | Problem]], what: str = "") -> None:
+        """Write answers as they come; a problem is met in its place, after the answers before it.
+
+        Args:
+            results: Answers and problems, a chunk at a time.
+            what: What to call rows where there are none; nothing if that is no mistake.
+
+        Raises:
+            DataError: There was nothing to answer, or a line was a problem.
+        """
+        started, count = time.perf_counter(), 0
+        if self.source and sys.stderr.isatty() and (self.out or not sys.stdout.isatty()):
+            from rich.progress import TextColumn
+
+            self.bar = make_bar(TextColumn("{task.fields[note]}"))
+            self.bar.add_task("", total=self.source.size or None, note="")
+        with self.bar or nullcontext():
+            for some in results:
+                self.write(some)
+                count += len(some)
+                if self.bar and self.source:
+                    note = f"{count:,} rows · {count / (time.perf_counter() - started):,.0f}/s"
+                    self.bar.update(self.bar.task_ids[0], completed=self.source.position(), note=note)
+        if self.source and not self.answers and what:
+            why = f"there are no {what} in it; write one on each line"
+            raise DataError(f"{self.source.name}: {'every line was skipped' if self.skipped else why}")
+
+    def write(self, results: Sequence[Answer | Problem]) -> None:
+        """Write answers up to the first problem, or all of them where problems are skipped."""
+        answers: list[Answer] = []
+        error: NSEError | None = None
+        for result in results:
+            if not isinstance(result, Problem):
+                answers.append(result)
+                continue
+            last = result.number + result.lines - 1
+            lines = f"lines {result.number} to {last}" if result.lines > 1 else f"line {result.number}"
+            why = f"{self.source.name}: {lines}: {result.why}" if self.source else result.why
+            if self.bad == "stop":
+                error = (DataError if self.source else InputError)(why)
+                break
+            self.tell(f"{why}; skipped")
+            self.skipped += result.lines
+        if answers and (self.source or not error):  # what is typed is answered all or not at all
+            self.put(answers)
+        if error:
+            raise error
+
+    def put(self, answers: Sequence[Answer]) -> None:
+        """Write answers, and count them."""
+        self.answers += len(answers)
+        for answer in answers:
+            self.cut += answer["cut"] > 0
+            if answer["cut"] and self.tells_cuts:
+                self.tell(f"sentence {answer['number']}: {answer['cut']:,} words cut")
+        self.writer.write(answers)
+
+    def tell(self, line: str) -> None:
+        """Say something on standard error, above the bar."""
+        if self.bar:
+            self.bar.console.print(f"nse: {line}", markup=False, highlight=False, soft_wrap=True)
+        else:
+            print(f"nse: {line}", file=sys.stderr)
+
+    def sum_up(self) -> None:
+        """Say what was written, cut and passed over."""
+        parts = []
+        if self.out:
+            parts.append(count_things(self.answers, "row"))
+            parts += [f"{count_things(self.cut, 'text')} cut to what the model reads"] if self.cut else []
+        if self.skipped:
+            others = ", the rows are those of the others" if self.out and self.out.suffix == ".npy" else ""
+            parts.append(f"{count_things(self.skipped, 'line')} skipped{others}")
+        if parts:
+            where = self.out or (self.source.name if self.source else self.given.command)
+            print(f"nse: {where}: {'; '.join(parts)}", file=sys.stderr)
+
+
+def count_things(number: int, what: str) -> str:
+    """Say how many there are of something."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def answer_rows(loaded: hub.Model, rows: Sequence[Read], ask: Ask, batch: int) -> list[Answer | Problem]:
+    """Answer rows by one request: for each its answer, or why there is none, in their order."""
+    from nse.inference.batches import answered
+
+    rows, request = request_rows(rows, ask)
+    answers = iter(answered(loaded, request, batch) if request else ())
+    return [row if isinstance(row, Problem) else identify(row, next(answers)) for row in rows]
+
+
+def encode_rows(loaded: hub.Model, rows: Sequence[Read], strict: bool, batch: int) -> list[Answer | Problem]:
+    """Encode rows: for each its vector, or why there is none, in their order."""
+    from nse.inference import requests
+
+    def ask(some: Sequence[Row]) -> Asked:
+        request = requests.vectors(loaded, [row.texts[0] for row in some], strict, number_rows(some))
+
+        def describe(found: Any) -> list[Answer]:
+            rows = zip(some, *request.tell(found), strict=True)
+            return [
+                {"number": row.number, "text": row.texts[0], "vector": vector, **counts}
+                for row, vector, counts in rows
+            ]
+
+        return request._replace(tell=describe)
+
+    return answer_rows(loaded, rows, ask, batch)
+
+
+def rank_groups(
+    loaded: hub.Model, groups: Sequence[Sequence[Read]], ask: Ask, batch: int, top: int | None
+) -> list[Answer | Problem]:
+    """Rank the candidates of each question, the best first; all are computed together."""
+    from nse.inference.batches import computed
+    from nse.inference.requests import Asked
+
+    requested = [request_rows(group, ask) for group in groups]
+    together = Asked("scores", [row for _, request in requested if request for row in request.rows], list)
+    scores, first = computed(loaded, together, batch), 0
+    results: list[Answer | Problem] = []
+    for group, request in requested:
+        results += dict.fromkeys(row for row in group if isinstance(row, Problem))  # once for each line
+        if request is None:
+            continue
+        answers = request.tell(scores[first : first + len(request.rows)])
+        first += len(request.rows)
+        rows = [row for row in group if isinstance(row, Row)]
+        by_number = dict(zip(number_rows(rows), rows, strict=True))
+        for answer in answers[:top]:
+            row = by_number[answer["number"]]
+            asked = {"question": row.texts[0]} if len(row.texts) > 1 else {}
+            results.append(asked | identify(row, answer))
+    return results
+
+
+def request_rows(rows: Sequence[Read], ask: Ask) -> tuple[list[Read], Asked | None]:
+    """Ask for all rows at once, and only if that is refused each by itself, to see which it was.
+
+    Returns:
+        The rows, with problems in the place of those that cannot be answered, and the request of the others,
+        if there are any.
+    """
+    good = [row for row in rows if isinstance(row, Row)]
+    try:
+        return list(rows), ask(good) if good else None
+    except InputError:
+        rows = [check_row(row, ask) for row in rows]
+    good = [row for row in rows if isinstance(row, Row)]
+    return list(rows), ask(good) if good else None
+
+
+def check_row(row: Read, ask: Ask) -> Read:
+    """Ask for a row alone; one that is refused becomes a problem."""
+    try:
+        if isinstance(row, Row):
+            ask([row])
+    except InputError as error:
+        return Problem(row.number, str(error))
+    return row
+
+
+def number_rows(rows: Sequence[Row]) -> list[int]:
+    """Number rows as errors call them: candidates by their place in the line, others by their line."""
+    return [row.place or row.number for row in rows]
+
+
+def identify(row: Row, answer: Answer) -> Answer:
+    """Add to an answer what the file calls its row, after the number."""
+    named: Answer = {}
+    for name, value in answer.items():
+        named[name] = value
+        if name == "number":
+            named["number"] = row.number
+            named |= {"id": row.id} if row.id is not None else {}
+            named |= {"candidate": row.place} if row.place else {}
+    return named
+
+
+def join_words(results: Sequence[Answer | Problem]) -> list[Answer | Problem]:
+    """Give translations as their words with spaces between."""
+    return [
+        result if isinstance(result, Problem) else result | {"translation": " ".join(result["words"])}
+        for result in results
+    ]
