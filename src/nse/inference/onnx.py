@@ -27,10 +27,9 @@ from nse.files import make_sure, write_bytes
 from nse.inference import folder as hub
 from nse.inference import inputs as reading
 from nse.inference import kinds as purpose
-from nse.nn.attention import Alignment
 from nse.nn.encoder import NSE
-from nse.nn.pair import PairClassifier, unread
-from nse.nn.sentence_encoder import Encoded, LSTMSentence, at_end, turned
+from nse.nn.sentence_encoder import at_end
+from nse.ops.step import apply_gates
 from nse.ops.types import Memory, real
 
 NEEDED = ("onnx", "onnxscript", "onnxruntime")
@@ -249,43 +248,19 @@ def put(file: Path, content: bytes, words: bytes) -> None:
 
 
 def exportable(model: nn.Module) -> nn.Module:
-    """A copy of a model with the same weights, in which every loop over words is one operation."""
+    """Copy a model with its weights, and make every loop over words in it one operation."""
     model = copy.deepcopy(model)
-    if isinstance(model, PairClassifier):
-        model.__class__ = Apart
-    for name, module in list(model.named_modules()):
-        if isinstance(module, (NSE, LSTMSentence)):
-            owner = model.get_submodule(name.rpartition(".")[0])
-            made = ScanNSE(module) if isinstance(module, NSE) else PaddedLSTM(module)
-            setattr(owner, name.rpartition(".")[2], made.eval())
+    for parent in list(model.modules()):
+        for name, module in list(parent.named_children()):
+            if isinstance(module, NSE):
+                setattr(parent, name, ScanNSE(module).eval())
+            elif isinstance(module, nn.LSTM):
+                setattr(parent, name, WholeLSTM(module).eval())
     return model
 
 
-class Apart(PairClassifier):
-    """A `PairClassifier` that reads its texts one after the other, each no further than to its own end.
-
-    As one batch they would be split by numbers that the exporter takes for fixed.
-    """
-
-    def encoded(self, x: Tensor, x_lengths: Tensor, y: Tensor, y_lengths: Tensor) -> tuple[Encoded, Encoded]:
-        """Both sentences, encoded, from their words [B, T, k]."""
-        if self.second is not None:
-            return super().encoded(x, x_lengths, y, y_lengths)
-        return self.encoder(x, x_lengths), self.encoder(y, y_lengths)
-
-    def aligned(self, alignment: Alignment, first: Encoded, second: Encoded) -> tuple[Encoded, Encoded]:
-        """Both sentences, each word compared with its match in the other, and read again."""
-        read = unread if self.reader is None else self.reader
-        a, b = alignment(first.outputs, first.lengths, second.outputs, second.lengths)
-        return read(a, first.lengths), read(b, second.lengths)
-
-
 class WholeLSTM(nn.Module):
-    """An `nn.LSTM` over words [T, B, size], of each layer ONNX's own operation.
-
-    Args:
-        lstm: Whose weights it has.
-    """
+    """An `nn.LSTM` over words [B, T, size] for the exporter: each layer is ONNX's own operation."""
 
     def __init__(self, lstm: nn.LSTM):
         super().__init__()
@@ -296,13 +271,14 @@ class WholeLSTM(nn.Module):
             W, R, *b = (each.detach().unflatten(0, (4, -1))[[i, o, f, g]].flatten(0, 1) for each in weights)
             self.layers.append(nn.ParameterList([W[None], R[None], torch.cat(b)[None]]))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """The outputs [T, B, k]."""
+    def forward(self, x: Tensor) -> tuple[Tensor]:
+        """Return the outputs [B, T, k]; there is no state."""
+        x = x.transpose(0, 1)
         for layer in self.layers:
             given, shape = (x, *layer.parameters()), (x.shape[0], 1, x.shape[1], self.size)
-            told: dict[str, Any] = {"hidden_size": self.size}
-            x = torch.onnx.ops.symbolic("LSTM", given, told, dtype=x.dtype, shape=shape).squeeze(1)
-        return x
+            settings: dict[str, Any] = {"hidden_size": self.size}
+            x = torch.onnx.ops.symbolic("LSTM", given, settings, dtype=x.dtype, shape=shape).squeeze(1)
+        return (x.transpose(0, 1),)
 
 
 class Left(NamedTuple):
@@ -314,71 +290,52 @@ class Left(NamedTuple):
 
 
 class ScanNSE(nn.Module):
-    """The function of an `NSE`, for the exporter.
+    """An `NSE` over words [B, T, k] for the exporter: the loop over words is one operation.
 
     As in `nse.ops.lean`, what the read LSTM says is made for all words at once, and compose is folded into
     the write LSTM's input matrix. As in `nse.ops.reference`, sequences that have ended are masked.
-
-    Args:
-        nse: Whose weights it has.
     """
-
-    folded: Tensor
-    bias: Tensor
 
     def __init__(self, nse: NSE):
         super().__init__()
-        self.read, self.write = WholeLSTM(nse.read), nse.write
-        self.start, self.blank = nse.start, nse.blank
+        self.read, self.write, self.start, self.blank = WholeLSTM(nse.read), nse.write, nse.start, nse.blank
         first, b = nse.weights().write[0], nse.compose.bias
         with torch.no_grad():
-            self.register_buffer("folded", first.ih @ nse.compose.weight)
-            self.register_buffer("bias", F.linear(b, first.ih, first.bias_ih + first.bias_hh))
+            self.folded = first.ih @ nse.compose.weight
+            self.bias = F.linear(b, first.ih, first.bias_ih + first.bias_hh)
 
     def forward(self, x: Tensor, lengths: Tensor, *, shared: tuple[Memory, ...] = ()) -> Left:
-        """Encode words [B, T, k] of these lengths [B], where other encoders' memories may be shared."""
-        x, lengths = behind(self.start, x, lengths)
-        own = Memory(*behind(self.blank, x, lengths))
-        running = real(lengths, x.shape[1])  # [B, T]
-        h, M = self.scanned(x, running, (own, *shared))
-        h = h * running[..., None]
-        starts = 0 if self.start is None else len(self.start)
-        return Left(h[:, starts:], at_end(h, lengths), own._replace(slots=M))
-
-    def scanned(self, x: Tensor, running: Tensor, memories: Sequence[Memory]) -> tuple[Tensor, Tensor]:
-        """What is written at all steps [B, T, k], and the own memory, the first one, in the end."""
+        """Encode words of these lengths [B], where other encoders' memories may be shared."""
         from torch._higher_order_ops.scan import scan_op  # imports the compiler, which takes seconds
         from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-        B, _, k = x.shape
-        onto_o, onto_m = self.folded.split([k, self.folded.shape[1] - k], dim=1)
-        slots = [real(n, M.shape[1]).to(x.dtype) for M, n in memories if n is not None]  # it never is
+        words = Memory(x, lengths) if self.start is None else Memory(x, lengths).prepend(self.start)
+        own = words if self.blank is None else words.prepend(self.blank)
+        B, T, k = words.slots.shape
+        starts = 0 if self.start is None else len(self.start)
+        running = real(lengths + starts, T).to(x.dtype)  # [B, T]
+        slots = [real(n, M.shape[1]).to(x.dtype) for M, n in (own, *shared) if n is not None]  # it never is
         shut = [(1 - each) * torch.finfo(x.dtype).min for each in slots]
-        layers = self.write.all_weights
-        h, c = ([x.new_zeros(B, k) for _ in layers] for _ in range(2))
-        M = [memory.slots * each[..., None] for memory, each in zip(memories, slots, strict=True)]
-        o = self.read(x.transpose(0, 1))  # [T, B, k]
-        words = [o, F.linear(o, onto_o, self.bias), running.t()[..., None].to(x.dtype)]
-        state, fixed = (h, c, M), (slots, shut, onto_m, layers)
-        _, form = tree_flatten((state, words, fixed))
+        M = [memory.slots * each[..., None] for memory, each in zip((own, *shared), slots, strict=True)]
+        h, c = ([x.new_zeros(B, k) for _ in self.write.all_weights] for _ in range(2))
+        onto_o, onto_m = self.folded.split([k, self.folded.shape[1] - k], dim=1)
+        (o,) = self.read(words.slots)  # (eq. 1, 7), [B, T, k]
+        given = [each.transpose(0, 1) for each in (o, F.linear(o, onto_o, self.bias), running[..., None])]
+        state, fixed = (h, c, M), (slots, shut, onto_m, self.write.all_weights)
+        _, form = tree_flatten((state, given, fixed))
 
-        def flat(*given: Tensor) -> list[Tensor]:
-            after, output = step(*tree_unflatten(given, form))
+        def flat_step(*tensors: Tensor) -> list[Tensor]:
+            after, output = step(*tree_unflatten(tensors, form))
             return [*tree_leaves(after), output.clone()]  # no tensor may come out twice
 
-        *after, outputs = scan_op(flat, tree_leaves(state), words, tuple(tree_leaves(fixed)))
-        return outputs.transpose(0, 1), after[2 * len(layers)]
-
-
-def behind(learned: Tensor | None, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Words [B, T, k] and their lengths, with what was learned [n, k] in front of each sequence."""
-    if learned is None:
-        return x, lengths
-    return torch.cat([learned.expand(x.shape[0], -1, -1), x], dim=1), lengths + len(learned)
+        *after, outputs = scan_op(flat_step, tree_leaves(state), given, tuple(tree_leaves(fixed)))
+        outputs = outputs.transpose(0, 1) * running[..., None]
+        memory = own._replace(slots=after[len(h) + len(c)])
+        return Left(outputs[:, starts:], at_end(outputs, lengths + starts), memory)
 
 
 def step(state: Any, word: Any, fixed: Any) -> tuple[Any, Tensor]:
-    """One step of all sequences: the state after it, and h [B, k].
+    """Take one step of all sequences: return the state after it, and h [B, k].
 
     Args:
         state: h and c [B, k] of each layer of the write LSTM, and M [B, L, k] of each memory.
@@ -386,48 +343,20 @@ def step(state: Any, word: Any, fixed: Any) -> tuple[Any, Tensor]:
         fixed: Of each memory which slots are real [B, L], and what shuts the others; the matrix that maps
             what was read to gates; the write LSTM's weights.
     """
-    h, c, M = state
-    o, gates, running = word
-    slots, shut, onto_m, (first, *upper) = fixed
+    (h, c, M), (o, gates, running), (slots, shut, onto_m, (first, *upper)) = state, word, fixed
     z = [
         (torch.bmm(M_j, o[..., None]).squeeze(-1) + shut_j).softmax(dim=-1) * slots_j * running
-        for M_j, shut_j, slots_j in zip(M, shut, slots, strict=True)
+        for M_j, shut_j, slots_j in zip(M, shut, slots, strict=True)  # (eq. 2, 8, 10)
     ]
-    m = [torch.bmm(z_j[:, None], M_j).squeeze(1) for z_j, M_j in zip(z, M, strict=True)]
-    gates = gates + F.linear(torch.cat(m, dim=-1), onto_m) + F.linear(h[0], first[1])
-    states = [cell(gates, c[0])]
+    m = [torch.bmm(z_j[:, None], M_j).squeeze(1) for z_j, M_j in zip(z, M, strict=True)]  # (eq. 3, 9, 11)
+    gates = gates + F.linear(torch.cat(m, dim=-1), onto_m)  # (eq. 4, 12)
+    states = [apply_gates(gates + F.linear(h[0], first[1]), c[0])]  # (eq. 5, 13)
     for (ih, hh, bias_ih, bias_hh), h_l, c_l in zip(upper, h[1:], c[1:], strict=True):
-        states.append(cell(F.linear(states[-1][0], ih, bias_ih) + F.linear(h_l, hh, bias_hh), c_l))
+        gates = F.linear(states[-1][0], ih, bias_ih) + F.linear(h_l, hh, bias_hh)
+        states.append(apply_gates(gates, c_l))
     h, c = (list(each) for each in zip(*states, strict=True))
-    M = [M_j * (1 - z_j[..., None]) + h[-1][:, None] * z_j[..., None] for z_j, M_j in zip(z, M, strict=True)]
+    M = [
+        M_j * (1 - z_j[..., None]) + h[-1][:, None] * z_j[..., None]  # (eq. 6, 14, 15)
+        for z_j, M_j in zip(z, M, strict=True)
+    ]
     return (h, c, M), h[-1]
-
-
-def cell(gates: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    """Hidden and cell state of an LSTM layer, from its gates [B, 4k] and the cell state before."""
-    i, f, g, o = gates.chunk(4, dim=-1)
-    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-    return torch.sigmoid(o) * torch.tanh(c), c
-
-
-class PaddedLSTM(nn.Module):
-    """The function of an `LSTMSentence`, which packs its words by lengths that a graph does not know.
-
-    Args:
-        sentence: Whose weights it has.
-    """
-
-    def __init__(self, sentence: LSTMSentence):
-        super().__init__()
-        self.lstm = WholeLSTM(sentence.lstm)
-        self.back = None if sentence.back is None else WholeLSTM(sentence.back)
-
-    def forward(self, x: Tensor, lengths: Tensor) -> Encoded:
-        """Encode a batch; an empty sentence is zero."""
-        outputs = self.lstm(x.transpose(0, 1)).transpose(0, 1)
-        last = at_end(outputs, lengths)
-        if self.back is not None:
-            back = self.back(turned(x, lengths).transpose(0, 1)).transpose(0, 1)
-            outputs = torch.cat([outputs, turned(back, lengths)], dim=-1)
-            last = torch.cat([last, at_end(back, lengths)], dim=-1)
-        return Encoded(outputs * real(lengths, x.shape[1])[..., None], lengths, last)

@@ -95,7 +95,12 @@ def lstm(x: Tensor, state: Cell, maps: LSTMMaps) -> Cell:
     if x.is_cuda:  # what `torch.lstm_cell` does after its products, in one kernel
         h, c, _ = torch.ops.aten._thnn_fused_lstm_cell(of_x, of_h, c)
         return h, c
-    i, f, g, o = (of_x + of_h).chunk(4, dim=-1)
+    return apply_gates(of_x + of_h, c)
+
+
+def apply_gates(gates: Tensor, c: Tensor) -> Cell:
+    """Return the state of an LSTM layer, of its gates [B, 4k] and the cell state before."""
+    i, f, g, o = gates.chunk(4, dim=-1)
     c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
     return torch.sigmoid(o) * torch.tanh(c), c
 

@@ -53,8 +53,7 @@ class Memory(NamedTuple):
         Args:
             blank: [n, k], the same for each sequence, or [B, n, k].
         """
-        B = len(self.slots)
-        blank = blank.expand(B, -1, -1)
+        blank = blank.expand(self.slots.shape[0], -1, -1)
         lengths = None if self.lengths is None else self.lengths + blank.shape[1]
         return Memory(torch.cat([blank, self.slots], dim=1), lengths)
 
