@@ -74,7 +74,7 @@ def test_a_look_names_the_first_bad_step(bad, what):
         seen.add(watch.Seen(f"step {number}", torch.arange(number, number + 20), 4, result))
     assert sums.examples == 0  # nothing was waited for
     wanted = rf"the {what} is inf at step 17 \(examples 17, 18, 19, 20, 21, 22, 23, 24, \.\.\.\): try"
-    with pytest.raises(watch.NotFiniteError, match=wanted):
+    with pytest.raises(state.NotFiniteError, match=wanted):
         seen.look()
     assert (sums.loss, sums.right, sums.examples) == (64.0, 32.0, 64)
 
@@ -85,7 +85,7 @@ def test_a_look_comes_by_itself_in_time():
     for _ in range(49):
         seen.add(watch.Seen("", torch.arange(3), 3, torch.ones(3)))
     assert sums.examples == 0
-    with pytest.raises(watch.NotFiniteError, match="the loss is nan at here"):
+    with pytest.raises(state.NotFiniteError, match="the loss is nan at here"):
         seen.add(watch.Seen("here", torch.arange(3), 3, torch.full((3,), math.nan)))
 
 
@@ -99,7 +99,7 @@ def test_on_a_gpu_a_look_is_at_the_period_before():
         assert sums.examples == 0
     seen.add(watch.Seen("step 8", torch.arange(3), 3, torch.ones(3, device="cuda")))
     assert (sums.loss, sums.right, sums.examples) == (12.0, 8.0, 12)
-    with pytest.raises(watch.NotFiniteError, match="norm is nan at step 6"):
+    with pytest.raises(state.NotFiniteError, match="norm is nan at step 6"):
         seen.look()
     assert sums.examples == 15
 

@@ -23,7 +23,7 @@ from nse.errors import RunError
 from nse.files import settle, write_bytes
 from nse.tasks.recipe import MOST_THREADS
 from nse.train.fields import Shape, fits, is_count, is_dict_of, is_number, is_time, list_misfits
-from nse.train.state import FORMAT
+from nse.train.state import FORMAT, NotFiniteError
 
 CURRENT, PREVIOUS, BAD = "checkpoint.pt", "checkpoint.previous.pt", "checkpoint.bad.pt"
 
@@ -32,10 +32,6 @@ NEW = "checkpoint.new.pt"
 
 MARK = b"SHA-256\n"
 """At the end of the file, before the SHA-256 of everything in front of it."""
-
-
-class NotFiniteError(RunError):
-    """A number that is to be saved is NaN or infinite."""
 
 
 class CheckpointError(RunError):

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nse.errors import RunError
 from nse.tasks.recipe import Training
 from nse.tasks.task import Examples, Task, scores_of
 from nse.text.sampler import batches, shares
@@ -25,7 +24,7 @@ from nse.train.distributed import Team
 from nse.train.environment import multiply, same_threads_after, take_threads
 from nse.train.progress import Progress
 from nse.train.signals import Stopped
-from nse.train.state import Best, Keeper, State, learned, refuse_other_place
+from nse.train.state import Best, Keeper, NotFiniteError, State, learned, refuse_other_place
 from nse.train.step import Average, CapturedStep, Step, adam, set_rate
 
 EVALUATION_BATCH = 512
@@ -137,8 +136,6 @@ class Loop:
         except Stopped:
             self.save()
             raise
-        except watch.NotFiniteError as error:
-            raise RunError(f"{error}; {self.keeper.left()}") from None
         self.progress.end()
         return self.outcome()
 
@@ -241,7 +238,7 @@ class Loop:
         answers = partial(self.task.answers, self.recipe, self.state.model)
         found = scored(self.state.model, self.splits[name], self.team, self.keeper, answers)
         if not found.isfinite().all():
-            raise watch.NotFiniteError(f"the scores of {name} are not finite after step {self.state.step}")
+            raise NotFiniteError(f"the scores of {name} are not finite after step {self.state.step}")
         return found
 
     def save(self) -> None:

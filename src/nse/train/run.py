@@ -17,7 +17,7 @@ import json
 import time
 import tomllib
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from nse import config
 from nse.data.catalogue import describe_data
-from nse.errors import ConfigError, InputError, ModelError, RunError
+from nse.errors import ConfigError, InputError, ModelError, RunError, explain_errors
 from nse.files import write
 from nse.inference import folder as hub
 from nse.metrics import trec
@@ -44,7 +44,7 @@ from nse.train.loop import Outcome, fit
 from nse.train.progress import Progress
 from nse.train.results import read_json, refuse_misfits
 from nse.train.signals import Stopped, heard
-from nse.train.state import Keeper
+from nse.train.state import Keeper, NotFiniteError
 
 RECIPE, DATA, ENVIRONMENT = "recipe.toml", "data.json", "environment.json"
 MODEL, RESULT, SCORES = "model", "result.json", "scores"
@@ -64,7 +64,7 @@ def train(
     resume: bool = False,
     data: Path | None = None,
 ) -> dict[str, Any]:
-    """Train by a recipe into a folder.
+    """Train by a recipe into a folder, and return what its result.json holds.
 
     Args:
         name: Of the recipe, for people; `None` goes on by the name under which the run began.
@@ -73,9 +73,6 @@ def train(
         progress: Where to show how far it is; in a run of many processes, only the first one does.
         resume: Go on with the run that is there; one that is finished is left as it is.
         data: The folder of the published data; `None` means NSE_DATA, else ./data.
-
-    Returns:
-        What result.json holds.
 
     Raises:
         RunError: The run cannot start, or cannot go on.
@@ -93,7 +90,7 @@ def train(
         examples = keeper.examples = team.in_turn(lambda: task.examples(recipe, data))
         for note in examples.about.get("notes", ()):
             progress.tell(note)
-        with heard(patient=team.size > 1) as keeper.stop:
+        with heard(patient=team.size > 1) as keeper.stop, keeper.explain_failures():
             try:
                 outcome = fit(task, recipe, examples, progress, keeper, team)
             except Stopped as stopped:
@@ -124,32 +121,21 @@ def opened(folder: Path, recipe: Any, resume: bool) -> dict[str, Any] | None:
     Raises:
         RunError: The folder cannot be used, or holds something else than this run.
     """
-    try:
-        names = {file.name for file in folder.iterdir()} - {LOCK}
-        found = {name for name in names if not name.endswith(".part")}
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise RunError(f"{folder} cannot be used: {error.strerror}") from None
-    if not found:
+    names: set[str] = set()
+    with explain_errors(f"{folder} cannot be used"), suppress(FileNotFoundError):
+        names = {file.name for file in folder.iterdir() if file.suffix != ".part"} - {LOCK}
+    if not names:
         return None
     if not resume:
-        hint = ", or add --resume to go on with the run in it" if RECIPE in found else ", or remove it"
+        hint = ", or add --resume to go on with the run in it" if RECIPE in names else ", or remove it"
         raise RunError(f"{folder} is not empty: choose another --out{hint}")
-    if RECIPE not in found:
+    if RECIPE not in names:
         raise RunError(f"{folder} is not a run, for it has no {RECIPE}: choose another --out")
-    refuse_other_recipe(folder, read_text(folder / RECIPE), recipe)
+    with explain_errors(f"{folder / RECIPE} cannot be read", advice=": get it back, or choose another --out"):
+        content = (folder / RECIPE).read_bytes()
+    refuse_other_recipe(folder, content, recipe)
     result = folder / RESULT
     return read_result(result, recipe.task) if result.exists() else None
-
-
-def read_text(file: Path) -> str:
-    """Read a text file of a run."""
-    try:
-        return file.read_text("utf-8")
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise RunError(f"{file} cannot be read: {reason}: get it back, or choose another --out") from None
 
 
 def read_result(file: Path, task: str) -> dict[str, Any]:
@@ -166,10 +152,10 @@ def read_result(file: Path, task: str) -> dict[str, Any]:
     return result
 
 
-def refuse_other_recipe(folder: Path, text: str, recipe: Any) -> None:
+def refuse_other_recipe(folder: Path, content: bytes, recipe: Any) -> None:
     """Refuse to go on with a recipe that is not the one of before, which is given as TOML."""
     try:
-        before = config.build(type(recipe), tomllib.loads(text), source=RECIPE)
+        before = config.build(type(recipe), tomllib.loads(content.decode()), source=RECIPE)
     except (ConfigError, ValueError) as error:
         raise RunError(f"{folder} holds the run of a recipe that cannot be read: {error}") from None
     if changes := list(differences(before, recipe)):
@@ -210,7 +196,7 @@ class RunFolder(Keeper):
         packed = None
         if loaded := checkpoints.load(self.folder):
             packed = loaded.packed
-            refuse_other_recipe(self.folder, packed["recipe"], self.recipe)
+            refuse_other_recipe(self.folder, packed["recipe"].encode(), self.recipe)
             if packed["data"] != self.examples.about["fingerprint"]:
                 raise RunError(
                     f"{self.folder} holds a run on other data (see its {DATA}): "
@@ -220,14 +206,13 @@ class RunFolder(Keeper):
             self.tell_how_it_goes_on(loaded)
         take_threads(self.recipe, packed, self.team)
         self.tell_threads()
-        with self.writing():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            if loaded and loaded.wrong:
-                checkpoints.put_bad_aside(self.folder)
-            write(self.folder / RECIPE, self.toml)
-            write(self.folder / DATA, as_json(self.examples.about))
-            write(self.folder / ENVIRONMENT, as_json(environment(self.team.device, self.team.size)))
-            self.history = History(self.folder, packed["metrics"] if packed else [])
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if loaded and loaded.wrong:
+            checkpoints.put_bad_aside(self.folder)
+        write(self.folder / RECIPE, self.toml)
+        write(self.folder / DATA, as_json(self.examples.about))
+        write(self.folder / ENVIRONMENT, as_json(environment(self.team.device, self.team.size)))
+        self.history = History(self.folder, packed["metrics"] if packed else [])
         return packed
 
     def tell_how_it_goes_on(self, loaded: checkpoints.Loaded) -> None:
@@ -254,8 +239,7 @@ class RunFolder(Keeper):
     def save(self, packed: dict[str, Any]) -> None:
         """Write the checkpoint."""
         about = {"name": self.name, "recipe": self.toml, "data": self.examples.about["fingerprint"]}
-        with self.writing():
-            checkpoints.save(self.folder, packed | about)
+        checkpoints.save(self.folder, packed | about)
         self.last = time.monotonic()
 
     def best(self, model: nn.Module, row: dict[str, Any]) -> None:
@@ -268,26 +252,23 @@ class RunFolder(Keeper):
         """Write the model folder, with these figures in its card."""
         about = {"recipe": self.name, "seed": self.recipe.seed, "training examples": self.counts()["train"]}
         about |= OF_OWN_DATA if self.recipe.task in OWN else {}
-        with self.writing():
-            kind = self.task.folder(self.recipe)
-            if labels := self.examples.about.get("labels"):  # of data that nobody knew before
-                kind = replace(kind, labels=labels)
-            vocabulary, target = self.examples.vocabulary, self.examples.target
-            about |= describe_data(kind.data)
-            hub.save(self.folder / MODEL, model, kind, vocabulary, about | figures, target)
+        kind = self.task.folder(self.recipe)
+        if labels := self.examples.about.get("labels"):  # of data that nobody knew before
+            kind = replace(kind, labels=labels)
+        vocabulary, target = self.examples.vocabulary, self.examples.target
+        about |= describe_data(kind.data)
+        hub.save(self.folder / MODEL, model, kind, vocabulary, about | figures, target)
 
     def epoch(self, row: dict[str, Any]) -> None:
         """Write the figures of an epoch."""
-        with self.writing():
-            self.history.add(row)
+        self.history.add(row)
 
     def scored(self, name: str, scores: Tensor, split: Labelled) -> None:
         """Write the scores of candidates in the format of trec_eval."""
         if split.groups is not None:
-            with self.writing():
-                (self.folder / SCORES).mkdir(exist_ok=True)
-                columns = scores[:, 0], split.groups, split.labels
-                trec.write(self.folder / SCORES / name, *(column.numpy() for column in columns))
+            (self.folder / SCORES).mkdir(exist_ok=True)
+            columns = scores[:, 0], split.groups, split.labels
+            trec.write(self.folder / SCORES / name, *(column.numpy() for column in columns))
 
     def finish(self, outcome: Outcome) -> dict[str, Any]:
         """Write the figures of the run, last of all the result, which is returned."""
@@ -313,8 +294,7 @@ class RunFolder(Keeper):
             "data": self.examples.about,
         }
         self.save_model(outcome.model, figures)
-        with self.writing():
-            write(self.folder / RESULT, as_json(result))
+        write(self.folder / RESULT, as_json(result))
         return result
 
     def counts(self) -> dict[str, int]:
@@ -328,11 +308,11 @@ class RunFolder(Keeper):
         return f"the checkpoint at step {self.saved} is good"
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Tell what cannot be written in the block, and what is left."""
+    def explain_failures(self) -> Iterator[None]:
+        """Say what is left after an error in the block, and what to do where something cannot be written."""
         try:
             yield
-        except checkpoints.NotFiniteError as error:
+        except NotFiniteError as error:
             raise RunError(f"{error}; {self.left()}") from None
         except (OSError, ModelError) as error:
             reason = error if isinstance(error, ModelError) else error.strerror or error

@@ -28,6 +28,10 @@ TO_START_OVER = "remove it to start over"
 Weights = dict[str, Tensor]
 
 
+class NotFiniteError(RunError):
+    """A loss, a gradient, a score or a number that is to be saved is NaN or infinite."""
+
+
 class Keeper:
     """Keeps nothing, for a training without a folder; a run's own keeper writes.
 
@@ -57,10 +61,6 @@ class Keeper:
 
     def scored(self, name: str, scores: Tensor, split: Labelled) -> None:
         """Take note of what the best model says of a split: scores [N, labels]."""
-
-    def left(self) -> str:
-        """Say what is left after an error."""
-        return "nothing was saved"
 
 
 @dataclass

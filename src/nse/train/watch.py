@@ -8,18 +8,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nse.errors import RunError
-from nse.train.state import Sums
+from nse.train.state import NotFiniteError, Sums
 
 EVERY = 50
 """Steps between two looks on a GPU."""
 
 SHOWN = 8
 """So many examples of a batch are named."""
-
-
-class NotFiniteError(RunError):
-    """A loss, a gradient or a score of a run is NaN or infinite."""
 
 
 class Seen(NamedTuple):
