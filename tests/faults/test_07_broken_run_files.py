@@ -10,7 +10,7 @@ import torch
 
 from faults.made_runs import stop, train
 from nse import RunError
-from nse.cli import main as cli
+from nse.cli import train as cli
 from nse.errors import NSEError
 from nse.train import checkpoints
 

@@ -14,7 +14,7 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 
 from faults.made_runs import ENVIRONMENT, SMALL, assert_same_end, checkpoint, stop, train
 from nse import InputError, RunError
-from nse.cli import main as cli
+from nse.cli import train as cli
 from nse.config import to_toml
 from nse.tasks import TASKS, load_recipe, own
 from nse.train import checkpoints

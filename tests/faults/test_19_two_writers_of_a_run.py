@@ -16,7 +16,7 @@ import torch
 
 from faults.made_runs import assert_same_end, stop, train
 from nse import RunError
-from nse.cli import main as cli
+from nse.cli import train as cli
 from nse.text.tensors import Labelled
 from nse.train import run, scores
 from nse.train.evaluate import ranked
