@@ -53,11 +53,7 @@ def part() -> None:
 
 
 class Team:
-    """The processes of a run, as `torchrun` tells them in the environment; or one alone.
-
-    `rank` says which of the `size` processes this is; 0 writes and shows progress. The fabric knows the
-    device, and wraps the model.
-    """
+    """The processes of a run, as `torchrun` tells them in the environment, or one alone; rank 0 writes."""
 
     def __init__(self) -> None:
         self.size = int(os.environ.get("WORLD_SIZE", "1"))
@@ -94,10 +90,6 @@ class Team:
         wrapped = self.fabric.setup_module(model)
         return wrapped if self.size > 1 else wrapped.module
 
-    def unwrapped(self, model: nn.Module) -> nn.Module:
-        """Return the model itself, out of what `set_up` made of it."""
-        return cast(nn.Module, model.module) if self.size > 1 else model
-
     def share(self, index: Tensor) -> Share:
         """Return this process's part of a batch."""
         mine = index[self.rank :: self.size]
@@ -107,19 +99,14 @@ class Team:
 
     def most(self, *values: int) -> list[int]:
         """Return the largest of each value over the processes."""
-        if self.size == 1:
-            return list(values)
         together = torch.tensor(values)
-        dist.all_reduce(together, op=dist.ReduceOp.MAX, group=self.group)
+        if self.size > 1:
+            dist.all_reduce(together, op=dist.ReduceOp.MAX, group=self.group)
         return together.tolist()
 
     def sum(self, *values: float) -> list[float]:
         """Return the sum of each value over the processes."""
-        if self.size == 1:
-            return list(values)
-        together = torch.tensor(values, dtype=torch.float64)
-        dist.all_reduce(together, group=self.group)
-        return together.tolist()
+        return self.add(torch.tensor(values, dtype=torch.float64)).tolist()
 
     def add(self, values: Tensor) -> Tensor:
         """Sum a tensor on the host over the processes; the same bits in each."""
@@ -131,9 +118,9 @@ class Team:
         """Return what each process has, in their order."""
         if self.size == 1:
             return [thing]
-        found: list[T | None] = [None] * self.size
-        dist.all_gather_object(found, thing, group=self.group)
-        return [each for each in found if each is not None]
+        things = [thing] * self.size
+        dist.all_gather_object(things, thing, group=self.group)
+        return things
 
     def lead(self, act: Callable[[], T]) -> T:
         """Return what the first process gets out of an act that it alone does; the others wait for it.

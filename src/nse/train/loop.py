@@ -6,7 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import astuple, dataclass
 from functools import partial
 from itertools import islice, repeat
@@ -73,15 +73,9 @@ def fit(
     keeper: Keeper | None = None,
     team: Team | None = None,
 ) -> Outcome:
-    """Train a model by its recipe.
+    """Train a model by its recipe, in the processes of `torchrun` or in this one.
 
-    Args:
-        task: The task.
-        recipe: Of the task's own type.
-        examples: The data.
-        progress: Where to show how far it is.
-        keeper: Where to leave what must not be lost; by default nowhere.
-        team: The processes that train together; by default those of `torchrun`, or this one.
+    A keeper is given what must not be lost; by default nothing is kept.
     """
     team = team or Team()
     with multiply(recipe.train.tf32, team.device), same_threads_after():
@@ -103,10 +97,11 @@ class Loop:
         rows = len(self.on_host["train"].labels)
         self.total = math.ceil(rows / self.training.batch) * self.training.epochs
         torch.manual_seed(self.seed)
-        self.called = team.set_up(task.model(recipe, examples))
+        model = task.model(recipe, examples)
+        self.called = team.set_up(model)
         if team.rank:
             torch.manual_seed(self.seed + STREAM * team.rank)
-        self.state, self.take_step = self.make_state(team.unwrapped(self.called))
+        self.state, self.take_step = self.make_state(model)
         self.rate_now = self.training.rate
 
     def make_state(self, model: nn.Module) -> tuple[State, Step]:
@@ -184,7 +179,7 @@ class Loop:
         return rate_at(self.training.rate, self.training.schedule, step / self.total, self.training.warmup)
 
     def breathe(self) -> None:
-        """Stop where any process was asked to, save where it is time: between two steps."""
+        """Stop where any process was asked to, and save where it is time."""
         due = self.team.rank == 0 and self.keeper.due()
         stop, save = self.team.most(self.keeper.stop.code, due)
         if stop or save:
@@ -206,7 +201,7 @@ class Loop:
         """End an epoch: dev decides whether it is the best one; then everything is saved."""
         state = self.state
         loss, right, examples = self.team.sum(*astuple(state.sums))
-        with self.averaged():
+        with state.average.applied(state.step) if state.average else nullcontext():
             scores = self.scored("dev")
             dev = self.task.choose(self.recipe, scores, self.examples, "dev")
             row = {
@@ -227,11 +222,6 @@ class Loop:
         self.progress.epoch(row)
         state.next_epoch()
         self.save()
-
-    def averaged(self) -> AbstractContextManager[None]:
-        """Give the model the weights that are evaluated and kept, until the block ends."""
-        average = self.state.average
-        return average.applied(self.state.step) if average else nullcontext()
 
     def scored(self, name: str) -> Tensor:
         """Compute the scores of a split [N, labels], on the host; every process reads a part."""
@@ -294,15 +284,8 @@ def scored(
 ) -> Tensor:
     """Compute what a model says of a split: answers [N, n], on the host, in the order of the rows.
 
-    Args:
-        model: The model.
-        split: The examples, on the model's device.
-        team: The processes, each of which reads a part; `None` means this one reads all.
-        keeper: Knows whether to stop.
-        answers: From some of them to what the model says [B, n]; its scores by default.
-
-    Raises:
-        Stopped: A process was asked to.
+    Each process of a team reads a part, and all end with `Stopped` where one was asked to stop. `answers` is
+    from some rows on the model's device to what it says of them [B, n]; by default its scores.
     """
     model.eval()
     answers = answers or partial(scores_of, None, model)

@@ -6,7 +6,6 @@ import sys
 import time
 from contextlib import suppress
 from datetime import timedelta
-from types import TracebackType
 from typing import IO, Any, TextIO, cast
 
 from rich.console import Console
@@ -19,11 +18,7 @@ EVERY = 20  # steps between two changes of the bar
 
 
 class WhileItCan:
-    """A text stream that drops what can no longer be written: a run outlives the terminal that watched it.
-
-    Args:
-        stream: Where to write.
-    """
+    """A text stream that drops what can no longer be written: a run outlives the terminal that watched it."""
 
     def __init__(self, stream: TextIO):
         self.stream = stream
@@ -45,11 +40,7 @@ class WhileItCan:
 
 
 class Progress:
-    """Shows runs one after the other, on a console.
-
-    Args:
-        console: Where to; standard error by default, so that results can be piped.
-    """
+    """Shows runs one after the other on a console, by default on standard error, where no results are."""
 
     def __init__(self, console: Console | None = None):
         self.console = console or Console(file=cast(IO[str], WhileItCan(sys.stderr)))
@@ -63,39 +54,38 @@ class Progress:
 
     @classmethod
     def silent(cls) -> Progress:
-        """One that shows nothing."""
+        """Make one that shows nothing."""
         return cls(Console(quiet=True))
 
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._task is not None:
             self._bar.stop()
 
     def begin(self, steps: int, done: int = 0) -> None:
-        """A run of so many steps starts, or goes on after those that are done."""
+        """Begin a run of so many steps, or go on after those that are done."""
         self._total, self._first, self._started = steps, done, time.perf_counter()
         self._bar.start()  # only now: in all but one of many processes nothing begins
         self._task = self._bar.add_task(self.name, total=steps, completed=done, note="")
 
     def step(self, epoch: int, step: int, loss: float, accuracy: float, speed: float) -> None:
-        """One more step is done; the figures are of the epoch so far, the speed in examples a second."""
+        """Show one more step, with figures of the epoch so far and the speed in examples a second."""
         assert self._task is not None
         if self.console.is_terminal and step % EVERY == 0:
             figures = f"loss {loss:.3f} · {100 * accuracy:.1f}%{self._note} · {speed:,.0f}/s"
             self._bar.update(self._task, completed=step, note=f"epoch {epoch} · {figures}")
 
     def epoch(self, row: dict[str, Any]) -> None:
-        """One more epoch is done, with its row of metrics."""
+        """Show one more epoch, by its row of metrics."""
         self._note = f" · dev {100 * row['dev']:.1f}%"
         if not self.console.is_terminal:
+            taken = (time.perf_counter() - self._started) / max(row["step"] - self._first, 1)
+            left = timedelta(seconds=round(taken * (self._total - row["step"])))  # if it goes on like this
             self.tell(
                 f"epoch {row['epoch']}, loss {row['loss']:.3f}, train {100 * row['train']:.1f}%, "
-                f"dev {100 * row['dev']:.1f}%, {row['examples_per_second']:,.0f} examples/s, "
-                f"{self._left(row['step'])} left"
+                f"dev {100 * row['dev']:.1f}%, {row['examples_per_second']:,.0f} examples/s, {left} left"
             )
 
     def tell(self, text: str) -> None:
@@ -103,12 +93,7 @@ class Progress:
         self.console.print(f"{self.name}: {text}" if self.name else text, highlight=False, soft_wrap=True)
 
     def end(self) -> None:
-        """The run is over."""
+        """End the run."""
         assert self._task is not None
         self._bar.update(self._task, completed=self._total)
         self._note = ""
-
-    def _left(self, step: int) -> timedelta:
-        """The time left, if steps go on as since the start."""
-        taken = (time.perf_counter() - self._started) / max(step - self._first, 1)
-        return timedelta(seconds=round(taken * (self._total - step)))

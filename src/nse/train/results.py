@@ -36,22 +36,13 @@ FIELDS: dict[str, Shape] = {
 SHARED = ("data.fingerprint", "parameters_without_embeddings", "examples.train")
 """What must be equal in all runs of one row."""
 
-BEFORE = {"recipe": "model", "paper": "paper"}
-AFTER = {
-    "seeds": "seeds",
-    "parameters": "parameters",
-    "seconds": "s / epoch",
-    "device": "on",
-    "examples": "trained on",
-    "vectors": "vectors",
-}
-"""The columns of a table before and after the figures, and their headings."""
+LEFT = ("model", "on", "vectors")
+"""Columns of text."""
 
-LEFT = ("recipe", "device", "vectors")
-BELOW = ("device", "examples", "vectors")
+BELOW = ("on", "trained on", "vectors")
 """Columns that a terminal has no room for."""
 
-CROWDED = ("parameters", "seconds", "seeds")
+CROWDED = ("parameters", "s / epoch", "seeds")
 """Columns that go next, where the others do not fit."""
 
 WIDTH = 80
@@ -83,9 +74,8 @@ def table(task: str, folder: Path, tell: Callable[[str], None] = lambda text: No
     runs: dict[str, list[Result]] = {}
     for result in sorted(read(task, folder, tell), key=lambda result: result.told["seed"]):
         runs.setdefault(result.told["recipe"], []).append(result)
-    order = list(known(task).paper)
-    names = sorted(runs, key=lambda name: (order.index(name) if name in order else len(order), name))
-    return [row(known(task), runs[name]) for name in names]
+    order = [*known(task).paper, *sorted(runs)]
+    return [row(known(task), runs[name]) for name in sorted(runs, key=order.index)]
 
 
 def known(task: str) -> Task:
@@ -107,7 +97,7 @@ def row(task: Task, runs: list[Result]) -> dict[str, Any]:
             raise RunError(f"{first.file} and {other.file} are {what}: keep what belongs together")
     paper = task.paper.get(recipe, {})
     in_paper = [figure for figure in task.shown if figure.split == "test" and figure.measure in paper]
-    published = told["data"].get("published")  # a generated corpus is whole, however large
+    examples, published = told["examples"]["train"], told["data"].get("published")
     return {
         "recipe": recipe,
         "paper": {figure.heading: figure.scale * paper[figure.measure] for figure in in_paper} or None,
@@ -116,8 +106,8 @@ def row(task: Task, runs: list[Result]) -> dict[str, Any]:
         "parameters": told["parameters_without_embeddings"],
         "seconds": min(run.told["seconds_per_epoch"] for run in runs),
         "device": ", ".join(sorted({run.told["device"] for run in runs})),
-        "examples": told["examples"]["train"],
-        "published": published["train"] if published else told["examples"]["train"],
+        "examples": examples,
+        "published": published["train"] if published else examples,  # a generated corpus is whole
         "vectors": told["data"].get("vectors") or "",
     }
 
@@ -184,103 +174,96 @@ def refuse_other_figures(file: Path, told: Any, shown: Sequence[Figure]) -> None
     for figure in shown:
         key = f"{figure.measure}.{figure.split}"
         refuse_misfits(file, told, {figure.measure: dict, key: NUMBER})
-        value = told[figure.measure][figure.split]
+        value = find_field(told, key)
         if not 0 <= value <= figure.most:
             raise RunError(f"{file} is no result: {key} is {value}, not from 0 to {figure.most:g}")
 
 
-def columns(task: str) -> dict[str, str]:
-    """Name the columns of a task's table, and their headings."""
-    return BEFORE | {each.heading: each.heading for each in known(task).shown} | AFTER
-
-
-def cells(task: str, row: Mapping[str, Any]) -> list[str]:
-    """Write a row, a cell for each of the task's columns."""
-
-    def mean_and_deviation(figure: Figure) -> str:
+def cells(task: str, row: Mapping[str, Any]) -> dict[str, str]:
+    """Write a row: the text of each column of the task's table."""
+    shown, paper, whole = known(task).shown, row["paper"] or {}, row["published"] == row["examples"]
+    figures = {}
+    for figure in shown:
         mean, sd = row[figure.heading]["mean"], row[figure.heading]["sd"]
-        return f"{mean:.{figure.digits}f}" + ("" if sd is None else f" ± {sd:.{figure.digits}f}")
-
-    shown, whole = known(task).shown, row["published"] == row["examples"]
-    paper = row["paper"] or {}
-    texts = {
-        "recipe": row["recipe"],
+        deviation = "" if sd is None else f" ± {sd:.{figure.digits}f}"
+        figures[figure.heading] = f"{mean:.{figure.digits}f}{deviation}"
+    return {
+        "model": row["recipe"],
         "paper": " / ".join(f"{paper[f.heading]:.{f.digits}f}" for f in shown if f.heading in paper),
-        **{figure.heading: mean_and_deviation(figure) for figure in shown},
+        **figures,
         "seeds": str(len(row["seeds"])),
         "parameters": f"{row['parameters']:,}",
-        "seconds": f"{row['seconds']:.2f}",
-        "device": row["device"],
-        "examples": f"{row['examples']:,}" + ("" if whole else f" of {row['published']:,}"),
+        "s / epoch": f"{row['seconds']:.2f}",
+        "on": row["device"],
+        "trained on": f"{row['examples']:,}" + ("" if whole else f" of {row['published']:,}"),
         "vectors": row["vectors"] or "learned",
     }
-    return [texts[column] for column in columns(task)]
 
 
 def notes(task: str, rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """Say how BLEU is computed, and what keeps rows from being compared with the paper's figures."""
-    found, vectors = [], known(task).vectors
+    lines, vectors = [], known(task).vectors
     if any(figure.measure == "bleu" for figure in known(task).shown):
         # without the version of sacrebleu that is here: the figures may be from another machine
-        found.append(f"BLEU is sacrebleu's, {signature().split('|version:')[0]}.")
+        lines.append(f"BLEU is sacrebleu's, {signature().split('|version:')[0]}.")
     if any(row["paper"] and row["vectors"] != vectors for row in rows):
-        found.append(f"The paper's figures are with the vectors {vectors}.")
-    return found
+        lines.append(f"The paper's figures are with the vectors {vectors}.")
+    return lines
+
+
+def markdown(task: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Write rows for a document."""
+    texts = [cells(task, row) for row in rows]
+    rules = ["---" if heading in LEFT else "---:" for heading in texts[0]]
+    lines = [list(texts[0]), rules, *(list(line.values()) for line in texts)]
+    below = "".join(f"\n{note}\n" for note in notes(task, rows))
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines) + below
 
 
 def shown(task: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     """Draw rows for a terminal of 80 columns: what runs stand on is told below, with the rows that differ."""
-    headings = columns(task)
-    by_column = zip(*(cells(task, row) for row in rows), strict=True)
-    texts = dict(zip(headings, by_column, strict=True))
-    names = [recipe.removeprefix(f"{task}/") for recipe in texts.pop("recipe")]
-    last = {column: texts.pop(column) for column in BELOW}
+    texts = [cells(task, row) for row in rows]
+    columns = {heading: [line[heading] for line in texts] for heading in texts[0]}
+    names = [recipe.removeprefix(f"{task}/") for recipe in columns.pop("model")]
+    last = {heading: columns.pop(heading) for heading in BELOW}
     moved = {}
-    for column in CROWDED:
-        if width(names, {headings[each]: cells for each, cells in texts.items()}) > WIDTH:
-            moved[column] = texts.pop(column)
-    below = [told_below(headings[column], names, cells) for column, cells in (moved | last).items()]
+    for heading in CROWDED:
+        if measure_width(names, columns) > WIDTH:
+            moved[heading] = columns.pop(heading)
+    below = [tell_below(heading, names, column) for heading, column in (moved | last).items()]
     unit = "accuracy in percent, " if known(task).shown[0].measure == "accuracy" else ""
-    result = Table(
+    drawn = Table(
         title=f"{task}: {unit}mean ± standard deviation over seeds",
-        caption="\n".join([*filter(None, below), *notes(task, rows)]),
+        caption="\n".join([*below, *notes(task, rows)]),
         box=box.SIMPLE_HEAD,
         show_edge=False,
         padding=0,
     )
-    result.add_column(headings["recipe"], no_wrap=True)
-    for column in texts:
-        result.add_column(tight(headings[column]), justify="right", no_wrap=True)
-    for name, *line in zip(names, *texts.values(), strict=True):
-        result.add_row(name, *(tight(cell) for cell in line))
-    return result
+    drawn.add_column("model", no_wrap=True)
+    for heading in columns:
+        drawn.add_column(tighten(heading), justify="right", no_wrap=True)
+    for name, *line in zip(names, *columns.values(), strict=True):
+        drawn.add_row(name, *map(tighten, line))
+    return drawn
 
 
-def width(names: Iterable[str], texts: Mapping[str, Iterable[str]]) -> int:
+def measure_width(names: Iterable[str], columns: Mapping[str, Iterable[str]]) -> int:
     """Measure how wide a terminal must be for names, and for cells by their headings."""
-    columns = [names, *([tight(heading), *map(tight, cells)] for heading, cells in texts.items())]
-    return sum(max(map(len, column)) + 1 for column in columns) - 1
+    tight = [names, *([tighten(heading), *map(tighten, column)] for heading, column in columns.items())]
+    return sum(max(map(len, column)) + 1 for column in tight) - 1
 
 
-def tight(cell: str) -> str:
+def tighten(cell: str) -> str:
     """Take from a cell what a terminal has no room for: spaces, and the zero in front of figures below 1."""
     closer = cell.replace(" ± ", "±").replace(" / ", "/")
     return re.sub(r"\b0\.", ".", closer) if closer != cell and cell.startswith("0.") else closer
 
 
-def told_below(heading: str, names: Iterable[str], texts: Iterable[str]) -> str:
+def tell_below(heading: str, names: Iterable[str], column: Iterable[str]) -> str:
     """Tell a column as a sentence: what most rows have, then the others by name."""
     by_text: dict[str, list[str]] = {}
-    for name, text in zip(names, texts, strict=True):
+    for name, text in zip(names, column, strict=True):
         by_text.setdefault(text, []).append(name)
     common, *others = sorted(by_text, key=lambda text: -len(by_text[text]))
     exceptions = [f"{', '.join(by_text[text])}: {text}" for text in others]
-    return f"{heading}: {'; '.join([common, *exceptions])}" if common or others else ""
-
-
-def markdown(task: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    """Write rows for a document."""
-    rules = ["---" if column in LEFT else "---:" for column in columns(task)]
-    lines = [list(columns(task).values()), rules, *(cells(task, row) for row in rows)]
-    below = "".join(f"\n{note}\n" for note in notes(task, rows))
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines) + below
+    return f"{heading}: {'; '.join([common, *exceptions])}"

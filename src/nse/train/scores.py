@@ -14,12 +14,11 @@ from nse.train.lock import only_writer
 from nse.train.results import read_json
 from nse.train.run import RESULT, SCORES, as_json
 
-Figures = dict[str, dict[str, float | int]]
-"""By split: the measures, and how many questions they are means of."""
+GIVE = "give the folder of a run that ranks, or a .run file"
 
 
 def score(path: Path, qrels: Path | None = None) -> dict[str, Any]:
-    """Compute MAP and MRR of scores that were written before.
+    """Compute MAP and MRR of scores that were written before, and complete a finished run's result.json.
 
     Args:
         path: The folder of a run, or one file in TREC's format whose name ends in .run.
@@ -28,13 +27,12 @@ def score(path: Path, qrels: Path | None = None) -> dict[str, Any]:
     Returns:
         Figures that JSON can hold: `scores` (the path), `splits` (for each the measures of
         `nse.metrics.ranking`, and over how many `questions` and `mixed` ones) and `added` (the measures that
-        a finished run's result.json lacked and now has).
+        result.json lacked and now has).
 
     Raises:
         InputError: There is no such path, or there are no scores.
         DataError: A file is broken, or the two of a split do not belong together.
-        RunError: A finished run tells other figures, its result.json cannot be read or written, or another
-            process writes in its folder.
+        RunError: A run tells other figures, its result.json cannot be read or written, or is being written.
     """
     files = find_scores(path, qrels)
     splits = {run.stem: trec.figures_of_files(run, judgements) for run, judgements in files}
@@ -50,15 +48,11 @@ def find_scores(path: Path, qrels: Path | None) -> list[tuple[Path, Path]]:
     if path.is_dir():
         if qrels:
             raise InputError(f"qrels: needs one .run file, and {path} is a folder, whose own are taken")
-        runs = sorted((path / SCORES).glob("*.run"))
-        if not runs:
-            raise InputError(
-                f"scores: there is no {SCORES}/*.run in {path}; give the folder of a run that ranks, or a "
-                ".run file"
-            )
-        return [(run, find_judgements(run)) for run in runs]
+        if runs := sorted((path / SCORES).glob("*.run")):
+            return [(run, find_judgements(run)) for run in runs]
+        raise InputError(f"scores: there is no {SCORES}/*.run in {path}; {GIVE}")
     if not path.exists():
-        raise InputError(f"scores: there is no {path}; give the folder of a run that ranks, or a .run file")
+        raise InputError(f"scores: there is no {path}; {GIVE}")
     if path.suffix != ".run":
         raise InputError(f"scores: expected the folder of a run, or a file that ends in .run, got {path}")
     return [(path, qrels or find_judgements(path))]
@@ -75,8 +69,8 @@ def find_judgements(run: Path) -> Path:
     return judgements
 
 
-def complete_result(file: Path, splits: Figures) -> list[str]:
-    """Add the measures that a run's result lacks, where a run writes them; returns which."""
+def complete_result(file: Path, splits: dict[str, dict[str, float | int]]) -> list[str]:
+    """Add the measures that a run's result lacks, where a run writes them; return which."""
     result = read_json(file)
     if not isinstance(result, dict):
         raise RunError(f"{file} cannot be read: expected keys and values, got {type(result).__name__}")
@@ -84,26 +78,27 @@ def complete_result(file: Path, splits: Figures) -> list[str]:
     for measure in ranking.MEASURES:
         computed = {split: values[measure] for split, values in splits.items()}
         before = result.get(measure, {})
-        refuse_other_figures(file, measure, before, computed)
+        refuse_other_figures(f"{file}: {measure}", before, computed)
         figures[measure] = computed | before  # what is there stays to the last digit
     added = [measure for measure in figures if result.get(measure) != figures[measure]]
     if added:
-        rest = [(key, value) for key, value in result.items() if key not in figures]
-        place = next((n for n, (key, _) in enumerate(rest) if key == "parameters"), len(rest))
+        rest = [key for key in result if key not in figures]
+        place = rest.index("parameters") if "parameters" in rest else len(rest)
+        everything = result | figures
         with explain_errors(f"{file} cannot be written", advice="; it is as it was"):
-            write(file, as_json(dict([*rest[:place], *figures.items(), *rest[place:]])))
+            write(file, as_json({key: everything[key] for key in (*rest[:place], *figures, *rest[place:])}))
     return added
 
 
-def refuse_other_figures(file: Path, measure: str, before: Any, computed: dict[str, float]) -> None:
+def refuse_other_figures(name: str, before: Any, computed: dict[str, float]) -> None:
     """Refuse to write over a figure that is another one."""
     if not isinstance(before, dict):
-        raise RunError(f"{file}: {measure}: expected a figure for each split, got {before!r}")
+        raise RunError(f"{name}: expected a figure for each split, got {before!r}")
     for split in before.keys() & computed.keys():
         old, new = before[split], computed[split]
         if not isinstance(old, int | float) or not math.isclose(old, new, rel_tol=0, abs_tol=1e-9):
             raise RunError(
-                f"{file}: {measure} of {split} is {old} there and {new} by the scores beside it; "
+                f"{name} of {split} is {old} there and {new} by the scores beside it; "
                 "nothing was changed: one of the two is of another run"
             )
 

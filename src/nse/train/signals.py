@@ -13,26 +13,18 @@ from nse.errors import NSEError
 
 
 class Stopped(NSEError):  # noqa: N818, it is no error
-    """A run was asked to stop, and has saved what it did.
-
-    Attributes:
-        code: What to exit with: 143 for SIGTERM, 130 for Ctrl-C, 129 for SIGHUP.
-    """
+    """A run was asked to stop, and has saved what it did."""
 
     def __init__(self, code: int, message: str = ""):
         super().__init__(message)
-        self.code = code
+        self.code = code  # what to exit with: 143 for SIGTERM, 130 for Ctrl-C, 129 for SIGHUP
 
 
 class Stop:
-    """Whether somebody asked to stop.
+    """Whether somebody asked to stop: `code` is what to exit with, 0 while nobody asked.
 
-    Args:
-        patient: Whether a second Ctrl-C is nothing new. `torchrun` passes a Ctrl-C on to processes that have
-            got it from the terminal already.
-
-    Attributes:
-        code: What to exit with; 0 while nobody asked.
+    If patient, a second Ctrl-C is nothing new: `torchrun` passes one on to processes that have got it from
+    the terminal already.
     """
 
     def __init__(self, patient: bool = False) -> None:
@@ -47,16 +39,13 @@ class Stop:
 
 @contextmanager
 def heard(patient: bool = False) -> Iterator[Stop]:
-    """Inside, the signals are noted instead of ending the program; see `Stop` for `patient`.
-
-    SIGHUP stays ignored where it is, as under nohup.
-    """
+    """Note the signals in the block instead of ending the program; an ignored SIGHUP stays ignored."""
     stop = Stop(patient)
     with handle_signals(stop.ask, "SIGTERM", "SIGINT", "SIGHUP"):
         yield stop
 
 
 def ignore_termination() -> None:
-    """From now on SIGTERM does nothing: this process is about to end, and has something to say first."""
+    """Ignore SIGTERM from now on: this process is about to end, and has something to say first."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
