@@ -39,10 +39,10 @@ format: $(VENV)/.test   ## let ruff put the source in order
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.runtime   ## time the backends side by side on this machine
-	$(BIN)/nse bench --device cpu --out benchmarks/results/cpu.json
+	$(BIN)/python benchmarks/speed --device cpu --out benchmarks/results/cpu.json
 
 bench-gpu:      ## time them on a CUDA device, with the Python that has one (PYTHON=...)
-	PYTHONPATH=src $(PYTHON) -m nse bench --device cuda --out benchmarks/results/h200.json
+	PYTHONPATH=src $(PYTHON) benchmarks/speed --device cuda --out benchmarks/results/h200.json
 
 page: $(VENV)/.browser   ## measure the page in a browser, and take its pictures for the documents
 	$(BIN)/python benchmarks/page.py

@@ -11,13 +11,16 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from nse import bench, config
-from nse.bench.report import figures
+from nse import config
 from nse.tasks import TASKS
 from nse.train import results as tables
 from nse.train.demo import MODELS
-from nse.viz.sweeps import sweeps
 from nse.viz.trace import MemoryTrace
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks import speed as bench
+from benchmarks.pictures import TRACES, compared
+from benchmarks.speed.sweeps import sweeps
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -40,12 +43,12 @@ def demo() -> str:
 
 
 def cpu() -> str:
-    """The table of `nse bench --out benchmarks/results/cpu.json`."""
+    """The table of `make bench`."""
     return bench.markdown(report("cpu")).strip()
 
 
 def h200(sheet: str) -> str:
-    """A table of `nse bench --device cuda --out benchmarks/results/h200.json`."""
+    """A table of `make bench-gpu`."""
     return bench.markdown(report("h200"), sheet).strip()
 
 
@@ -105,9 +108,6 @@ def elsewhere() -> str:
 
 def paper_and_here() -> str:
     """What `benchmarks/pictures.py` found for the sentence of appendix A, beside the paper's."""
-    sys.path.insert(0, str(Path(__file__).parent))
-    from pictures import TRACES, compared
-
     rows = compared(MemoryTrace.load(TRACES / "child.json"))
     lines = ["| word | composed with, in the paper | here | z here | |", "| --- | --- | --- | ---: | --- |"]
     for word, there, here, weight in rows:
@@ -325,7 +325,7 @@ def threads() -> str:
 def speed() -> str:
     """The README's: a few figures of all measurements."""
     found, http, fastest = report("answers"), report("http"), report("answers-h200")["gpu"]
-    training = figures(report("h200"))
+    training = bench.figures(report("h200"))
     per_second = max(row["model per second"] for row in fastest)
     rows = [
         *((name, f"{ratio:.3g}", "H200, in a CUDA graph") for name, ratio in training.items()),
@@ -363,7 +363,7 @@ def result(task: str, recipe: str, seed: int) -> dict[str, Any]:
 
 
 def report(name: str) -> dict[str, Any]:
-    """A report that `nse bench` wrote."""
+    """A report of `benchmarks/results`."""
     return json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
 
 

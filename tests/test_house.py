@@ -14,10 +14,10 @@ import documents_room
 import forking
 import nse
 import stand_in
+from benchmarks.speed.sweeps import fingerprint
 from nse import config
 from nse.tasks import TASKS, load_recipe
 from nse.tasks.recipe import headline, recipes
-from nse.viz.sweeps import fingerprint
 from nse.viz.trace import MemoryTrace
 
 ROOT = Path(__file__).parents[1]

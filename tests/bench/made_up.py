@@ -1,8 +1,8 @@
-"""A report as `nse bench --device cuda` writes it, of times that follow a rule known to the tests."""
+"""A report as `make bench-gpu` writes it, of times that follow a rule known to the tests."""
 
-from nse.bench import gpu
-from nse.bench.fits import fits
-from nse.bench.plan import FULL, MODES, SIDES, Plan, cases
+from benchmarks.speed import gpu
+from benchmarks.speed.fits import fits
+from benchmarks.speed.plan import FULL, MODES, SIDES, Plan, cases
 
 FACTORS = {"reference": 80, "lean": 30, "lean graph": 4, "triton": 1.5, "triton graph": 1, "cudnn": 0.9}
 FACTORS |= {"cudnn graph": 0.5, "jax": 5}

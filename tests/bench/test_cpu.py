@@ -2,8 +2,8 @@
 
 import pytest
 
+from benchmarks.speed import cpu
 from nse import BackendError
-from nse.bench import cpu
 from nse.ops.dispatch import BACKENDS
 
 

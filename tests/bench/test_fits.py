@@ -3,7 +3,7 @@
 import pytest
 
 from bench.made_up import made_up
-from nse.bench.fits import FITTED, fit, fits
+from benchmarks.speed.fits import FITTED, fit, fits
 
 
 def test_a_line_is_found():

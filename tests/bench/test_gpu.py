@@ -9,10 +9,11 @@ import pytest
 import torch
 from rich.console import Console
 
-from nse import BackendError, bench
-from nse.bench import gpu, peers
-from nse.bench.calls import Graph
-from nse.bench.plan import FULL, QUICK, SIDES, SWEPT, cases
+from benchmarks import speed as bench
+from benchmarks.speed import gpu, peers
+from benchmarks.speed.calls import Graph
+from benchmarks.speed.plan import FULL, QUICK, SIDES, SWEPT, cases
+from nse import BackendError
 from nse.ops.dispatch import BACKENDS
 
 

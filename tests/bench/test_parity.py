@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from benchmarks.speed import parity
+from benchmarks.speed.calls import Eager, Problem
+from benchmarks.speed.parity import ParityError
 from nse import BackendError
-from nse.bench import parity
-from nse.bench.calls import Eager, Problem
-from nse.bench.parity import ParityError
 from nse.ops.dispatch import BACKENDS
 
 
@@ -72,7 +72,7 @@ def test_the_oracle_in_pieces_is_the_oracle_at_once(monkeypatch):
 @pytest.mark.parametrize("mode", ["forward", "train"])
 def test_the_encoder_in_jax_is_an_nse(mode):
     pytest.importorskip("jax")
-    from nse.bench import peers
+    from benchmarks.speed import peers
 
     assert peers.why_no_jax("cpu") is None
     given = problem()

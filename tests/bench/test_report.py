@@ -8,9 +8,9 @@ import pytest
 from rich.console import Console
 
 from bench.made_up import FACTORS, made_up
-from nse import bench
-from nse.bench.plan import FULL, QUICK
-from nse.bench.report import FIGURES, sheets
+from benchmarks import speed as bench
+from benchmarks.speed.plan import FULL, QUICK
+from benchmarks.speed.report import FIGURES, sheets
 
 CPU = Path(__file__).parents[2] / "benchmarks" / "results" / "cpu.json"
 

@@ -11,6 +11,8 @@ import nse
 from faults.made_models import saved
 from nse.cli import main as cli
 from nse.cli import train
+from nse.errors import BackendError
+from nse.ops.dispatch import BACKENDS
 from nse.viz.trace import MemoryTrace
 from small_models import document_model, ranking_model, sentence_model
 
@@ -102,10 +104,23 @@ def test_bench_writes_what_it_prints(tmp_path, monkeypatch):
     report = json.loads(file.read_text())
     assert json.loads(answer.stdout) == report
     for row in report["rows"]:
-        assert {"name", "backend", "B", "T", "k", "dtype", "mode", "ms", "peak_mb"} <= set(row)
+        assert {"name", "backend", "B", "T", "k", "dtype", "mode", "ms", "over_lstm"} <= set(row)
+        assert row["ms"] > 0
+        assert row["over_lstm"] == 1 or row["backend"] != "lstm"
     assert {row["backend"] for row in report["rows"]} == {"reference", "lean", "lstm"}
-    monkeypatch.setattr("nse.bench.run", lambda **_: report)  # as a table, without measuring again
+    assert {row["mode"] for row in report["rows"]} == {"forward", "train"}
+    rows = report["rows"]  # as a table, without measuring again
+    monkeypatch.setattr("nse.cli.bench.measure", lambda *shape: rows)
     assert "lean" in call("bench", "--device", "cpu", "--quick", "--threads", "1").stdout
+
+
+@pytest.mark.parametrize(("factor", "error"), [(1.01, "1.0e-02"), (float("nan"), "nan")])
+def test_bench_has_no_speed_for_a_wrong_answer(monkeypatch, factor, error):
+    honest = BACKENDS["lean"]
+    monkeypatch.setitem(BACKENDS, "lean", lambda *a: honest(*a)._replace(outputs=honest(*a).outputs * factor))
+    answer = call("bench", "--device", "cpu", "--quick", "--threads", "1")
+    assert isinstance(answer.exception, BackendError)
+    assert f"reference and lean differ by {error}" in str(answer.exception)
 
 
 @pytest.mark.parametrize(
@@ -191,23 +206,6 @@ def test_bench_on_a_cuda_device_that_is_not_there(monkeypatch, capsys):
     error = capsys.readouterr().err
     assert "no CUDA device here; type `nse bench --device cpu`" in error
     assert "Traceback" not in error
-
-
-def test_a_bench_that_is_interrupted_leaves_what_it_measured(tmp_path, monkeypatch):
-    def interrupted(save, **_):
-        save({"rows": [1]})
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("nse.bench.run", interrupted)
-    file = tmp_path / "bench.json"
-    assert call("bench", "--out", str(file)).exit_code != 0
-    assert not file.exists()
-    assert json.loads((tmp_path / "bench.unfinished.json").read_text()) == {"rows": [1]}
-    monkeypatch.setattr("nse.bench.run", lambda save, **_: save({"rows": [1]}) or {"rows": [1, 2]})
-    monkeypatch.setattr("nse.bench.table", lambda report: "")
-    assert call("bench", "--out", str(file)).exit_code == 0
-    assert json.loads(file.read_text()) == {"rows": [1, 2]}
-    assert not (tmp_path / "bench.unfinished.json").exists()
 
 
 @pytest.fixture

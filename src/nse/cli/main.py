@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import suppress
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 import nse
-from nse.cli import ask, data, explore, options, serve, train
-from nse.cli.output import check_output, open_standard_streams, print_json, write_output
+from nse.cli import ask, bench, data, explore, serve, train
+from nse.cli.output import open_standard_streams
 from nse.errors import NSEError
 
 app = typer.Typer(
@@ -45,49 +43,9 @@ def main_options(
 for command in (
     *(train.demo, train.recipes, train.train, train.evaluate),
     *(ask.predict, ask.encode, ask.rank, ask.translate),
-    *(serve.export, explore.explore, serve.serve, train.table),
+    *(serve.export, explore.explore, serve.serve, train.table, bench.bench),
 ):
     app.command()(command)
-
-
-@app.command()
-def bench(
-    device: Annotated[
-        options.Device, typer.Option(help="Where to measure; auto is a CUDA device where there is one.")
-    ] = "auto",
-    out: Annotated[Path | None, typer.Option(help="Write the rows to this JSON file as well.")] = None,
-    quick: Annotated[bool, typer.Option(help="Tiny sizes, to see that everything works.")] = False,
-    threads: Annotated[int, typer.Option(help="CPU threads, on the CPU.", min=1)] = 2,
-    as_json: options.Json = False,
-) -> None:
-    """Time the backends side by side, after checking that they agree."""
-    from rich.console import Console
-
-    from nse import bench as benchmark
-
-    if out:  # minutes of measuring are not lost to a place that cannot be written
-        check_output(out)
-
-    def save(report: dict[str, Any], file: Path | None) -> None:
-        if file:
-            write_output(file, json.dumps(report, indent=1, allow_nan=False) + "\n")
-
-    # Stays where a run is interrupted; beside a device or a FIFO there is no place for it.
-    unfinished = out.with_suffix(".unfinished.json") if out and (out.is_file() or not out.exists()) else None
-    report = benchmark.run(
-        quick=quick,
-        threads=threads,
-        log=Console(stderr=True),
-        device=device,
-        save=lambda so_far: save(so_far, unfinished),
-    )
-    save(report, out)
-    if unfinished:
-        unfinished.unlink(missing_ok=True)
-    if as_json:
-        print_json(report)
-    else:
-        Console().print(benchmark.table(report))
 
 
 def main() -> None:

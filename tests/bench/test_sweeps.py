@@ -5,8 +5,8 @@ import re
 import pytest
 
 from bench.made_up import made_up
+from benchmarks.speed.sweeps import SERIES, fingerprint, sweeps
 from nse import InputError
-from nse.viz.sweeps import SERIES, fingerprint, sweeps
 
 
 def test_every_series_is_drawn_and_the_file_is_reproducible(tmp_path):

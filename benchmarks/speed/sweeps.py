@@ -31,7 +31,7 @@ def sweeps(rows: Sequence[Row], path: Path, *, B: int = 32, T: int = 25) -> None
     other rows. Text stays text.
 
     Args:
-        rows: The rows of a report of `nse bench` on a CUDA device.
+        rows: The rows of a report of `make bench-gpu`.
         path: The SVG file to write; its folder is made.
         B: The batch of the sweep over lengths.
         T: The length of the sweep over batches.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nse.bench.plan import ENCODERS, MODES
+from benchmarks.speed.plan import ENCODERS, MODES
 
 FITTED = ("triton graph", "cudnn graph")
 

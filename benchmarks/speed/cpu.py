@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -146,7 +147,8 @@ def measure(shape: Shape) -> dict[str, list[float]]:
 
 def first_call(backend: str, shape: Shape, threads: int) -> dict[str, float]:
     """Time and peak memory of one call, in a process of its own."""
-    command = [sys.executable, "-m", "nse.bench", backend, json.dumps(shape), str(threads)]
+    command = [sys.executable, str(Path(__file__).parent), "--threads", str(threads)]
+    command += ["--first-call", backend, json.dumps(shape)]
     answer: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     return answer
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from rich.console import Group
 from rich.table import Table
 
-from nse.bench.plan import ENCODERS
+from benchmarks.speed.plan import ENCODERS
 
 Report = dict[str, Any]
 

@@ -18,11 +18,11 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from nse.bench import parity, peers
-from nse.bench.calls import Call, Eager, Graph, Problem, Results
-from nse.bench.fits import fits
-from nse.bench.plan import ENCODERS, MODES, SIDES, Case, Plan, Side, cases
-from nse.bench.step import snli_step_rows
+from benchmarks.speed import parity, peers
+from benchmarks.speed.calls import Call, Eager, Graph, Problem, Results
+from benchmarks.speed.fits import fits
+from benchmarks.speed.plan import ENCODERS, MODES, SIDES, Case, Plan, Side, cases
+from benchmarks.speed.step import snli_step_rows
 from nse.errors import BackendError
 from nse.nn.encoder import NSE
 

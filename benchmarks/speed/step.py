@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from nse.bench.calls import mebibytes
+from benchmarks.speed.calls import mebibytes
 from nse.nn.pair import PairClassifier, PairConfig
 from nse.ops.dispatch import choose
 from nse.tasks.task import judged

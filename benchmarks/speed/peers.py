@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from nse.bench.calls import Problem, Results
+from benchmarks.speed.calls import Problem, Results
 
 JAX_BATCH = 10  # calls in flight for one reading of the clock
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from nse.bench import cpu, gpu
-from nse.bench.plan import FULL, QUICK
-from nse.bench.report import figures, markdown, table
+from benchmarks.speed import cpu, gpu
+from benchmarks.speed.plan import FULL, QUICK
+from benchmarks.speed.report import figures, markdown, table
 from nse.errors import BackendError
 
 __all__ = ["figures", "markdown", "run", "table"]
@@ -37,7 +37,7 @@ def run(
     if device == "cuda" and not there:
         raise BackendError(
             "--device cuda: PyTorch finds no CUDA device here; "
-            "type `nse bench --device cpu`, or use a PyTorch built for CUDA on a machine that has one"
+            "use --device cpu, or a PyTorch built for CUDA on a machine that has one"
         )
     if device == "cuda" or (device == "auto" and there):
         return gpu.run(QUICK if quick else FULL, log, save)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from nse.bench.calls import Eager, Problem, Results
+from benchmarks.speed.calls import Eager, Problem, Results
 from nse.errors import BackendError
 
 TOLERANCES = {"float32": 2e-2, "bfloat16": 6e-2}

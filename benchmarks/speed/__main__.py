@@ -1,0 +1,66 @@
+"""Time the backends side by side: `python benchmarks/speed`, or `make bench` and `make bench-gpu`."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks import speed
+from benchmarks.speed.cpu import Shape, measure_first_call
+from nse.errors import NSEError, explain_errors
+from nse.files import make_sure, write
+
+
+def save(report: dict[str, Any], file: Path | None) -> None:
+    """Write a report as JSON."""
+    if file:
+        with explain_errors(f"{file} cannot be written"):
+            write(file, json.dumps(report, indent=1, allow_nan=False) + "\n")
+
+
+def main(words: list[str] | None = None) -> None:
+    """Measure, print, and write; what was measured before an interruption stays beside the file."""
+    parser = argparse.ArgumentParser(description=__doc__, prog="python benchmarks/speed")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument("--out", type=Path, help="write the rows to this JSON file as well")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that everything works")
+    parser.add_argument("--threads", type=int, default=2, help="CPU threads, on the CPU")
+    parser.add_argument("--json", action="store_true", help="print the rows as JSON")
+    parser.add_argument("--first-call", nargs=2, metavar=("BACKEND", "SHAPE"), help=argparse.SUPPRESS)
+    given = parser.parse_args(words)
+    if given.first_call:  # in the process that `cpu.first_call` starts
+        torch.set_num_threads(given.threads)
+        backend, shape = given.first_call
+        print(json.dumps(measure_first_call(backend, Shape(*json.loads(shape)))))
+        return
+    if given.out:  # minutes of measuring are not lost to a place that cannot be written
+        with explain_errors(f"{given.out} cannot be written"):
+            make_sure(given.out)
+    unfinished = given.out.with_suffix(".unfinished.json") if given.out else None
+    report = speed.run(
+        quick=given.quick,
+        threads=given.threads,
+        log=Console(stderr=True),
+        device=given.device,
+        save=lambda so_far: save(so_far, unfinished),
+    )
+    save(report, given.out)
+    if unfinished:
+        unfinished.unlink(missing_ok=True)
+    if given.json:
+        print(json.dumps(report, indent=1, allow_nan=False))
+    else:
+        Console().print(speed.table(report))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except NSEError as error:
+        sys.exit(f"speed: {error}")

@@ -1,0 +1,98 @@
+"""The command that times the backends of this machine: bench."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Annotated, Any
+
+from rich.console import Console
+from rich.table import Table
+from typer import Option
+
+from nse.cli.options import Device, Json
+from nse.cli.output import check_output, print_json, write_output
+from nse.errors import BackendError
+
+SHAPES, QUICK = ((1, 25, 300), (128, 25, 300), (8, 100, 300)), ((2, 5, 8),)  # B, T, k
+CALLS = 10
+TOLERANCE = 1e-3  # of the norm of what the reference computes
+
+
+def bench(
+    device: Annotated[
+        Device, Option(help="Where to measure; auto is CUDA where there is a device.")
+    ] = "auto",
+    out: Annotated[Path | None, Option(help="Write the rows to this JSON file as well.")] = None,
+    quick: Annotated[bool, Option(help="Tiny sizes, to see that everything works.")] = False,
+    threads: Annotated[int, Option(help="CPU threads, on the CPU.", min=1)] = 2,
+    as_json: Json = False,
+) -> None:
+    """Time the backends beside nn.LSTM of two layers, after checking that they agree."""
+    import torch
+
+    if out:  # what is measured is not lost to a place that cannot be written
+        check_output(out)
+    place = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    if place == "cuda" and not torch.cuda.is_available():
+        hint = "type `nse bench --device cpu`, or use a PyTorch built for CUDA on a machine that has one"
+        raise BackendError(f"--device cuda: PyTorch finds no CUDA device here; {hint}")
+    torch.set_num_threads(threads)
+    cases = product(QUICK if quick else SHAPES, ("forward", "train"))
+    rows = [row for shape, mode in cases for row in measure(*shape, mode, place)]
+    report = {"machine": {"device": place, "threads": threads, "torch": torch.__version__}, "rows": rows}
+    if out:
+        write_output(out, json.dumps(report, indent=1, allow_nan=False) + "\n")
+    if as_json:
+        print_json(report)
+        return
+    names = ("B", "T", "k", "mode", "backend", "ms", "over_lstm")
+    table = Table(*names, title=f"{place}, {threads} threads, torch {torch.__version__}, float32")
+    for row in rows:
+        table.add_row(*(f"{row[name]:.2f}" if name in names[-2:] else str(row[name]) for name in names))
+    Console().print(table)
+
+
+def measure(B: int, T: int, k: int, mode: str, device: str) -> list[dict[str, Any]]:
+    """Time every side at one shape, in turns; a backend that differs from the reference is refused."""
+    import torch
+
+    from nse.nn.encoder import NSE
+    from nse.ops.dispatch import BACKENDS, why_no_triton
+
+    def call(model: torch.nn.Module) -> list[torch.Tensor]:
+        """Compute the outputs, and in training the gradients of their sum for words and weights."""
+        with torch.set_grad_enabled(x.requires_grad):
+            outputs = model(x)[0]
+        weights = [x, *model.parameters()] if x.requires_grad else []
+        results = [outputs.detach(), *(torch.autograd.grad(outputs.sum(), weights) if weights else ())]
+        if x.is_cuda:
+            torch.cuda.synchronize()
+        return results
+
+    torch.manual_seed(0)
+    x = torch.randn(B, T, k, device=device, requires_grad=mode == "train")
+    names = [name for name in BACKENDS if name != "triton" or why_no_triton(device) is None]
+    sides: dict[str, torch.nn.Module] = {name: NSE(k, backend=name, device=device) for name in names}
+    for name in names:
+        sides[name].load_state_dict(sides["reference"].state_dict())
+        for got, wanted in zip(call(sides[name]), call(sides["reference"]), strict=True):
+            error = ((got - wanted).norm() / wanted.norm()).item()
+            if not error < TOLERANCE:  # NaN is not below anything
+                raise BackendError(f"reference and {name} differ by {error:.1e}: no speed is worth that")
+    sides["lstm"] = torch.nn.LSTM(k, k, 2, batch_first=True, device=device)
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(CALLS):
+        for name, side in sides.items():
+            started = perf_counter()
+            call(side)
+            times[name].append(1e3 * (perf_counter() - started))
+    ms = {name: median(each) for name, each in times.items()}
+    where = {"B": B, "T": T, "k": k, "dtype": "float32", "mode": mode}
+    return [
+        {"name": name, "backend": side, **where, "ms": ms[side], "over_lstm": ms[side] / ms["lstm"]}
+        for side, name in {**dict.fromkeys(names, "NSE"), "lstm": "nn.LSTM, two layers"}.items()
+    ]

@@ -1,0 +1,45 @@
+"""The benchmark as a program: what it prints and writes, and what an interruption leaves."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks import speed
+from benchmarks.speed.__main__ import main
+from nse.errors import RunError
+
+
+def test_it_writes_what_it_prints(tmp_path):
+    file = tmp_path / "new" / "cpu.json"
+    words = ["benchmarks/speed", "--device", "cpu", "--quick", "--threads", "1", "--out", str(file), "--json"]
+    answer = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=True)
+    report = json.loads(file.read_text())
+    assert json.loads(answer.stdout) == report
+    for row in report["rows"]:
+        assert {"name", "backend", "B", "T", "k", "dtype", "mode", "ms", "peak_mb"} <= set(row)
+    assert {row["backend"] for row in report["rows"]} == {"reference", "lean", "lstm"}
+
+
+def test_an_interruption_leaves_what_was_measured(tmp_path, monkeypatch):
+    def interrupted(save, **_):
+        save({"rows": [1]})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(speed, "run", interrupted)
+    file = tmp_path / "bench.json"
+    with pytest.raises(KeyboardInterrupt):
+        main(["--out", str(file)])
+    assert not file.exists()
+    assert json.loads((tmp_path / "bench.unfinished.json").read_text()) == {"rows": [1]}
+    monkeypatch.setattr(speed, "run", lambda save, **_: save({"rows": [1]}) or {"rows": [1, 2]})
+    monkeypatch.setattr(speed, "table", lambda report: "")
+    main(["--out", str(file)])
+    assert json.loads(file.read_text()) == {"rows": [1, 2]}
+    assert not (tmp_path / "bench.unfinished.json").exists()
+
+
+def test_a_place_that_cannot_be_written_is_refused_first(tmp_path):
+    with pytest.raises(RunError, match="cannot be written"):
+        main(["--quick", "--out", str(tmp_path)])
