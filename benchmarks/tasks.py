@@ -15,7 +15,7 @@ from typing import Any
 from nse.files import write
 from nse.tasks import TASKS, load_recipe
 from nse.train.distributed import Team
-from nse.train.environment import environment, multiply
+from nse.train.environment import compute_with, environment
 from nse.train.loop import Loop
 from nse.train.progress import Progress
 from nse.train.state import Keeper
@@ -58,7 +58,7 @@ def measured(data_set: str, data: Path | None, epochs: int) -> list[dict[str, An
     """A row for each model of a data set."""
     loops = {model: loop(f"{data_set}/{model}", data) for model in MODELS}
     spent: dict[str, list[float]] = {model: [] for model in MODELS}
-    with multiply(True, Team().device):
+    with compute_with(True, Team().device):
         for epoch in range(epochs + 1):
             for model, made in loops.items():
                 took = seconds(made)

@@ -18,7 +18,7 @@ from nse import ConfigError
 from nse.tasks import load_recipe
 from nse.train.distributed import Team
 from nse.train.environment import SMALL as SMALL_MODEL
-from nse.train.environment import same_threads_after, take_threads
+from nse.train.environment import compute_with, take_threads
 
 LARGE = [*SMALL, "model.size=128", "data.train=41", "data.dev=6", "data.test=6", "data.unseen=6"]
 LARGE += ["train.epochs=1"]
@@ -28,7 +28,7 @@ LARGE += ["train.epochs=1"]
 def _two_threads(monkeypatch):
     """As on a machine with two cores."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    with same_threads_after():
+    with compute_with(tf32=True, device=torch.device("cpu")):
         torch.set_num_threads(2)
         yield
 

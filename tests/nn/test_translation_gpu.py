@@ -8,7 +8,7 @@ from nse.nn.sentence_encoder import run_to_end
 from nse.nn.translator import TranslationConfig, Translator
 from nse.tasks import load_recipe, translation
 from nse.text.tensors import Labelled, Texts
-from nse.train.environment import multiply
+from nse.train.environment import compute_with
 from nse.train.step import CapturedStep, Step, adam, waiting_refused
 from oracle.problems import assert_close, assert_near
 
@@ -24,7 +24,7 @@ SHAPES = [(12, 8), (4, 4), (8, 12)]  # texts longer than that are cut
 @pytest.fixture(autouse=True)
 def _float32():
     """Products with all 23 bits."""
-    with multiply(tf32=False, device=torch.device("cuda")):
+    with compute_with(tf32=False, device=torch.device("cuda")):
         yield
 
 

@@ -109,11 +109,10 @@ class Collects(Keeper):
         super().__init__()
         self.rows, self.bests, self.packed, self.scores = [], [], [], {}
 
-    def epoch(self, row):
+    def epoch(self, row, best):
         self.rows.append(row)
-
-    def best(self, model, row):
-        self.bests.append({k: v.clone() for k, v in model.state_dict().items()})
+        if best:
+            self.bests.append({k: v.clone() for k, v in best.state_dict().items()})
 
     def save(self, packed):
         self.packed.append(packed)

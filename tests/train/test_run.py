@@ -95,7 +95,7 @@ def test_the_recipe_of_a_run_runs_again_and_its_model_scores_the_same(tmp_path):
 
 
 def test_the_best_model_is_there_while_the_run_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(run.RunFolder, "epoch", broken)
+    monkeypatch.setattr(history.History, "add", broken)
     with pytest.raises(RuntimeError, match="power cut"):
         train(tmp_path / "run")
     assert hub.load(tmp_path / "run" / "model").config.task == "logic"

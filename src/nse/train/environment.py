@@ -53,26 +53,16 @@ def take_threads(recipe: Any, packed: dict[str, Any] | None, team: Team) -> None
 
 
 @contextmanager
-def same_threads_after() -> Iterator[None]:
-    """Set the number of threads back to what it was when the block ends."""
-    before = torch.get_num_threads()
+def compute_with(tf32: bool, device: torch.device) -> Iterator[None]:
+    """Let a GPU multiply in TF32, or in float32; in the end that and the number of threads are as before."""
+    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    of_cudnn = torch.backends.cudnn.allow_tf32
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high" if tf32 else "highest")
+        torch.backends.cudnn.allow_tf32 = tf32
     try:
         yield
     finally:
-        torch.set_num_threads(before)
-
-
-@contextmanager
-def multiply(tf32: bool, device: torch.device) -> Iterator[None]:
-    """Let a GPU multiply in TF32, or in float32, until the block ends."""
-    if device.type != "cuda":
-        yield
-        return
-    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision("high" if tf32 else "highest")
-    torch.backends.cudnn.allow_tf32 = tf32
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before[0])
-        torch.backends.cudnn.allow_tf32 = before[1]
+        torch.set_num_threads(threads)
+        torch.set_float32_matmul_precision(precision)
+        torch.backends.cudnn.allow_tf32 = of_cudnn

@@ -21,7 +21,7 @@ from nse.text.sampler import batches, shares
 from nse.text.tensors import Labelled, Shape
 from nse.train import watch
 from nse.train.distributed import Team
-from nse.train.environment import multiply, same_threads_after, take_threads
+from nse.train.environment import compute_with, take_threads
 from nse.train.progress import Progress
 from nse.train.signals import Stopped
 from nse.train.state import Best, Keeper, NotFiniteError, State, learned, refuse_other_place
@@ -78,7 +78,7 @@ def fit(
     A keeper is given what must not be lost; by default nothing is kept.
     """
     team = team or Team()
-    with multiply(recipe.train.tf32, team.device), same_threads_after():
+    with compute_with(recipe.train.tf32, team.device):
         return Loop(task, recipe, examples, progress, keeper or Keeper(), team).run()
 
 
@@ -214,11 +214,11 @@ class Loop:
                 "seconds": state.epoch_seconds,
                 "examples_per_second": examples / state.epoch_seconds,
             }
-            if dev > state.best.dev:
+            state.metrics.append(row)
+            best = dev > state.best.dev
+            if best:
                 state.best = Best(dev, state.epoch, learned(state.model), scores)
-                self.team.lead(lambda: self.keeper.best(state.model, row))
-        state.metrics.append(row)
-        self.team.lead(lambda: self.keeper.epoch(row))
+            self.team.lead(lambda: self.keeper.epoch(row, state.model if best else None))
         self.progress.epoch(row)
         state.next_epoch()
         self.save()

@@ -189,7 +189,6 @@ class RunFolder(Keeper):
         self.toml = config.to_toml(recipe, comments=True)
         self.seconds_between: float = 60 * recipe.train.minutes
         self.last = time.monotonic()
-        self.threads_before = torch.get_num_threads()
 
     def load(self) -> dict[str, Any] | None:
         """Read the state to go on from, if it is of this run; and write what runs it now."""
@@ -203,9 +202,13 @@ class RunFolder(Keeper):
                     "give the same data, or choose another --out"
                 )
             self.saved, self.name = packed["step"], self.given or packed["name"]
-            self.tell_how_it_goes_on(loaded)
+            self.tell_where(loaded)
+        before = torch.get_num_threads()
         take_threads(self.recipe, packed, self.team)
-        self.tell_threads()
+        threads = torch.get_num_threads()
+        if self.team.device.type == "cpu" and max(threads, before) > 1:  # where there is a choice
+            many = "1 thread" if threads == 1 else f"{threads} threads"
+            self.progress.tell(f"computes on {many} of the CPU (train.threads changes it)")
         self.folder.mkdir(parents=True, exist_ok=True)
         if loaded and loaded.wrong:
             checkpoints.put_bad_aside(self.folder)
@@ -215,7 +218,7 @@ class RunFolder(Keeper):
         self.history = History(self.folder, packed["metrics"] if packed else [])
         return packed
 
-    def tell_how_it_goes_on(self, loaded: checkpoints.Loaded) -> None:
+    def tell_where(self, loaded: checkpoints.Loaded) -> None:
         """Say where the run goes on, from which file, and whether with another number of processes."""
         packed, file, wrong = loaded
         if wrong:
@@ -224,13 +227,6 @@ class RunFolder(Keeper):
         processes = "" if before == now else f"; there were {before} processes, now {now}"
         where = f"step {packed['step']} in epoch {packed['epoch']}, from {file.name}"
         self.progress.tell(f"goes on after {where}{processes}")
-
-    def tell_threads(self) -> None:
-        """Say on how many threads of the CPU the run computes, where there is a choice."""
-        threads = torch.get_num_threads()
-        if self.team.device.type == "cpu" and max(threads, self.threads_before) > 1:
-            many = "1 thread" if threads == 1 else f"{threads} threads"
-            self.progress.tell(f"computes on {many} of the CPU (train.threads changes it)")
 
     def due(self) -> bool:
         """Say whether the last save is long enough ago."""
@@ -241,12 +237,6 @@ class RunFolder(Keeper):
         about = {"name": self.name, "recipe": self.toml, "data": self.examples.about["fingerprint"]}
         checkpoints.save(self.folder, packed | about)
         self.last = time.monotonic()
-
-    def best(self, model: nn.Module, row: dict[str, Any]) -> None:
-        """Write the model folder."""
-        figures = {"accuracy": {"train": row["train"]}}
-        figures.setdefault(self.task.shown[0].measure, {})["dev"] = row["dev"]
-        self.save_model(model, {"epoch": row["epoch"]} | figures)
 
     def save_model(self, model: nn.Module, figures: dict[str, Any]) -> None:
         """Write the model folder, with these figures in its card."""
@@ -259,8 +249,12 @@ class RunFolder(Keeper):
         about |= describe_data(kind.data)
         hub.save(self.folder / MODEL, model, kind, vocabulary, about | figures, target)
 
-    def epoch(self, row: dict[str, Any]) -> None:
-        """Write the figures of an epoch."""
+    def epoch(self, row: dict[str, Any], best: nn.Module | None) -> None:
+        """Write the figures of an epoch, and the model folder if it is the best one."""
+        if best is not None:
+            figures = {"accuracy": {"train": row["train"]}}
+            figures.setdefault(self.task.shown[0].measure, {})["dev"] = row["dev"]
+            self.save_model(best, {"epoch": row["epoch"]} | figures)
         self.history.add(row)
 
     def scored(self, name: str, scores: Tensor, split: Labelled) -> None:

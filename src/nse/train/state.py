@@ -53,11 +53,8 @@ class Keeper:
     def save(self, packed: dict[str, Any]) -> None:
         """Keep a packed state instead of the last one."""
 
-    def best(self, model: nn.Module, row: dict[str, Any]) -> None:
-        """Keep the model of the best epoch so far."""
-
-    def epoch(self, row: dict[str, Any]) -> None:
-        """Take note of the figures of an epoch."""
+    def epoch(self, row: dict[str, Any], best: nn.Module | None) -> None:
+        """Take note of the figures of an epoch, and keep its model if it is the best one so far."""
 
     def scored(self, name: str, scores: Tensor, split: Labelled) -> None:
         """Take note of what the best model says of a split: scores [N, labels]."""

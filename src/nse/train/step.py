@@ -1,10 +1,9 @@
 """A training step, run operation by operation or replayed as one CUDA graph.
 
-Small models on a fast card spend most of a step launching kernels. A CUDA graph launches them all at once:
-picking the batch out of the data, forward, loss, backward, clipping, Adam and the average of the weights. It
-computes what was captured, with the same addresses and shapes, so there is one graph for each shape of batch,
-and whatever changes from step to step (which examples, the learning rate, the state of the random generator)
-lies in the card's memory.
+Small models on a fast card spend most of a step launching kernels. A graph launches them all at once: picking
+the batch, forward, loss, backward, clipping, Adam and the average of the weights. It computes what was
+captured, with the same addresses and shapes: there is one for each shape of batch, and what changes from step
+to step (which examples, the learning rate, the random generator's state) lies in the card's memory.
 """
 
 from __future__ import annotations
@@ -58,8 +57,8 @@ def set_rate(optimizer: Optimizer, rate: float) -> None:
 class Average:
     """The exponential moving average of the weights, of which each step keeps `decay`.
 
-    It starts from zero and is corrected for that where it is used, as Adam corrects its means, so that the
-    random weights of the start have no part in it.
+    It starts from zero, as Adam's means do, and is corrected where it is used: the random weights of the
+    start have no part in it.
     """
 
     def __init__(self, parameters: list[nn.Parameter], decay: float):
@@ -173,12 +172,10 @@ def same(some: list[nn.Parameter], others: list[nn.Parameter]) -> bool:
 class Step:
     """A training step, run operation by operation.
 
-        step = Step(optimizer, loss, clip=15.0)
-        loss, right, norm = step(index)
+        loss, right, norm = Step(optimizer, loss, clip=15.0)(index)
 
     All parameters are on one device, and between two steps none holds a gradient. On a CPU a step whose loss
-    or gradient is not finite changes nothing; on a GPU it would have to be waited for, so there it is for the
-    caller to look at.
+    or gradient is not finite changes nothing; on a GPU it is not waited for, and for the caller to look at.
     """
 
     padded = False  # whether batches should come padded to few shapes, because each is captured
@@ -190,16 +187,10 @@ class Step:
         self.device = self.parameters[0].device
 
     def __call__(self, index: Tensor, shape: Shape | None = None, weight: float = 1.0) -> Tensor:
-        """Take a step with the examples of these numbers [B], which are on any device.
+        """Take a step with the examples of these numbers [B], padded to a shape or as far as they need.
 
-        Args:
-            index: The numbers.
-            shape: How far to pad; `None` means as far as they need.
-            weight: What the loss counts for, where these are not all examples of the step.
-
-        Returns:
-            [3], on the device, which is not waited for: their loss before the step, how many were right, and
-            the gradient's norm before it was clipped.
+        The result [3] is not waited for: their loss before the step, how many were right, and the gradient's
+        norm before it was clipped. Where these are not all examples of the step, the loss counts by `weight`.
         """
         return self.run(index.to(self.device), shape, weight)
 
@@ -234,12 +225,11 @@ class CapturedStep(Step):
     """A training step on a CUDA device, replayed as one graph wherever a shape returns.
 
     The first step of a shape is run operation by operation: a real step, and the warm-up that capturing
-    needs (libraries choose their kernels, Adam makes its state). At the second the step is captured, which
-    executes nothing, and replayed, and so it is at every later one.
+    needs (libraries choose their kernels, Adam makes its state). The second is captured, which executes
+    nothing, and replayed, as is every later one. The optimizer must be as `adam` makes it.
 
     A step that waits for the device cannot be captured. That is found out at the first attempt, before
     anything is harmed, and told in one line of the log; from there on steps run operation by operation.
-    The optimizer is as `adam` makes it, with the learning rate on the device; `most` limits the graphs.
     """
 
     padded = True
@@ -303,10 +293,10 @@ class CapturedStep(Step):
 
 @contextmanager
 def waiting_refused() -> Iterator[None]:
-    """Inside, operations that wait for a CUDA device raise a RuntimeError instead, before they touch it.
+    """Let operations that wait for a CUDA device raise a RuntimeError in the block, before they touch it.
 
-    Left to CUDA, such an operation breaks a capture that is under way, and PyTorch does not recover from
-    that: the stream, the allocator and the random generator go on believing in it.
+    Such an operation would break a capture that is under way, and PyTorch does not recover from that: the
+    stream, the allocator and the random generator go on believing in it.
     """
     before = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings():
