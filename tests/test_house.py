@@ -154,6 +154,62 @@ def test_pictures_in_the_documents_are_of_their_traces():
             )
 
 
+DOORS = {
+    "fastapi": {"serve"},
+    "httptools": {"serve"},
+    "huggingface_hub": {"inference/hub.py"},
+    "lightning": {"train"},
+    "matplotlib": {"viz"},
+    "numpy": {"cli", "data", "inference", "metrics", "nn", "ops", "tasks", "text", "train", "viz"},
+    "onnx_ir": {"inference/onnx.py"},
+    "onnxruntime": {"inference/onnx.py"},
+    "prometheus_client": {"serve"},
+    "pyarrow": {"cli"},
+    "pydantic": {"serve"},
+    "ray": {"cli/ray.py"},
+    "rich": {"cli", "console.py", "data", "train", "viz"},
+    "sacrebleu": {"metrics"},
+    "sacremoses": {"text"},
+    "safetensors": {"data", "inference"},
+    "starlette": {"serve"},
+    "tensorboard": {"train"},
+    "torch": {"cli", "inference", "nn", "ops", "serve", "tasks", "text", "train"},
+    "triton": {"ops"},
+    "typer": {"cli"},
+    "uvicorn": {"serve"},
+}
+"""Which rooms or files may import which libraries."""
+
+
+def libraries(file):
+    """The libraries that a file imports anywhere in it."""
+    names = set()
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {node.module}
+    return {name.split(".")[0] for name in names} - set(sys.stdlib_module_names) - {"nse"}
+
+
+def test_every_library_comes_in_by_its_door():
+    used = set()
+    for file in FILES:
+        place = file.relative_to(SOURCE)
+        for library in libraries(file):
+            assert {place.as_posix(), place.parts[0]} & DOORS.get(library, set()), f"{place}: {library}"
+            used.add(library)
+    assert used == set(DOORS)
+
+
+def test_figures_and_pictures_need_no_pytorch():
+    files = [file for room in ("viz", "metrics") for file in (SOURCE / room).glob("[a-z]*.py")]
+    modules = [f"nse.{file.parent.name}.{file.stem}" for file in files]
+    check = f"import sys, {', '.join(modules)}; print('torch' in sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "False"
+
+
 def test_import_is_light():
     """`import nse` takes neither lightning nor typer nor rich."""
     check = "import sys, nse; print([m for m in ('lightning', 'typer', 'rich') if m in sys.modules])"

@@ -19,7 +19,7 @@ from nse.errors import BackendError
 
 SHAPES, QUICK = ((1, 25, 300), (128, 25, 300), (8, 100, 300)), ((2, 5, 8),)  # B, T, k
 CALLS = 10
-TOLERANCE = 1e-3  # of the norm of what the reference computes
+TOLERANCES = {"cpu": 1e-3, "cuda": 2e-2}  # of the norm of what the reference computes; cuDNN uses TF32
 
 
 def bench(
@@ -81,7 +81,7 @@ def measure(B: int, T: int, k: int, mode: str, device: str) -> list[dict[str, An
         sides[name].load_state_dict(sides["reference"].state_dict())
         for got, wanted in zip(call(sides[name]), call(sides["reference"]), strict=True):
             error = ((got - wanted).norm() / wanted.norm()).item()
-            if not error < TOLERANCE:  # NaN is not below anything
+            if not error < TOLERANCES[device]:  # NaN is not below anything
                 raise BackendError(f"reference and {name} differ by {error:.1e}: no speed is worth that")
     sides["lstm"] = torch.nn.LSTM(k, k, 2, batch_first=True, device=device)
     times: dict[str, list[float]] = {name: [] for name in sides}
