@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from nse.errors import RunError
-from nse.files import settle, write_bytes
+from nse.files import open_regular, settle, write_bytes
 from nse.tasks.recipe import MOST_THREADS
 from nse.train.fields import Shape, fits, is_count, is_dict_of, is_number, is_time, list_misfits
 from nse.train.state import FORMAT, NotFiniteError
@@ -50,12 +50,7 @@ class Loaded(NamedTuple):
 
 
 def save(folder: Path, packed: dict[str, Any]) -> None:
-    """Write a checkpoint, and keep the one before it; whatever interrupts it, one of the two is good.
-
-    Raises:
-        NotFiniteError: A number in it is NaN or infinite; nothing was written.
-        OSError: It cannot be written; the old ones are as they were.
-    """
+    """Write a checkpoint, and keep the one before it; whatever interrupts it, one of the two is good."""
     if bad := find_not_finite(packed):
         raise NotFiniteError(f"NaN or infinity in {bad} after step {packed['step']}, which is not saved")
     write_file(folder / NEW, packed)
@@ -66,11 +61,7 @@ def save(folder: Path, packed: dict[str, Any]) -> None:
 
 
 def load(folder: Path) -> Loaded | None:
-    """Return the newest good checkpoint of a run; `None` where there is none at all.
-
-    Raises:
-        RunError: There are only bad ones, or one of another version.
-    """
+    """Return the newest good checkpoint of a run; `None` where there is none at all."""
     wrong: list[str] = []
     for file in (folder / CURRENT, folder / PREVIOUS):
         if not file.exists():
@@ -102,15 +93,19 @@ def write_file(file: Path, packed: dict[str, Any]) -> None:
 
 
 def read_file(file: Path) -> dict[str, Any]:
-    """Read one checkpoint file, once its checksum shows that not a bit of it has changed.
-
-    Raises:
-        CheckpointError: It is not one, or has changed.
-        RunError: It is of another format.
-    """
-    content = read_verified(file)
+    """Read one checkpoint file, once its checksum shows that not a bit of it has changed."""
     try:
-        packed = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        with open_regular(file) as handle:
+            content = handle.read()
+    except OSError as error:
+        raise CheckpointError(file, error.strerror or str(error)) from None
+    body, mark, checksum = content[:-40], content[-40:-32], content[-32:]
+    if mark != MARK:
+        raise CheckpointError(file, "it does not end in a checksum: it is cut off, or of another version")
+    if hashlib.sha256(body).digest() != checksum:
+        raise CheckpointError(file, "its checksum is wrong: it has changed since it was saved")
+    try:
+        packed = torch.load(io.BytesIO(body), map_location="cpu", weights_only=True)
     except Exception as error:  # PyTorch raises whatever the bytes lead it to
         raise CheckpointError(file, str(error).split("\n")[0][:200]) from None
     number = packed.get("format") if isinstance(packed, dict) else None
@@ -119,22 +114,6 @@ def read_file(file: Path) -> dict[str, Any]:
     if number != FORMAT:
         raise RunError(f"{file}: format {number}, this version reads {FORMAT}: use the version that wrote it")
     return dict(packed)
-
-
-def read_verified(file: Path) -> bytes:
-    """Return what `torch.save` wrote into a checkpoint file."""
-    if file.exists() and not file.is_file():  # a FIFO would be waited for
-        raise CheckpointError(file, "it is no regular file")
-    try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise CheckpointError(file, error.strerror or str(error)) from None
-    body, mark, checksum = content[:-40], content[-40:-32], content[-32:]
-    if mark != MARK:
-        raise CheckpointError(file, "it does not end in a checksum: it is cut off, or of another version")
-    if hashlib.sha256(body).digest() != checksum:
-        raise CheckpointError(file, "its checksum is wrong: it has changed since it was saved")
-    return body
 
 
 def read_checked(file: Path) -> dict[str, Any]:
@@ -182,24 +161,17 @@ def is_moments(value: Any) -> bool:
     return numbered and all(fits(each, WEIGHTS) and is_step(each.get("step")) for each in value.values())
 
 
-def is_process(value: Any) -> bool:
-    """Say whether a value is what one process of a run saves."""
-    shape = {"random": is_dict_of(is_random_state), "sums": [is_number], "threads": is_count}
-    return (
-        fits(value, shape)
-        and "cpu" in value["random"]
-        and len(value["sums"]) == 3
-        and is_count(value["sums"][2])
-        and 1 <= value["threads"] <= MOST_THREADS
-    )
-
-
 def is_table(value: Any) -> bool:
     """Say whether a value is a matrix of scores."""
     return isinstance(value, Tensor) and value.is_floating_point() and value.dim() == 2
 
 
 WEIGHTS = is_dict_of(Tensor)
+PROCESS = {
+    "random": lambda value: fits(value, is_dict_of(is_random_state)) and "cpu" in value,
+    "sums": [is_number, is_number, is_count],
+    "threads": lambda value: is_count(value) and 1 <= value <= MOST_THREADS,
+}
 ROW = dict.fromkeys(("loss", "train", "dev", "rate", "seconds", "examples_per_second"), is_number)
 
 FIELDS: dict[str, Shape] = {
@@ -210,7 +182,7 @@ FIELDS: dict[str, Shape] = {
     "cursor": is_count,
     "step": is_count,
     "order": is_random_state,
-    "processes": lambda value: fits(value, [is_process]) and len(value) > 0,
+    "processes": lambda value: fits(value, [PROCESS]) and value,
     "model": WEIGHTS,
     "average": [Tensor],
     "optimizer": is_moments,

@@ -9,7 +9,7 @@ LARGEST = 2**63
 """No number of a run comes near."""
 
 Shape = Any
-"""A type, a predicate, [the shape of every item], or {key: shape} where there must be these keys alone."""
+"""A type, a predicate, [the shape of every item], [one for each], or {key: shape} where no key may lack."""
 
 NUMBER = (int, float)
 
@@ -20,7 +20,8 @@ def fits(value: Any, shape: Shape) -> bool:
         same = isinstance(value, dict) and value.keys() == shape.keys()
         return same and all(fits(value[key], inner) for key, inner in shape.items())
     if isinstance(shape, list):
-        return isinstance(value, list) and all(fits(item, shape[0]) for item in value)
+        same = isinstance(value, list) and len(shape) in (1, len(value))
+        return same and all(map(fits, value, shape * len(value) if len(shape) == 1 else shape))
     if isinstance(shape, type | tuple):
         return isinstance(value, shape) and not isinstance(value, bool)
     return bool(shape(value))
@@ -32,7 +33,7 @@ def list_misfits(value: Any, shapes: Mapping[str, Shape]) -> list[str]:
 
 
 def find_field(value: Any, name: str) -> Any:
-    """Return the field of a value, by its keys with dots between; `None` where there is none."""
+    """Find a field by its keys with dots between; `None` where there is none."""
     for key in name.split("."):
         value = value.get(key) if isinstance(value, dict) else None
     return value

@@ -25,6 +25,9 @@ MOMENTS = {"step", "exp_avg", "exp_avg_sq"}
 TO_START_OVER = "remove it to start over"
 """What helps where a checkpoint does not fit."""
 
+PLAIN = ("epoch", "cursor", "step", "epoch_seconds", "metrics")
+"""What is packed as it is."""
+
 Weights = dict[str, Tensor]
 
 
@@ -114,27 +117,22 @@ class State:
         own = {"random": random, "sums": list(astuple(self.sums)), "threads": torch.get_num_threads()}
         return {
             "format": FORMAT,
-            "epoch": self.epoch,
-            "cursor": self.cursor,
-            "step": self.step,
+            **{name: getattr(self, name) for name in PLAIN},
+            "seconds": seconds,
             "order": self.drawn,
             "processes": team.gather(own),
             "model": learned(self.model),
-            "average": on_host(self.average.values) if self.average else [],
+            "average": [value.cpu() for value in self.average.values] if self.average else [],
             # Without what it is set to, which the recipe says, and on a GPU lies on the device.
-            "optimizer": on_host(self.optimizer.state_dict()["state"]),
+            "optimizer": {
+                number: {name: value.cpu() for name, value in moments.items()}
+                for number, moments in self.optimizer.state_dict()["state"].items()
+            },
             "best": dict(vars(self.best)),
-            "epoch_seconds": self.epoch_seconds,
-            "seconds": seconds,
-            "metrics": self.metrics,
         }
 
     def unpack(self, packed: dict[str, Any], team: Team, seed: int) -> None:
-        """Go back to where a packed state was; processes that are new since then draw from `seed`.
-
-        Raises:
-            RunError: It is the state of another model, or holds what no run saves.
-        """
+        """Go back to where a packed state was; processes that are new since then draw from `seed`."""
         self.refuse_other_shapes(packed)
         try:
             self.take(packed, team, seed)
@@ -144,7 +142,7 @@ class State:
 
     def take(self, packed: dict[str, Any], team: Team, seed: int) -> None:
         """Take over a packed state, of which the shapes fit."""
-        for name in ("epoch", "cursor", "step", "epoch_seconds", "seconds", "metrics"):
+        for name in (*PLAIN, "seconds"):
             setattr(self, name, packed[name])
         self.best, self.drawn = Best(**packed["best"]), packed["order"]
         self.order.set_state(self.drawn)
@@ -188,14 +186,7 @@ class State:
 
 
 def refuse_other_place(packed: dict[str, Any], epochs: int, steps: int, rows: Mapping[str, int]) -> None:
-    """Refuse a packed state whose counts do not fit a run, or each other.
-
-    Args:
-        packed: The state.
-        epochs: Of the run.
-        steps: In an epoch.
-        rows: Of each split.
-    """
+    """Refuse a packed state whose counts do not fit each other, or these epochs, their steps and the rows."""
     cursor, best, done = packed["cursor"], packed["best"], packed["epoch"] - 1
     examples = sum(process["sums"][2] for process in packed["processes"])
     fits = {
@@ -227,12 +218,3 @@ def learned(model: nn.Module) -> Weights:
     tables = ((name, module) for name, module in model.named_modules() if isinstance(module, nn.Embedding))
     fixed = {f"{name}.weight" for name, table in tables if not table.weight.requires_grad}
     return {name: t.detach().cpu().clone() for name, t in model.state_dict().items() if name not in fixed}
-
-
-def on_host(value: Any) -> Any:
-    """Copy a value to the host, with all tensors in it."""
-    if isinstance(value, Tensor):
-        return value.detach().cpu()
-    if isinstance(value, dict):
-        return {key: on_host(inner) for key, inner in value.items()}
-    return [on_host(inner) for inner in value] if isinstance(value, list) else value

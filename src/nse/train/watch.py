@@ -47,11 +47,7 @@ def fetch(steps: list[Seen]) -> Coming:
 
 
 class Watch:
-    """Looks at the results of steps and adds them to sums.
-
-    It looks every so many steps, on a GPU at those of the period before, so that the device has work while
-    the host looks.
-    """
+    """Adds up the results of steps every so often, on a GPU those of the period before: it is not to wait."""
 
     def __init__(self, sums: Sums, every: int):
         self.sums, self.every = sums, every
@@ -65,11 +61,7 @@ class Watch:
             self.turn() if seen.result.is_cuda else self.look()
 
     def look(self) -> None:
-        """Wait for all results and add them up.
-
-        Raises:
-            NotFiniteError: One is not finite.
-        """
+        """Wait for all results and add them up; one that is not finite is an error."""
         self.turn()
         self.turn()  # at what the first one sent for
 
