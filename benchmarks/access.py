@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from parts_of_speech import FUNCTION, group_of, part_of
 
+import nse
 from nse.data.prepare import obtain
 from nse.files import write
-from nse.inference import folder as hub
 from nse.inference.inputs import as_texts
 from nse.inference.tracing import START, recorded
 from nse.nn.pair import PairClassifier
@@ -40,9 +40,9 @@ def sentences(split: str, data: Path | None) -> list[list[str]]:
 
 
 @torch.no_grad()
-def accesses(loaded: hub.Model, texts: list[list[str]], batch: int = 128) -> list[list[float]]:
+def accesses(loaded: nse.Model, texts: list[list[str]], batch: int = 128) -> list[list[float]]:
     """How much each slot of each sentence is accessed, the start word's first."""
-    model = loaded.model
+    model = loaded.module
     assert isinstance(model, PairClassifier)
     encoder = model.encoder
     starts = 0 if encoder.nse[0].start is None else len(encoder.nse[0].start)
@@ -103,7 +103,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args()
     texts = sentences(given.split, given.data)
-    found = counted(texts, accesses(hub.load(given.model), texts))
+    found = counted(texts, accesses(nse.load(given.model), texts))
     result = {"model": given.model, "data": "snli", "split": given.split, **found}
     write(given.out, json.dumps(result, indent=1) + "\n")
     for name, row in {**found["groups"], **found["parts"]}.items():

@@ -25,7 +25,7 @@ import torch
 import nse
 from nse.data.readers.snli import LABELS, read_split, sources
 from nse.files import write
-from nse.inference.inputs import as_texts, read
+from nse.inference.inputs import as_texts, encode_text
 from nse.text.sampler import shares
 from nse.text.tensors import Labelled
 from nse.train.environment import environment
@@ -102,17 +102,17 @@ def from_a_file(pairs: list[dict[str, str]], rounds: int, folder: Path) -> dict[
 
 def plain_loop(model: nse.Model, pairs: list[tuple[str, str]], batch: int) -> torch.Tensor:
     """The equations written out, step by step, so many pairs at a time as they come."""
-    loaded, found = model.loaded, []
+    found = []
     with torch.no_grad():
         for first in range(0, len(pairs), batch):
             inputs = []
             for column in zip(*pairs[first : first + batch], strict=True):
-                ids = [torch.tensor(read(loaded, "text", text, False).ids) for text in column]
+                ids = [torch.tensor(encode_text(model, "text", text, False).ids) for text in column]
                 inputs += [
                     torch.nn.utils.rnn.pad_sequence(ids, batch_first=True),
                     torch.tensor([len(each) for each in ids]),
                 ]
-            found.append(loaded.model(*inputs))
+            found.append(model.module(*inputs))
     return torch.cat(found)
 
 
@@ -190,7 +190,7 @@ def started(rounds: int) -> dict[str, Any]:
 def on_a_gpu(model: nse.Model, pairs: list[tuple[str, str]], rounds: int) -> list[dict[str, Any]]:
     """Pairs a second in large batches: from texts to answers, and the model alone on ids that are there."""
     rows = []
-    words = [[read(model.loaded, "text", text, False).ids for text in pair] for pair in pairs]
+    words = [[encode_text(model, "text", text, False).ids for text in pair] for pair in pairs]
     columns = [as_texts(list(column)) for column in zip(*words, strict=True)]
     labelled = Labelled(tuple(columns), torch.zeros(len(pairs), dtype=torch.long))
     for batch in (128, 512, 2048, 4096):
@@ -203,7 +203,7 @@ def on_a_gpu(model: nse.Model, pairs: list[tuple[str, str]], rounds: int) -> lis
             def alone(ready: list[Any] = ready) -> None:
                 with torch.inference_mode():
                     for inputs in ready:
-                        model.loaded.model(*inputs)
+                        model.module(*inputs)
                 torch.cuda.synchronize()
 
             alone()

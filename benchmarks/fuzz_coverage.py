@@ -117,7 +117,7 @@ def fuzz(reader: str, place: Path, seconds: int) -> None:
     import atheris
 
     with atheris.instrument_imports(include=INSTRUMENTED):
-        import nse.inference.api  # noqa: F401  # and what the readers import
+        import nse.inference.folder  # noqa: F401  # and what the readers import
 
         seeds, attempt = MAKERS[reader](place)
     logging.disable(logging.WARNING)  # of folders without checksums

@@ -8,8 +8,8 @@ with the paper's appendix A.
 
 from pathlib import Path
 
+import nse
 from nse.files import write
-from nse.inference import api
 from nse.viz import graph, heat
 from nse.viz.trace import MemoryTrace
 
@@ -51,7 +51,7 @@ def main() -> None:
     """Read and draw."""
     TRACES.mkdir(parents=True, exist_ok=True)
     for name, (model, *texts) in SENTENCES.items():
-        trace = api.trace(model, *texts)
+        trace = nse.load(model).trace(*texts)
         trace.save(TRACES / f"{name}.json")
         for file, picture in pictures(name, trace).items():
             write(IMAGES / file, picture)

@@ -95,7 +95,7 @@ def ship(run: Path, name: str, data: Path, room: Path = ROOM) -> dict[str, Any]:
     if not known.config.model.trained:
         words = common_words(data, vectors, known.config.tokenizer, MODELS[name].words)
         more = load_vectors(data, vectors, words)
-    measure = "bleu" if known.config.kind == "translation" else "accuracy"
+    measure = "bleu" if known.kind.translates else "accuracy"
     with tempfile.TemporaryDirectory() as folder:
         small = Path(folder) / name
         hub.compact(run, small, words=more)

@@ -1,6 +1,7 @@
 """Every test runs with uninitialised memory made visible, one thread a worker, and a seed of its own."""
 
 import os
+import sys
 from importlib.util import find_spec
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -47,6 +48,14 @@ if find_spec("triton") and not torch.cuda.is_available():
 @pytest.fixture(autouse=True)
 def _seed(request):
     torch.manual_seed(len(request.node.name))
+
+
+@pytest.fixture(autouse=True)
+def _no_threads_of_commands():
+    """A command lets its process compute side by side; a process forked later has none of its threads."""
+    yield
+    if batches := sys.modules.get("nse.inference.batches"):
+        batches._threads = None
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

@@ -36,7 +36,7 @@ def listen(place):
     """Fork for whoever asks."""
     import nse.cli.pipeline
     import nse.data.prepare
-    import nse.inference.api
+    import nse.inference.folder
     import nse.train.demo
     import nse.train.evaluate  # noqa: F401
 

@@ -1,6 +1,7 @@
 """Small models of each kind in a folder, with weights drawn at random."""
 
 import torch
+from torch.nn import functional as F
 
 from nse.data.catalogue import describe_data
 from nse.inference import folder as hub
@@ -38,6 +39,7 @@ def sentence_model(folder, labels=("negative", "positive"), seed=0, **model):
 def ranking_model(folder, seed=0, **model):
     """A small model that ranks."""
     config = hub.ModelConfig(
+        kind="ranking",
         task="wikiqa",
         labels=["right"],
         tokenizer="lower",
@@ -87,4 +89,5 @@ def translator(folder, seed=0, words=SOURCE, target=TARGET, pieces=False, task="
 def word_by_word(self, source, lengths, beam=None, most=None):
     """In the place of `Translator.translate`: each word's namesake, which attends to it."""
     ids = torch.where(source > Vocabulary.UNKNOWN, source + 2, source)
-    return Found(ids, torch.arange(source.shape[1]).expand_as(ids), torch.zeros(len(ids)))
+    places, most = torch.arange(source.shape[1]).expand_as(ids), self.config.most - source.shape[1]
+    return Found(F.pad(ids, (0, most)), F.pad(places, (0, most)), torch.zeros(len(ids)))

@@ -13,7 +13,8 @@ if "OMP_WAIT_POLICY" not in os.environ:
 from nse.errors import BackendError, ConfigError, DataError, InputError, ModelError, NSEError, RunError
 
 if TYPE_CHECKING:
-    from nse.inference.model import Model, load
+    from nse.inference.folder import load
+    from nse.inference.model import Model
     from nse.nn.encoder import NSE, Encoding, State
     from nse.ops.types import Memory
 
@@ -29,7 +30,7 @@ HOMES = {
     "State": "nse.nn.encoder",
     "Memory": "nse.ops.types",
     "Model": "nse.inference.model",
-    "load": "nse.inference.model",
+    "load": "nse.inference.folder",
 }
 """Where the names are that need PyTorch, which takes most of a second to import."""
 

@@ -223,7 +223,8 @@ def _assign(
     data: Mapping[str, object], assignments: Sequence[str]
 ) -> tuple[dict[str, object], dict[str, str], list[str]]:
     """Apply assignments; returns the changed copy, the text given for each dotted key, and the mistakes."""
-    changed, assigned, mistakes = copy.deepcopy(dict(data)), dict[str, str](), list[str]()
+    changed = copy.deepcopy(dict(data)) if assignments else dict(data)  # of JSON, it may be too deep to copy
+    assigned, mistakes = dict[str, str](), list[str]()
     for assignment in assignments:
         left, equals, text = assignment.partition("=")
         *sections, name = [part.strip() for part in left.split(".")]

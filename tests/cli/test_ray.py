@@ -160,7 +160,7 @@ def test_what_goes_wrong_at_a_worker_comes_back(model):
     assert str(error) == f"--ray: a worker has nse {nse.__version__} and you have 0.0.1"
     _, error = answered(worker_for(model, files={"config.json": b"{"}), 0, [Row(1, ("good",))])
     assert isinstance(error, NSEError)
-    for weight in worker.model.model.parameters():
+    for weight in worker.model.module.parameters():
         weight.data.fill_(float("nan"))
     _, error = answered(worker, 0, [Row(1, ("good",))])
     assert "NaN or infinite" in str(error)

@@ -54,8 +54,8 @@ if __name__ == "__main__":
     from typer.testing import CliRunner
 
     import nse.cli.pipeline
-    import nse.inference.api
-    import nse.inference.model
+    import nse.inference.folder
+    import nse.inference.tracing
     import nse.train.evaluate
     import nse.train.run
     import nse.viz.report

@@ -6,8 +6,8 @@ import re
 
 from hypothesis import strategies as st
 
+import nse
 from nse.errors import ConfigError, ModelError, RunError
-from nse.inference import api
 from nse.inference import folder as hub
 from nse.tasks import load_recipe
 from nse.tasks.recipe import recipe_file
@@ -90,7 +90,7 @@ def try_folder(files, folder):
     try:
         loaded = hub.load(folder)
         if loaded.config.kind == "pair" and len(loaded.config.labels) > 1:
-            (row,) = api.predict(loaded, [("all dogs bark", "some dogs bark")])
+            (row,) = loaded.predict([("all dogs bark", "some dogs bark")])
             assert all(math.isfinite(chance) for chance in row["probabilities"].values())
     except (ModelError, RunError) as error:
         if not str(error):
@@ -124,12 +124,12 @@ TEXTS = [("all dogs bark", "some dogs bark"), ("do not dance", "that"), ("all do
 def try_plausible(files, folder):
     """Gives a function from files to what came of them: "refused", or "same" answers as of the good files."""
     write_folder(files, folder)
-    good = api.predict(hub.load(folder), TEXTS)
+    good = nse.load(folder).predict(TEXTS)
 
     def attempt(given):
         write_folder(given, folder)
         try:
-            answers = api.predict(hub.load(folder), TEXTS)
+            answers = nse.load(folder).predict(TEXTS)
         except (ModelError, RunError) as error:
             if not str(error):
                 raise

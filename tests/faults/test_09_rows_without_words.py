@@ -50,7 +50,7 @@ def test_a_batch_without_words_has_gradients(backend, B, T, lengths, settings, f
 
 
 def test_with_folded_weights_too(tmp_path):
-    model = nse.load(sentence_model(tmp_path / "mine")).loaded.model
+    model = nse.load(sentence_model(tmp_path / "mine")).module
     ids, lengths = torch.tensor([[2, 3], [0, 0], [1, 1]]), torch.tensor([2, 0, 1])
     with torch.inference_mode():
         found, wanted = folded(model)(ids, lengths), model(ids, lengths)

@@ -18,12 +18,12 @@ from small_models import sentence_model
 
 def overflowing_model(folder):
     """A model whose weights are finite, and too large at one word: what it adds up to is inf - inf."""
-    loaded = nse.load(sentence_model(folder.parent / "good")).loaded
-    assert isinstance(loaded.model, SentenceClassifier)
+    loaded = nse.load(sentence_model(folder.parent / "good"))
+    assert isinstance(loaded.module, SentenceClassifier)
     with torch.no_grad():
-        loaded.model.embedding.weight[loaded.vocabulary.encode(["bad"])] = 3e38
-        loaded.model.encoder.nse[0].read.weight_ih_l0[:] = torch.tensor([100.0, -100.0] * 3)
-    hub.save(folder, loaded.model, loaded.config, loaded.vocabulary, {})
+        loaded.module.embedding.weight[loaded.vocabulary.encode(["bad"])] = 3e38
+        loaded.module.encoder.nse[0].read.weight_ih_l0[:] = torch.tensor([100.0, -100.0] * 3)
+    hub.save(folder, loaded.module, loaded.config, loaded.vocabulary, {})
     return folder
 
 
@@ -112,12 +112,12 @@ def test_it_computes_for_too_long(tmp_path):
 def test_what_failed_is_not_told_to_strangers(tmp_path):
     """Errors as a GPU and as Python give them, put into the real process, on the first two requests alone."""
     first = (
-        "import torch; from nse.serve import worker; real = worker.computed\n"
+        "import torch; from nse import Model; real = Model.compute\n"
         "errors = [torch.OutOfMemoryError('CUDA: /secret/path'), MemoryError()]\n"
         "def sometimes(*given):\n"
         "    if errors: raise errors.pop(0)\n"
         "    return real(*given)\n"
-        "worker.computed = sometimes\n"
+        "Model.compute = sometimes\n"
     )
     with running(sentence_model(tmp_path / "mine"), first=first) as (address, server):
         for _ in range(2):

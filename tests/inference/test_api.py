@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
+import nse
 from faults.made_models import saved
 from nse.errors import InputError, ModelError, RunError
 from nse.inference import folder as hub
-from nse.inference.api import predict, rank
 from small_models import CANDIDATES, SENTENCES, document_model, ranking_model, sentence_model
 
 
@@ -23,7 +23,7 @@ def alone(loaded, *texts):
         ids = torch.tensor([loaded.vocabulary.encode(loaded.tokenize(text))])
         inputs += [ids, torch.tensor([ids.shape[1]])]
     with torch.no_grad():
-        return loaded.model(*inputs)[0].double()
+        return loaded.module(*inputs)[0].double()
 
 
 class Fixed(nn.Module):
@@ -41,7 +41,7 @@ class Fixed(nn.Module):
 @pytest.mark.parametrize("encoder", ["nse", "lstm"])
 def test_sentences_get_the_label_that_each_gets_alone(batch, encoder, tmp_path):
     loaded = hub.load(sentence_model(tmp_path / "mine", encoder=encoder))
-    rows = predict(loaded, SENTENCES, batch)
+    rows = loaded.predict(SENTENCES, batch)
     assert [row["text"] for row in rows] == SENTENCES
     assert [row["number"] for row in rows] == [1, 2, 3, 4, 5]
     for row in rows:
@@ -53,15 +53,15 @@ def test_sentences_get_the_label_that_each_gets_alone(batch, encoder, tmp_path):
     assert [row["unknown"] for row in rows] == [0, 0, 2, 2, 0]
     assert {row["cut"] for row in rows} == {0}
     json.dumps(rows, allow_nan=False)
-    assert predict(str(tmp_path / "mine"), SENTENCES, batch) == rows
-    assert predict(tmp_path / "mine", SENTENCES, batch) == rows
+    assert nse.load(str(tmp_path / "mine")).predict(SENTENCES, batch) == rows
+    assert nse.load(tmp_path / "mine").predict(SENTENCES, batch) == rows
 
 
 def test_pairs_get_the_label_that_each_gets_alone(tmp_path):
     saved(tmp_path / "mine")
     loaded = hub.load(tmp_path / "mine")
     pairs = [("all dogs bark", "some dogs bark"), ("some dogs", "not zebras"), ("dogs", "dogs dance")]
-    rows = predict(loaded, pairs, 2)
+    rows = loaded.predict(pairs, 2)
     for pair, row in zip(pairs, rows, strict=True):
         wanted = alone(loaded, *pair).softmax(-1)
         assert row["texts"] == list(pair)
@@ -85,7 +85,7 @@ IN_SENTENCES = [[4, 4, 3], [1], [96, 96, 9, 4], [3, 2], [4, 4]]
 def test_a_document_gets_the_label_of_its_sentences(batch, tokenizer, tmp_path):
     loaded = hub.load(document_model(tmp_path / "mine", tokenizer=tokenizer))
     texts = DOCUMENTS if tokenizer == "treebank" else [DOCUMENTS[4]]
-    rows = predict(loaded, texts, batch)
+    rows = loaded.predict(texts, batch)
     found = []
     for text, lengths, row in zip(texts, IN_SENTENCES if len(texts) > 1 else [[4, 4]], rows, strict=True):
         words = loaded.tokenize(text.replace("<br /><br />", " "))
@@ -94,7 +94,7 @@ def test_a_document_gets_the_label_of_its_sentences(batch, tokenizer, tmp_path):
         padded = nn.utils.rnn.pad_sequence(ids, batch_first=True)
         count = torch.tensor([len(lengths)])
         with torch.no_grad():
-            scores = loaded.model(padded, torch.tensor(lengths), torch.arange(len(lengths))[None], count)[0]
+            scores = loaded.module(padded, torch.tensor(lengths), torch.arange(len(lengths))[None], count)[0]
         wanted = scores.double().softmax(-1)
         assert list(row["probabilities"].values()) == pytest.approx(wanted.tolist(), abs=1e-5)
         assert row["label"] == loaded.config.labels[int(wanted.argmax())]
@@ -104,25 +104,24 @@ def test_a_document_gets_the_label_of_its_sentences(batch, tokenizer, tmp_path):
 
 
 def test_the_same_words_in_other_sentences_are_another_document(tmp_path):
-    model = document_model(tmp_path / "mine")
-    one, other, again = predict(
-        model, ["a dog runs. the cat", "a dog runs . the cat", "a dog. runs the cat ."]
-    )
+    model = nse.load(document_model(tmp_path / "mine"))
+    texts = ["a dog runs. the cat", "a dog runs . the cat", "a dog. runs the cat ."]
+    one, other, again = model.predict(texts)
     assert one["probabilities"] == other["probabilities"] != again["probabilities"]
 
 
 def test_a_document_without_end_is_cut_and_told(tmp_path):
-    model = document_model(tmp_path / "mine")
-    (row,) = predict(model, ["A dog runs . " * 5_000])
+    model = nse.load(document_model(tmp_path / "mine"))
+    (row,) = model.predict(["A dog runs . " * 5_000])
     assert (row["words"], row["cut"], row["sentences"]) == (10_000, 10_000, 2_500)
     with pytest.raises(InputError, match="document 1 has 20,000 words and the model reads 10,000"):
-        predict(model, ["A dog runs . " * 5_000], strict=True)
-    (row,) = predict(model, ["dog " * 12_000])
+        model.predict(["A dog runs . " * 5_000], strict=True)
+    (row,) = model.predict(["dog " * 12_000])
     assert (row["words"], row["sentences"]) == (10_000, 105)  # the last has 16 words
     with pytest.raises(InputError, match="document 2 is empty"):
-        predict(model, ["good", "<br />"])
+        model.predict(["good", "<br />"])
     with pytest.raises(InputError, match=r"gives a document a label \(1, 2, 3\) and ranks nothing"):
-        rank(model, "who", ["dog"])
+        model.rank("who", ["dog"])
 
 
 def test_the_card_of_a_document_model_tells_how_to_ask_it(tmp_path, capsys):
@@ -138,7 +137,7 @@ def test_the_card_of_a_document_model_tells_how_to_ask_it(tmp_path, capsys):
 def test_candidates_are_ranked_by_the_score_that_each_gets_alone(batch, tmp_path):
     loaded = hub.load(ranking_model(tmp_path / "mine"))
     question = "Who runs?"
-    rows = rank(loaded, question, CANDIDATES, batch)
+    rows = loaded.rank(question, CANDIDATES, batch)
     assert [row["rank"] for row in rows] == [1, 2, 3, 4, 5, 6]
     assert sorted(row["number"] for row in rows) == [1, 2, 3, 4, 5, 6]
     assert [row["score"] for row in rows] == sorted((row["score"] for row in rows), reverse=True)
@@ -157,45 +156,45 @@ def test_of_equal_scores_the_earlier_candidate_goes_first(tmp_path):
     loaded = hub.load(ranking_model(tmp_path / "mine"))
     scores = torch.zeros(len(loaded.vocabulary))
     scores[loaded.vocabulary.encode(["cat"])] = 1.0
-    rows = rank(loaded._replace(model=Fixed(scores)), "who", ["dog", "a", "cat", "runs", "the cat"])
+    rows = loaded.with_module(Fixed(scores).eval()).rank("who", ["dog", "a", "cat", "runs", "the cat"])
     assert [row["number"] for row in rows] == [3, 5, 1, 2, 4]
 
 
 def test_numbers_are_what_texts_are_called_by(tmp_path):
-    model = ranking_model(tmp_path / "mine")
-    rows = rank(model, "who", ["dog", "cat"], numbers=[4, 9])
+    model = nse.load(ranking_model(tmp_path / "mine"))
+    rows = model.answer(model.request("rank", ["dog", "cat"], question="who", numbers=[4, 9]))
     assert sorted(row["number"] for row in rows) == [4, 9]
     with pytest.raises(InputError, match="candidate 9 is empty"):
-        rank(model, "who", ["dog", " "], numbers=[4, 9])
+        model.request("rank", ["dog", " "], question="who", numbers=[4, 9])
     with pytest.raises(InputError, match="numbers: expected one for each of 2 candidates, got 1"):
-        rank(model, "who", ["dog", "cat"], numbers=[4])
+        model.request("rank", ["dog", "cat"], question="who", numbers=[4])
 
 
 def test_nothing_asked_is_nothing_answered(tmp_path):
-    assert predict(sentence_model(tmp_path / "mine"), []) == []
-    assert rank(ranking_model(tmp_path / "ranks"), "who", []) == []
+    assert nse.load(sentence_model(tmp_path / "mine")).predict([]) == []
+    assert nse.load(ranking_model(tmp_path / "ranks")).rank("who", []) == []
 
 
 @pytest.mark.parametrize("blank", ["", " ", "\t\n ", "\u00a0"])
 def test_an_empty_text_is_named(blank, tmp_path):
     with pytest.raises(InputError, match="sentence 2 is empty: give it at least one word"):
-        predict(sentence_model(tmp_path / "mine"), ["good", blank])
+        nse.load(sentence_model(tmp_path / "mine")).predict(["good", blank])
     saved(tmp_path / "pair")
     with pytest.raises(InputError, match="hypothesis 1 is empty"):
-        predict(tmp_path / "pair", [("dogs", blank)])
+        nse.load(tmp_path / "pair").predict([("dogs", blank)])
     with pytest.raises(InputError, match="premise 2 is empty"):
-        predict(tmp_path / "pair", [("dogs", "dogs"), (blank, "dogs")])
+        nse.load(tmp_path / "pair").predict([("dogs", "dogs"), (blank, "dogs")])
     ranks = ranking_model(tmp_path / "ranks")
     with pytest.raises(InputError, match="question is empty"):
-        rank(ranks, blank, ["a dog"])
+        nse.load(ranks).rank(blank, ["a dog"])
     with pytest.raises(InputError, match="candidate 3 is empty"):
-        rank(ranks, "who", ["a dog", "a cat", blank])
+        nse.load(ranks).rank("who", ["a dog", "a cat", blank])
 
 
 def test_one_word_and_only_unknown_words_are_answered(tmp_path):
-    for row in predict(sentence_model(tmp_path / "mine"), ["good", "zzz", "zzz qqq"]):
+    for row in nse.load(sentence_model(tmp_path / "mine")).predict(["good", "zzz", "zzz qqq"]):
         assert sum(row["probabilities"].values()) == pytest.approx(1)
-    rows = rank(ranking_model(tmp_path / "ranks"), "zzz", ["qqq", "xxx yyy", "dog"])
+    rows = nse.load(ranking_model(tmp_path / "ranks")).rank("zzz", ["qqq", "xxx yyy", "dog"])
     assert {row["number"]: row["unknown"] for row in rows} == {1: 2, 2: 3, 3: 1}
 
 
@@ -203,29 +202,29 @@ def test_one_word_and_only_unknown_words_are_answered(tmp_path):
 def test_a_long_text_is_cut_and_told(model, read, tmp_path):
     folder = sentence_model(tmp_path / "mine", **model)
     started = time.perf_counter()
-    long, whole = predict(folder, ["good " * 5_000, "good " * read])
+    long, whole = nse.load(folder).predict(["good " * 5_000, "good " * read])
     assert time.perf_counter() - started < 60
     assert (long["words"], long["cut"]) == (read, 5_000 - read)
     assert (whole["words"], whole["cut"]) == (read, 0)
     assert long["probabilities"] == whole["probabilities"]
-    assert len(predict(folder, ["good " * read], strict=True)) == 1
+    assert len(nse.load(folder).predict(["good " * read], strict=True)) == 1
     with pytest.raises(InputError, match=rf"sentence 2 has 5,000 words and the model reads {read:,}"):
-        predict(folder, ["good", "good " * 5_000], strict=True)
+        nse.load(folder).predict(["good", "good " * 5_000], strict=True)
 
 
 def test_a_long_candidate_or_question_is_cut_and_told(tmp_path):
     folder = ranking_model(tmp_path / "mine", longest=3)
-    rows = rank(folder, "who who who who", ["dog", "a dog runs . ."])
+    rows = nse.load(folder).rank("who who who who", ["dog", "a dog runs . ."])
     assert {row["number"]: row["cut"] for row in rows} == {1: 1, 2: 2}  # `. .` is one word to this tokenizer
     with pytest.raises(InputError, match="question has 4 words and the model reads 3"):
-        rank(folder, "who who who who", ["dog"], strict=True)
+        nse.load(folder).rank("who who who who", ["dog"], strict=True)
     with pytest.raises(InputError, match="candidate 2 has 4 words and the model reads 3"):
-        rank(folder, "who", ["dog", "a dog runs . ."], strict=True)
+        nse.load(folder).rank("who", ["dog", "a dog runs . ."], strict=True)
 
 
 def test_an_endless_word_takes_no_longer_than_a_word(tmp_path):
     started = time.perf_counter()
-    (row,) = predict(sentence_model(tmp_path / "mine"), ["x" * 10_000_000])
+    (row,) = nse.load(sentence_model(tmp_path / "mine")).predict(["x" * 10_000_000])
     assert time.perf_counter() - started < 30
     assert (row["words"], row["unknown"]) == (1, 1)
 
@@ -236,26 +235,26 @@ def test_scores_that_are_not_finite_are_no_answer(bad, tmp_path):
     scores = torch.zeros(len(loaded.vocabulary))
     scores[loaded.vocabulary.encode(["cat"])] = bad
     with pytest.raises(RunError, match=r"NaN or infinite, for candidate 2, 4$"):
-        rank(loaded._replace(model=Fixed(scores)), "who", ["dog", "cat", "a", "the cat"])
+        loaded.with_module(Fixed(scores).eval()).rank("who", ["dog", "cat", "a", "the cat"])
 
 
 def test_a_model_of_another_kind_says_what_it_does(tmp_path):
     ranks = ranking_model(tmp_path / "ranks")
     with pytest.raises(InputError, match=r"ranks candidate answers to a question .* use `nse rank`"):
-        predict(ranks, ["good"])
+        nse.load(ranks).predict(["good"])
     with pytest.raises(InputError, match=r"gives a sentence a label \(negative, positive\) .*`nse predict`"):
-        rank(sentence_model(tmp_path / "mine"), "who", ["dog"])
+        nse.load(sentence_model(tmp_path / "mine")).rank("who", ["dog"])
     saved(tmp_path / "pair")
     with pytest.raises(InputError, match="gives a pair of sentences a label"):
-        rank(tmp_path / "pair", "who", ["dog"])
+        nse.load(tmp_path / "pair").rank("who", ["dog"])
 
 
 def test_what_a_model_takes_does_not_depend_on_the_name_of_its_task(tmp_path):
     for task in ("chess", "sst", "documents"):
         saved(tmp_path / task, task=task)
         with pytest.raises(InputError, match="texts: expected 2, premise 1 and hypothesis 1, got 1"):
-            predict(tmp_path / task, ["a"])
-        assert len(predict(tmp_path / task, [("a", "b")])) == 1
+            nse.load(tmp_path / task).predict(["a"])
+        assert len(nse.load(tmp_path / task).predict([("a", "b")])) == 1
 
 
 @pytest.mark.parametrize(
@@ -270,19 +269,19 @@ def test_what_a_model_takes_does_not_depend_on_the_name_of_its_task(tmp_path):
 )
 def test_what_is_no_text_is_refused(texts, message, tmp_path):
     with pytest.raises(InputError, match=message):
-        predict(sentence_model(tmp_path / "mine"), texts)
+        nse.load(sentence_model(tmp_path / "mine")).predict(texts)
 
 
 def test_other_mistakes_are_told(tmp_path):
     saved(tmp_path / "pair")
     with pytest.raises(InputError, match="texts: expected 2, premise 1 and hypothesis 1, got 1"):
-        predict(tmp_path / "pair", ["dogs"])
+        nse.load(tmp_path / "pair").predict(["dogs"])
     with pytest.raises(InputError, match="candidates: expected a list of texts"):
-        rank(ranking_model(tmp_path / "ranks"), "who", "dog")
+        nse.load(ranking_model(tmp_path / "ranks")).rank("who", "dog")
     with pytest.raises(InputError, match="batch: expected at least 1, got 0"):
-        predict(sentence_model(tmp_path / "mine"), ["good"], batch=0)
+        nse.load(sentence_model(tmp_path / "mine")).predict(["good"], batch=0)
     with pytest.raises(ModelError, match="nobody: no such model"):
-        predict("nobody", ["good"])
+        nse.load("nobody").predict(["good"])
 
 
 def test_import_is_light():

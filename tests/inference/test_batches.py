@@ -1,6 +1,5 @@
 """Batches side by side give what batches one after the other give, in the same order."""
 
-import functools
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -9,7 +8,6 @@ import torch
 import nse
 from faults.made_models import saved
 from nse.errors import RunError
-from nse.inference import api
 from nse.inference import batches as computing
 from small_models import SENTENCES, document_model, ranking_model, sentence_model, translator
 
@@ -62,13 +60,12 @@ def test_what_goes_wrong_in_a_thread_is_told(spread, tmp_path):
     def wrong(*inputs):
         raise RunError("no such number")
 
-    model.quick.model.represent = wrong
+    model.fast.represent = wrong
     with pytest.raises(RunError, match="no such number"):
         model.encode(SENTENCES)
 
 
-def test_it_takes_every_core_and_one_thread_of_torch_for_each(monkeypatch):
-    monkeypatch.setattr(computing, "_threads", None)
+def test_it_takes_every_core_and_one_thread_of_torch_for_each():
     assert computing.at_once(128, 10) == 128
     computing.side_by_side()  # tests have one thread each anyway
     try:
@@ -101,7 +98,8 @@ def test_it_takes_every_core_and_one_thread_of_torch_for_each(monkeypatch):
 def test_no_texts_have_no_vectors_of_the_same_size(make, model, folded, tmp_path):
     make(tmp_path / "mine", **model)
     loaded = nse.load(tmp_path / "mine")
-    encode = loaded.encode if folded else functools.partial(api.encode, loaded.loaded)
-    none, one = encode([]), encode(["a dog"])
+    if not folded:
+        loaded.fast = loaded.module
+    none, one = loaded.encode([]), loaded.encode(["a dog"])
     assert none.shape == (0, one.shape[1])
     assert none.dtype == one.dtype

@@ -41,13 +41,13 @@ def test_what_is_saved_is_loaded(encoder, tmp_path):
     model, vocabulary = made(config)
     hub.save(tmp_path / "new" / "mine", model, config, vocabulary, {})
     loaded = hub.load(tmp_path / "new" / "mine")
-    assert same(model, loaded.model)
+    assert same(model, loaded.module)
     assert loaded.config == config
     assert loaded.vocabulary.words == vocabulary.words
     assert loaded.tokenize("all  dogs") == ["all", "dogs"]
     assert loaded.folder == tmp_path / "new" / "mine"
-    assert not loaded.model.training
-    assert torch.equal(scores(loaded.model), scores(model.eval()))
+    assert not loaded.module.training
+    assert torch.equal(scores(loaded.module), scores(model.eval()))
     assert sorted(os.listdir(tmp_path / "new")) == ["mine"]
     assert sorted(os.listdir(tmp_path / "new" / "mine")) == [
         "README.md",
@@ -75,14 +75,14 @@ def test_a_model_of_a_sentence_is_loaded(encoder, settings, tmp_path):
     model, vocabulary = made(config)
     hub.save(tmp_path / "mine", model, config, vocabulary, {})
     loaded = hub.load(tmp_path / "mine")
-    assert isinstance(loaded.model, SentenceClassifier)
+    assert isinstance(loaded.module, SentenceClassifier)
     assert loaded.config == config
     assert isinstance(loaded.config.model, SentenceConfig)
-    assert same(model, loaded.model)
+    assert same(model, loaded.module)
     assert loaded.tokenize("-LRB- All dogs") == ["(", "all", "dogs"]
     with torch.no_grad():
-        assert torch.equal(loaded.model(IDS, LENGTHS), model.eval()(IDS, LENGTHS))
-    assert loaded.model(IDS, LENGTHS).shape == (2, 2)
+        assert torch.equal(loaded.module(IDS, LENGTHS), model.eval()(IDS, LENGTHS))
+    assert loaded.module(IDS, LENGTHS).shape == (2, 2)
 
 
 def test_a_folder_that_mistakes_its_kind_is_refused(folder, tmp_path):
@@ -116,11 +116,11 @@ def test_the_rarity_of_words_is_kept(stored, tmp_path):
     model.rarity.copy_(torch.rand(len(vocabulary)))
     hub.save(tmp_path / "mine", model, config, vocabulary, {})
     loaded = hub.load(tmp_path / "mine")
-    assert loaded.model.rarity.dtype == torch.float32
-    assert torch.equal(loaded.model.rarity, model.rarity.to(getattr(torch, stored)).float())
+    assert loaded.module.rarity.dtype == torch.float32
+    assert torch.equal(loaded.module.rarity, model.rarity.to(getattr(torch, stored)).float())
     assert loaded.tokenize("All DOGS") == ["all", "dogs"]
     if stored == "float32":
-        assert torch.equal(scores(loaded.model), scores(model.eval()))
+        assert torch.equal(scores(loaded.module), scores(model.eval()))
 
 
 def test_a_folder_from_before_there_were_kinds_of_sentences_is_loaded(folder):
@@ -209,19 +209,19 @@ def test_a_model_of_a_gpu_is_saved_and_loaded_there(encoder, tmp_path):
     hub.save(tmp_path / "gpu", model.cuda(), config, vocabulary, {})
     name = "model.safetensors"
     assert (tmp_path / "cpu" / name).read_bytes() == (tmp_path / "gpu" / name).read_bytes()
-    assert all(p.is_cuda for p in hub.load(tmp_path / "gpu", "auto").model.parameters())
+    assert all(p.is_cuda for p in hub.load(tmp_path / "gpu", "auto").module.parameters())
 
 
 @pytest.mark.parametrize("stored", ["float32", "float16"])
 @pytest.mark.parametrize("vectors", ["float32", "float16", "int8"])
 def test_compact(stored, vectors, folder, tmp_path):
-    model = hub.load(folder).model
+    model = hub.load(folder).module
     hub.compact(folder, tmp_path / "small", stored, vectors)
     small = hub.load(tmp_path / "small")
     assert (small.config.weights, small.config.vectors) == (stored, vectors)
     assert (tmp_path / "small" / "README.md").read_text() == (folder / "README.md").read_text()
     for name, tensor in model.state_dict().items():
-        found = small.model.state_dict()[name]
+        found = small.module.state_dict()[name]
         kind = vectors if name == weights.VECTORS else stored
         assert found.dtype == torch.float32
         if kind == "float32":
@@ -233,7 +233,7 @@ def test_compact(stored, vectors, folder, tmp_path):
             assert ((found - tensor).abs() <= step * 0.5001).all()
             assert not found[0].any()  # padding stays zero
     hub.compact(tmp_path / "small", tmp_path / "again", stored, vectors)  # loses nothing more
-    assert same(small.model, hub.load(tmp_path / "again").model)
+    assert same(small.module, hub.load(tmp_path / "again").module)
 
 
 def test_compact_is_small_and_takes_another_card(tmp_path):
@@ -254,12 +254,12 @@ def test_compact_may_add_words_of_the_same_vectors(tmp_path):
     hub.compact(tmp_path / "whole", tmp_path / "more", "float32", "float32", words=words)
     more = hub.load(tmp_path / "more")
     assert more.vocabulary.words == (*vocabulary.words, "Ape", "zebra")
-    assert torch.equal(scores(more.model), scores(model.eval()))
-    assert (more.model.embedding.weight[-2:] == 0.5).all()
+    assert torch.equal(scores(more.module), scores(model.eval()))
+    assert (more.module.embedding.weight[-2:] == 0.5).all()
 
     hub.compact(tmp_path / "whole", tmp_path / "small")
     hub.compact(tmp_path / "small", tmp_path / "small more", words=words)
-    assert same_but_words(hub.load(tmp_path / "small").model, hub.load(tmp_path / "small more").model)
+    assert same_but_words(hub.load(tmp_path / "small").module, hub.load(tmp_path / "small more").module)
 
     others = Vectors("others", words.words, words.rows[::-1].copy())
     for wrong in (others, Vectors("short", words.words, words.rows[:, :-1])):
@@ -283,7 +283,7 @@ def test_a_double_precision_model_is_stored_as_it_says(tmp_path):
     config = configured()
     model, vocabulary = made(config)
     hub.save(tmp_path / "mine", model.double(), config, vocabulary, {})
-    assert same(hub.load(tmp_path / "mine").model, model.float())
+    assert same(hub.load(tmp_path / "mine").module, model.float())
 
 
 def test_non_finite_weights_are_not_saved(folder):
@@ -321,7 +321,7 @@ def test_a_link_to_a_model_folder_is_followed(folder, tmp_path):
     (tmp_path / "link").symlink_to(folder)
     new = saved(tmp_path / "link", seed=1)
     assert (tmp_path / "link").is_symlink()
-    assert same(hub.load(folder).model, new)
+    assert same(hub.load(folder).module, new)
     assert sorted(os.listdir(tmp_path)) == ["link", "mine"]
 
 
@@ -364,11 +364,11 @@ def test_whatever_interrupts_a_save_a_whole_model_is_found(error, tmp_path, monk
             except (PowerCut, ModelError) as told:
                 messages.add(str(told))
         found = hub.load(place)
-        assert same(found.model, old) or same(found.model, new)
-        seen.add((found.folder.name, same(found.model, new)))
+        assert same(found.module, old) or same(found.module, new)
+        seen.add((found.folder.name, same(found.module, new)))
         hub.save(place, old, config, vocabulary, {})  # the next save cleans up
         assert os.listdir(tmp_path) == ["mine"]
-        assert same(hub.load(place).model, old)
+        assert same(hub.load(place).module, old)
     assert at > 10
     if isinstance(error, OSError):
         assert messages == {
@@ -442,8 +442,8 @@ def test_a_key_twice_nan_and_endless_nesting_are_refused(folder):
         (good.replace('"format": 1', '"format": 0'), "format must be 1, got 0"),
         (
             good.replace('"pair"', '"pear"'),
-            'kind: expected "pair" or "sentence" or "document" or "translation", got string "pear"; '
-            'did you mean "pair"',
+            'kind: expected "pair" or "ranking" or "sentence" or "document" or "translation", got string '
+            '"pear"; did you mean "pair"',
         ),
         (good.replace('"pair"', "[]"), "kind: expected"),
         (good.replace('"neutral"', '"entailment"'), "labels must be given, each once"),
@@ -521,6 +521,6 @@ def test_any_change_of_any_byte_loads_a_valid_model_or_is_refused(tmp_path_facto
         loaded = hub.load(folder)
     except NSEError:
         return
-    assert all(p.isfinite().all() and p.dtype == torch.float32 for p in loaded.model.parameters())
+    assert all(p.isfinite().all() and p.dtype == torch.float32 for p in loaded.module.parameters())
     assert loaded.vocabulary.words == ("<pad>", "<unk>", *WORDS)
-    assert scores(loaded.model).shape == (2, len(LABELS))
+    assert scores(loaded.module).shape == (2, len(LABELS))

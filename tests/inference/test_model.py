@@ -15,9 +15,6 @@ import torch
 import nse
 from faults.made_models import saved
 from nse.errors import InputError, ModelError
-from nse.inference import api
-from nse.inference import batches as computing
-from nse.inference import folder as hub
 from small_models import CANDIDATES, SENTENCES, document_model, ranking_model, sentence_model, translator
 
 KINDS = {
@@ -39,11 +36,18 @@ def test_a_shipped_model_answers_in_one_line():
     )
 
 
+def unfolded(model):
+    """The same model, which answers with the module itself."""
+    made = copy.copy(model)
+    made.fast = made.module
+    return made
+
+
 @pytest.mark.parametrize("batch", [1, 3, 128])
 def test_predictions_are_those_of_the_model_as_it_was_trained(batch, tmp_path):
     folder = sentence_model(tmp_path / "mine", starts=1, directions=2)
     model = nse.load(folder)
-    rows, wanted = model.predict(SENTENCES, batch), api.predict(hub.load(folder), SENTENCES, 1)
+    rows, wanted = model.predict(SENTENCES, batch), unfolded(model).predict(SENTENCES, 1)
     for row, other in zip(rows, wanted, strict=True):
         chances, others = row.pop("probabilities"), other.pop("probabilities")
         assert row == other
@@ -54,10 +58,9 @@ def test_it_ranks_and_translates_and_traces(tmp_path):
     ranker = nse.load(ranking_model(tmp_path / "ranker"))
     best = ranker.rank("who runs ?", CANDIDATES)
     assert [row["rank"] for row in best] == [1, 2, 3, 4, 5, 6]
-    assert best == api.rank(ranker.loaded, "who runs ?", CANDIDATES)
+    assert best == unfolded(ranker).rank("who runs ?", CANDIDATES)
     assert (ranker.task, ranker.labels) == ("rank", ["right"])
     translating = nse.load(translator(tmp_path / "translator"))
-    assert translating.translate(["a dog runs"]) == api.translate(translating.loaded, ["a dog runs"])
     assert list(translating.translations(iter(["a dog runs"]))) == translating.translate(["a dog runs"])
     trace = nse.load("sentiment").trace("It isn't bad at all.")
     assert trace.prediction["label"] in ("negative", "positive")
@@ -87,7 +90,7 @@ def test_the_vector_of_a_sentence_is_what_its_head_sees(tmp_path):
     model = nse.load(sentence_model(tmp_path / "mine"))
     vectors = torch.from_numpy(model.encode(SENTENCES))
     with torch.no_grad():
-        chances = model.loaded.model.head(vectors).softmax(-1)
+        chances = model.module.head(vectors).softmax(-1)
     wanted = [list(row["probabilities"].values()) for row in model.predict(SENTENCES)]
     np.testing.assert_allclose(chances.numpy(), wanted, atol=1e-5)
 
@@ -131,11 +134,11 @@ def test_copies_answer_to_the_last_bit(name, tmp_path):
     before, content = answers(model, texts), pickle.dumps(model)
     for other in (copy.deepcopy(model), pickle.loads(content), copy.deepcopy(copy.deepcopy(model))):
         assert answers(other, texts) == before
-        assert type(other.quick.model) is type(model.quick.model)
-        assert other.loaded.model is not model.loaded.model
+        assert type(other.fast) is type(model.fast)
+        assert other.module is not model.module
     assert answers(model, texts) == before
     if name in SHIPPED:
-        weights = sum(each.nbytes for each in model.loaded.model.state_dict().values())
+        weights = sum(each.nbytes for each in model.module.state_dict().values())
         assert len(content) < 1.6 * weights
 
 
@@ -144,9 +147,8 @@ def answer_elsewhere(model, texts, threads, line):
     line.send(answers(model, texts))
 
 
-def test_a_spawned_process_takes_a_model(tmp_path, monkeypatch):
+def test_a_spawned_process_takes_a_model(tmp_path):
     """As the workers of a data loader do."""
-    monkeypatch.setattr(computing, "_threads", None)  # a command before this test may have left some
     model, texts = made("snli", tmp_path)
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
@@ -173,26 +175,28 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_module_that_was_changed_needs_a_new_model(change, kind, tmp_path):
     model, texts = made(kind, tmp_path / "mine")
-    CHANGES[change](model.loaded.model)
+    CHANGES[change](model.module)
     for use in (
         model.predict,
         model.encode,
         lambda texts: model.trace(*texts),
         lambda _: copy.deepcopy(model),
     ):
-        with pytest.raises(InputError, match=r"changed after .* make a new one, nse\.Model\(model\.loaded\)"):
+        with pytest.raises(
+            InputError, match=r"changed after .* make a new one, model\.with_module\(model\.module\)"
+        ):
             use(texts[:1])
     if change != "moved":
-        assert nse.Model(model.loaded).predict(texts)
+        assert model.with_module(model.module).predict(texts)
 
 
 @pytest.mark.parametrize("kind", ["sentence", "translator"])
 def test_a_module_in_training_does_not_answer(kind, tmp_path):
     model, texts = made(kind, tmp_path / "mine")
     before = answers(model, texts)
-    for module in (model.loaded.model, next(model.loaded.model.children())):
+    for module in (model.module, next(model.module.children())):
         module.train()
-        with pytest.raises(InputError, match=r"in training mode.* call model\.loaded\.model\.eval\(\)"):
+        with pytest.raises(InputError, match=r"in training mode.* call model\.module\.eval\(\)"):
             answers(model, texts)
         module.eval()
     assert answers(model, texts) == before
@@ -218,8 +222,8 @@ def in_cache(tmp_path, monkeypatch, made=saved, repository="someone/dogs"):
 def test_a_model_of_the_hub_is_loaded_from_the_cache(name, tmp_path, monkeypatch):
     folder = in_cache(tmp_path, monkeypatch)
     model = nse.load(name)
-    assert model.loaded.folder == folder
-    assert model.loaded.name == name
+    assert model.folder == folder
+    assert model.name == name
     pair = ("all dogs bark", "some dogs bark")
     assert model.predict([pair]) == nse.load(folder).predict([pair])
     assert model.trace(*pair).model["name"] == name
@@ -227,7 +231,7 @@ def test_a_model_of_the_hub_is_loaded_from_the_cache(name, tmp_path, monkeypatch
 
 def test_a_revision_pins_a_model_of_the_hub(tmp_path, monkeypatch):
     in_cache(tmp_path, monkeypatch)
-    assert nse.load("hf:someone/dogs", revision=COMMIT).loaded.folder.name == COMMIT
+    assert nse.load("hf:someone/dogs", revision=COMMIT).folder.name == COMMIT
     with pytest.raises(ModelError, match=r"hf:someone/dogs: is not in the cache"):
         nse.load("hf:someone/dogs", revision="f" * 40)
     with pytest.raises(ModelError, match="two revisions are asked for"):

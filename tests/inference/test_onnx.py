@@ -20,6 +20,7 @@ from nse.cli import serve as export_commands
 from nse.errors import InputError, RunError
 from nse.inference import folder as hub
 from nse.inference import onnx as export
+from nse.inference.kinds import KINDS
 from nse.text.vocabulary import TargetVocabulary, Vocabulary
 
 WORDS = [f"word{number}" for number in range(20)]
@@ -63,7 +64,7 @@ INPUTS = {
 
 def saved(folder, kind="pair", labels=3, **model):
     """A model folder of large random weights."""
-    settings, build = hub.KINDS[kind]
+    settings, build = KINDS[kind].config, KINDS[kind].module
     sizes = {"size": 6, "init_range": 1.0, **({"hidden": 4} if kind in ("sentence", "pair") else {})}
     config = hub.ModelConfig(
         kind=kind,
@@ -126,7 +127,7 @@ def test_a_file_gives_the_scores_of_the_reference_at_any_size(name, tmp_path, mo
     file = tmp_path / "model.onnx"
     export.to_onnx(folder, file)
     monkeypatch.setenv("NSE_BACKEND", "reference")
-    eager, rows = hub.load(folder).model, []
+    eager, rows = hub.load(folder).module, []
     for size in SIZES:
         inputs = given(kind, *size)
         with torch.no_grad():

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from nse.errors import InputError
-from nse.inference import api
 from nse.inference import folder as hub
 from nse.inference.tracing import recorded
 from nse.nn import decoder as decoders
@@ -38,7 +37,7 @@ def read_by_oracle(nse, words, memory, shared=()):
 
 def vectors(loaded, words):
     ids = torch.tensor([loaded.vocabulary.encode(list(words))])
-    return list(array(loaded.model.vectors(ids)[0]))
+    return list(array(loaded.module.vectors(ids)[0]))
 
 
 def around(nse, words):
@@ -57,9 +56,9 @@ def check(trace):
 @pytest.mark.parametrize("extra", [{}, {"starts": 1}, {"blanks": 2, "starts": 2}, {"layers": 2}])
 def test_a_sentence(extra, tmp_path):
     loaded = hub.load(sentence_model(tmp_path / "mine", **extra))
-    trace = check(api.trace(loaded, "the good dog runs zyx"))
+    trace = check(loaded.trace("the good dog runs zyx"))
     [reading] = trace.readings
-    nse = loaded.model.encoder.nse[0]
+    nse = loaded.module.encoder.nse[0]
     words = ["the", "good", "dog", "runs", "zyx"]
     steps, memory = around(nse, vectors(loaded, words))
     [keys], _ = read_by_oracle(nse, steps, memory)
@@ -72,18 +71,18 @@ def test_a_sentence(extra, tmp_path):
         assert reading.memories[0].slots[place] == reading.words[step]
     [text] = trace.texts
     assert (text.name, text.words, text.unknown) == ("sentence", tuple(words), (4,))
-    [row] = api.predict(loaded, ["the good dog runs zyx"])
+    [row] = loaded.predict(["the good dog runs zyx"])
     assert trace.prediction == {"label": row["label"], "probabilities": row["probabilities"]}
 
 
 def test_a_sentence_read_both_ways(tmp_path):
     loaded = hub.load(sentence_model(tmp_path / "mine", directions=2, starts=1))
-    forward, backward = check(api.trace(loaded, "a good film")).readings
+    forward, backward = check(loaded.trace("a good film")).readings
     assert (forward.name, backward.name) == ("sentence, left to right", "sentence, right to left")
     assert forward.words == ("<S>", "a", "good", "film")
     assert backward.words == ("<S>", "film", "good", "a")
     assert backward.memories[0].slots == ("<S>", "a", "good", "film")  # in the order of the text
-    nse = loaded.model.encoder.nse[1]
+    nse = loaded.module.encoder.nse[1]
     steps, memory = around(nse, vectors(loaded, ["film", "good", "a"]))
     [keys], _ = read_by_oracle(nse, steps, memory)
     assert backward.memories[0].keys == pytest.approx(keys[:, [0, 3, 2, 1]], abs=1e-5)
@@ -93,11 +92,11 @@ def test_a_sentence_read_both_ways(tmp_path):
 @pytest.mark.parametrize("starts", [0, 1])
 def test_the_papers_padding_is_shown(starts, tmp_path):
     loaded = hub.load(sentence_model(tmp_path / "mine", padding="paper", longest=5, starts=starts))
-    [reading] = check(api.trace(loaded, "good film")).readings
+    [reading] = check(loaded.trace("good film")).readings
     assert reading.words == (*["<S>"] * starts, "<pad>", "<pad>", "<pad>", "good", "film")
     ids = torch.tensor([[0, 0, 0, *loaded.vocabulary.encode(["good", "film"])]])
-    nse = loaded.model.encoder.nse[0]
-    [keys], _ = read_by_oracle(nse, *around(nse, list(array(loaded.model.vectors(ids)[0]))))
+    nse = loaded.module.encoder.nse[0]
+    [keys], _ = read_by_oracle(nse, *around(nse, list(array(loaded.module.vectors(ids)[0]))))
     assert reading.memories[0].keys == pytest.approx(keys, abs=1e-5)
 
 
@@ -110,9 +109,9 @@ def pair_model(folder, **model):
 
 def test_a_pair_by_one_encoder(tmp_path):
     loaded = pair_model(tmp_path / "mine", starts=1)
-    trace = check(api.trace(loaded, "all dogs bark", "some dogs that dance bark"))
+    trace = check(loaded.trace("all dogs bark", "some dogs that dance bark"))
     assert [reading.name for reading in trace.readings] == ["premise", "hypothesis"]
-    nse = loaded.model.encoder.nse[0]
+    nse = loaded.module.encoder.nse[0]
     for reading, text in zip(trace.readings, trace.texts, strict=True):
         [keys], _ = read_by_oracle(nse, *around(nse, vectors(loaded, text.words)))
         assert reading.memories[0].keys == pytest.approx(keys, abs=1e-5)
@@ -121,14 +120,14 @@ def test_a_pair_by_one_encoder(tmp_path):
 @pytest.mark.parametrize("directions", [1, 2])
 def test_a_pair_that_shares_a_memory(directions, tmp_path):
     loaded = pair_model(tmp_path / "mine", encoder="mma", directions=directions, starts=1, blanks=1)
-    trace = check(api.trace(loaded, "all dogs bark", "some dogs dance"))
+    trace = check(loaded.trace("all dogs bark", "some dogs dance"))
     first, second = trace.readings[0], trace.readings[directions]
     assert second.shared[0].name == first.name
     for way in range(directions):
         one, two = trace.readings[way], trace.readings[directions + way]
         turn = -1 if way else 1
         a, b = (vectors(loaded, text.words)[::turn] for text in trace.texts)
-        encoder, reader = loaded.model.encoder.nse[way], loaded.model.second.nse[way]
+        encoder, reader = loaded.module.encoder.nse[way], loaded.module.second.nse[way]
         [keys], [left] = read_by_oracle(encoder, *around(encoder, a))
         order = [0, 1, *(2 + at for at in range(3))] if turn == 1 else [0, 1, 4, 3, 2]
         assert one.memories[0].keys == pytest.approx(keys[:, order], abs=1e-5)
@@ -142,7 +141,7 @@ def test_a_pair_that_shares_a_memory(directions, tmp_path):
 
 def test_a_pair_read_again_after_it_was_compared(tmp_path):
     loaded = pair_model(tmp_path / "mine", attention="aligned", reader="nse")
-    trace = check(api.trace(loaded, "all dogs bark", "some dogs"))
+    trace = check(loaded.trace("all dogs bark", "some dogs"))
     names = ["premise", "hypothesis", "premise, compared", "hypothesis, compared"]
     assert [reading.name for reading in trace.readings] == names
     assert trace.readings[3].memories[0].keys.shape == (2, 2)
@@ -151,14 +150,14 @@ def test_a_pair_read_again_after_it_was_compared(tmp_path):
 def test_a_question_and_its_candidates(tmp_path):
     loaded = hub.load(ranking_model(tmp_path / "mine"))
     candidates = ["the cat sleeps .", "a dog runs ."]
-    trace = check(api.trace(loaded, "who runs ?", *candidates))
-    rows = api.rank(loaded, "who runs ?", candidates)
+    trace = check(loaded.trace("who runs ?", *candidates))
+    rows = loaded.rank("who runs ?", candidates)
     assert [row["number"] for row in trace.prediction["ranking"]] == [row["number"] for row in rows]
     assert [row["score"] for row in trace.prediction["ranking"]] == [row["score"] for row in rows]
     names = ["candidate 1", "question, for candidate 1", "candidate 2", "question, for candidate 2"]
     assert [reading.name for reading in trace.readings] == names
     assert [text.name for text in trace.texts] == ["question", "candidate 1", "candidate 2"]
-    encoder, reader = loaded.model.encoder.nse[0], loaded.model.second.nse[0]
+    encoder, reader = loaded.module.encoder.nse[0], loaded.module.second.nse[0]
     answer, question = vectors(loaded, candidates[1].split()), vectors(loaded, ["who", "runs", "?"])
     _, [left] = read_by_oracle(encoder, answer, answer)
     (own, across), _ = read_by_oracle(reader, question, question, [left])
@@ -168,7 +167,7 @@ def test_a_question_and_its_candidates(tmp_path):
 
 def test_a_document(tmp_path):
     loaded = hub.load(document_model(tmp_path / "mine"))
-    trace = check(api.trace(loaded, "A good film. The cat sleeps, the dog runs. bad"))
+    trace = check(loaded.trace("A good film. The cat sleeps, the dog runs. bad"))
     *sentences, whole = trace.readings
     assert [reading.name for reading in trace.readings] == [
         "sentence 1",
@@ -178,7 +177,7 @@ def test_a_document(tmp_path):
     ]
     assert [word for reading in sentences for word in reading.words] == list(trace.texts[0].words)
     assert whole.words == ("1: a good", "2: the cat", "3: bad")
-    nse = loaded.model.encoder.nse[0]
+    nse = loaded.module.encoder.nse[0]
     for reading in sentences:
         x = vectors(loaded, reading.words)
         [keys], _ = read_by_oracle(nse, x, x)
@@ -187,7 +186,7 @@ def test_a_document(tmp_path):
     assert (
         len(
             check(
-                api.trace(hub.load(document_model(tmp_path / "lstm", reader="lstm")), "A good film. Bad.")
+                hub.load(document_model(tmp_path / "lstm", reader="lstm")).trace("A good film. Bad.")
             ).readings
         )
         == 2
@@ -199,11 +198,11 @@ def test_a_document(tmp_path):
 def test_a_translation(directions, beam, tmp_path, monkeypatch):
     for seed in range(100):
         loaded = hub.load(translator(tmp_path / str(seed), directions=directions, seed=seed, init_range=2.0))
-        loaded.model.output.bias.data[END] += 2  # an untrained one rarely comes to an end
-        [row] = api.translate(loaded, ["the dog runs ."], beam)
+        loaded.module.output.bias.data[END] += 2  # an untrained one rarely comes to an end
+        [row] = loaded.translate(["the dog runs ."], beam)
         if 2 <= len(row["words"]) < loaded.config.model.most:
             break
-    trace = check(api.trace(loaded, "the dog runs .", beam=beam))
+    trace = check(loaded.trace("the dog runs .", beam=beam))
     assert trace.prediction == {"translation": row["translation"], "words": row["words"]}
     *sources, written = trace.readings
     assert len(sources) == len(written.memories) == directions
@@ -220,7 +219,7 @@ def test_a_translation(directions, beam, tmp_path, monkeypatch):
     monkeypatch.setattr(decoders.ops, "step", spy)
     ids = torch.tensor([loaded.vocabulary.encode(["the", "dog", "runs", "."])])
     target = torch.tensor([loaded.target.encode(row["words"])])
-    loaded.model(ids, torch.tensor([4]), target, torch.tensor([target.shape[1]]))
+    loaded.module(ids, torch.tensor([4]), target, torch.tensor([target.shape[1]]))
     for number, memory in enumerate(written.memories):
         keys = torch.cat([step[number] for step in steps]).detach().numpy()
         turned = keys[:, ::-1] if number else keys
@@ -231,8 +230,8 @@ def test_a_translation(directions, beam, tmp_path, monkeypatch):
 
 def test_a_translation_that_was_cut_off_has_no_end(tmp_path):
     loaded = hub.load(translator(tmp_path / "mine", seed=3, most=2))
-    written = api.trace(loaded, "the dog runs .", beam=1).readings[-1]
-    [row] = api.translate(loaded, ["the dog runs ."], 1)
+    written = loaded.trace("the dog runs .", beam=1).readings[-1]
+    [row] = loaded.translate(["the dog runs ."], 1)
     assert len(row["words"]) == 2
     assert list(written.outputs) == row["words"]
     assert written.words == ("<S>", row["words"][0])
@@ -240,18 +239,18 @@ def test_a_translation_that_was_cut_off_has_no_end(tmp_path):
 
 def test_a_translation_by_an_lstm_has_the_encoders_memory_alone(tmp_path):
     loaded = hub.load(translator(tmp_path / "mine", decoder="lstm"))
-    assert [each.name for each in check(api.trace(loaded, "the dog")).readings] == ["sentence"]
+    assert [each.name for each in check(loaded.trace("the dog")).readings] == ["sentence"]
 
 
 def test_a_model_is_as_it_was_after_a_trace(tmp_path):
     loaded = hub.load(sentence_model(tmp_path / "mine", starts=1))
-    before = api.predict(loaded, ["a good film"])
-    api.trace(loaded, "a good film")
-    assert api.predict(loaded, ["a good film"]) == before
-    nse = loaded.model.encoder.nse[0]
+    before = loaded.predict(["a good film"])
+    loaded.trace("a good film")
+    assert loaded.predict(["a good film"]) == before
+    nse = loaded.module.encoder.nse[0]
     assert not nse._forward_hooks
     assert not nse._forward_pre_hooks
-    with pytest.raises(RuntimeError), recorded(loaded.model):
+    with pytest.raises(RuntimeError), recorded(loaded.module):
         raise RuntimeError
     assert not nse._forward_hooks
 
@@ -275,26 +274,26 @@ def test_what_cannot_be_traced_says_why(tmp_path):
         ("a\ud800",): "sentence is no text: it holds half of a character",
     }.items():
         with pytest.raises(InputError, match=says):
-            api.trace(folder, *texts)
+            hub.load(folder).trace(*texts)
     with pytest.raises(InputError, match="has no memory to look into: its encoder is 'lstm'"):
-        api.trace(sentence_model(tmp_path / "lstm", encoder="lstm"), "a")
+        hub.load(sentence_model(tmp_path / "lstm", encoder="lstm")).trace("a")
     with pytest.raises(InputError, match="expected a question and at least one candidate, got 1"):
-        api.trace(ranking_model(tmp_path / "ranks"), "who?")
+        hub.load(ranking_model(tmp_path / "ranks")).trace("who?")
     with pytest.raises(InputError, match="expected one, a sentence to translate, got 2"):
-        api.trace(translator(tmp_path / "translates"), "a", "dog")
+        hub.load(translator(tmp_path / "translates")).trace("a", "dog")
     with pytest.raises(InputError, match="sentence is empty"):
-        api.trace(tmp_path / "translates", " ")
+        hub.load(tmp_path / "translates").trace(" ")
     with pytest.raises(InputError, match="sentence has 3 words and the model reads 2"):
-        api.trace(sentence_model(tmp_path / "short", longest=2), "a good film", strict=True)
+        hub.load(sentence_model(tmp_path / "short", longest=2)).trace("a good film", strict=True)
 
 
 def test_what_is_cut_is_told(tmp_path):
-    [text] = api.trace(sentence_model(tmp_path / "short", longest=2), "a good film").texts
+    [text] = hub.load(sentence_model(tmp_path / "short", longest=2)).trace("a good film").texts
     assert (text.words, text.cut) == (("a", "good"), 1)
 
 
 def test_a_trace_by_the_name_of_a_shipped_model():
-    trace = api.trace("snli", "Two dogs play in the snow.", "The animals are outdoors.")
+    trace = hub.load("snli").trace("Two dogs play in the snow.", "The animals are outdoors.")
     assert trace.model["name"] == "snli"
     assert trace.prediction["label"] == "entailment"
     assert trace.readings[0].words[0] == "<S>"

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
+import nse
 from faults.made_models import saved
-from nse.inference import api
-from nse.inference import folder as hub
 from small_models import document_model, ranking_model, sentence_model
 
 TEXTS = {
@@ -36,7 +35,7 @@ def folder_of(name, place):
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_trace_on_a_gpu_is_that_of_a_cpu(name, tmp_path):
     folder = folder_of(name, tmp_path / name)
-    here, there = (api.trace(hub.load(folder, device), *TEXTS[name]) for device in ("cpu", "cuda"))
+    here, there = (nse.load(folder, device).trace(*TEXTS[name]) for device in ("cpu", "cuda"))
     assert [each.name for each in here.readings] == [each.name for each in there.readings]
     for one, other in zip(here.readings, there.readings, strict=True):
         assert one.words == other.words

@@ -10,13 +10,14 @@ import torch
 from huggingface_hub import ModelCard
 from typer.testing import CliRunner
 
+import nse
 from nse.cli import main as cli
 from nse.data import records as lines
 from nse.data.catalogue import describe_data
 from nse.errors import InputError, RunError
-from nse.inference import api, card
+from nse.inference import card
 from nse.inference import folder as hub
-from nse.inference.batches import words_of
+from nse.inference.kinds import spell
 from nse.nn.translator import Translator
 from small_models import (
     SOURCE,
@@ -46,37 +47,37 @@ def alone(loaded, text, beam):
     if not words:
         return []
     ids = torch.tensor([loaded.vocabulary.encode(words)])
-    found = loaded.model.translate(ids, torch.tensor([len(words)]), beam)
-    return words_of(loaded, *(each[0].tolist() for each in found[:2]), words)
+    found = loaded.module.translate(ids, torch.tensor([len(words)]), beam)
+    return spell(loaded, words, *(each[0].tolist() for each in found[:2]))
 
 
 @pytest.mark.parametrize("beam", [None, 1, 3])
 @pytest.mark.parametrize("decoder", ["nse", "lstm"])
 def test_each_sentence_is_translated_as_alone_whatever_the_batch(beam, decoder, tmp_path):
     loaded = hub.load(translator(tmp_path / "mine", decoder=decoder, beam=2, replace=True))
-    rows = api.translate(loaded, TEXTS, beam)
+    rows = loaded.translate(TEXTS, beam)
     assert [row["text"] for row in rows] == TEXTS
     assert [row["number"] for row in rows] == list(range(1, 8))
     assert [row["words"] for row in rows] == [alone(loaded, text, beam) for text in TEXTS]
     assert [row["unknown"] for row in rows] == [0, 0, 0, 3, 0, 0, 0]
     assert any(row["words"] for row in rows)
     for batch in (1, 2, 3):
-        assert api.translate(loaded, TEXTS, beam, batch) == rows
-    assert api.translate(str(tmp_path / "mine"), TEXTS, beam) == rows
+        assert loaded.translate(TEXTS, beam, batch) == rows
+    assert nse.load(str(tmp_path / "mine")).translate(TEXTS, beam) == rows
     json.dumps(rows, allow_nan=False)
 
 
 def test_a_text_without_words_has_a_translation_without_words(model):
-    rows = api.translate(model, ["", " \t", "\u200b"])
+    rows = nse.load(model).translate(["", " \t", "\u200b"])
     assert [(row["translation"], row["words"], row["unknown"], row["cut"]) for row in rows] == [
         ("", [], 0, 0)
     ] * 3
-    assert api.translate(model, []) == []
+    assert nse.load(model).translate([]) == []
 
 
 def test_words_are_put_together_as_people_write_them(model, monkeypatch):
     monkeypatch.setattr(Translator, "translate", word_by_word)
-    (row,) = api.translate(model, ["the cat, a dog runs."])
+    (row,) = nse.load(model).translate(["the cat, a dog runs."])
     assert row["words"] == ["die", "katze", ",", "ein", "hund", "läuft", "."]
     assert row["translation"] == "die katze, ein hund läuft."
 
@@ -84,7 +85,7 @@ def test_words_are_put_together_as_people_write_them(model, monkeypatch):
 @pytest.mark.parametrize(("replace", "written"), [(True, "die zebra läuft"), (False, "die <unk> läuft")])
 def test_unknown_words_are_taken_from_the_source_if_so_configured(replace, written, tmp_path, monkeypatch):
     monkeypatch.setattr(Translator, "translate", word_by_word)
-    (row,) = api.translate(translator(tmp_path / "mine", replace=replace), ["the Zebra runs"])
+    (row,) = nse.load(translator(tmp_path / "mine", replace=replace)).translate(["the Zebra runs"])
     assert (" ".join(row["words"]), row["unknown"]) == (written, 1)
 
 
@@ -92,7 +93,7 @@ def test_pieces_are_read_and_put_together(tmp_path, monkeypatch):
     monkeypatch.setattr(Translator, "translate", word_by_word)
     source, target = ["play@@", "ground", "a"], ["spiel@@", "platz", "ein"]
     folder = translator(tmp_path / "mine", words=source, target=target, pieces=True)
-    (row,) = api.translate(folder, ["a playground"])
+    (row,) = nse.load(folder).translate(["a playground"])
     assert (row["words"], row["unknown"]) == (["ein", "spielplatz"], 0)
 
 
@@ -104,7 +105,7 @@ def test_no_more_than_a_batch_is_read_before_it_is_answered(model):
             read.append(len(read))
             yield "a dog"
 
-    rows = api.translations(model, endless(), batch=3)
+    rows = nse.load(model).translations(endless(), batch=3)
     assert read == []
     assert [next(rows)["number"] for _ in range(3)] == [1, 2, 3]
     assert len(read) == 3
@@ -113,34 +114,35 @@ def test_no_more_than_a_batch_is_read_before_it_is_answered(model):
 
 
 def test_a_long_sentence_is_cut_and_told_or_refused_after_those_before_it(tmp_path):
-    model = translator(tmp_path / "mine", longest=3)
-    long, whole = api.translate(model, ["a dog runs the cat", "a dog runs"])
+    model = nse.load(translator(tmp_path / "mine", longest=3))
+    long, whole = model.translate(["a dog runs the cat", "a dog runs"])
     assert (long["cut"], whole["cut"]) == (2, 0)
     assert long["words"] == whole["words"]
-    rows = api.translations(model, ["a", "dog", "a dog runs .", "a"], strict=True)
+    rows = model.translations(["a", "dog", "a dog runs .", "a"], strict=True)
     assert [next(rows)["number"], next(rows)["number"]] == [1, 2]
     with pytest.raises(InputError, match="sentence 3 has 4 words and the model reads 3"):
         next(rows)
     with pytest.raises(InputError, match="sentence 9 has 4 words"):
-        api.translate(model, ["a", "a dog runs ."], strict=True, numbers=[4, 9])
+        model.request("translate", ["a", "a dog runs ."], strict=True, numbers=[4, 9])
     with pytest.raises(InputError, match="numbers: expected one for each of 2 texts, got 1"):
-        api.translate(model, ["a", "a"], numbers=[4])
+        model.request("translate", ["a", "a"], numbers=[4])
 
 
 def test_what_is_wrong_is_told(model, tmp_path):
+    model = nse.load(model)
     for texts, message in [
         ("a dog", "texts: expected a list of texts, got the text 'a dog'"),
         ([3], "sentence 1: expected a text, got int"),
         (["caf\udce9"], "sentence 1 is no text: it holds half of a character"),
     ]:
         with pytest.raises(InputError, match=message):
-            api.translate(model, texts)
+            model.translate(texts)
         with pytest.raises(InputError, match=message):
-            list(api.translations(model, texts))
+            list(model.translations(texts))
     for settings in ({"batch": 0}, {"beam": 0}):
         with pytest.raises(InputError, match="batch and beam: expected at least 1"):
-            api.translations(model, ["a"], **settings)  # at once
-    assert len(api.translate(translator(tmp_path / "odd", task="snli"), ["a"])) == 1
+            model.translations(["a"], **settings)  # at once
+    assert len(nse.load(translator(tmp_path / "odd", task="snli")).translate(["a"])) == 1
 
 
 def test_a_model_of_another_kind_says_what_it_does(model, tmp_path):
@@ -148,15 +150,15 @@ def test_a_model_of_another_kind_says_what_it_does(model, tmp_path):
         with pytest.raises(
             InputError, match=r"gives a \w+ a label \(.*and translates nothing; use `nse predict`"
         ):
-            api.translate(other, ["a"])
+            nse.load(other).translate(["a"])
     with pytest.raises(InputError, match=r"ranks candidate .* translates nothing; use `nse rank`"):
-        api.translate(ranking_model(tmp_path / "ranks"), ["a"])
+        nse.load(ranking_model(tmp_path / "ranks")).translate(["a"])
     with pytest.raises(
         InputError, match="translates sentences and tells no labels apart; use `nse translate`"
     ):
-        api.predict(model, ["a"])
+        nse.load(model).predict(["a"])
     with pytest.raises(InputError, match=r"ranks nothing; use `nse translate`, in Python model\.translate"):
-        api.rank(model, "who", ["a"])
+        nse.load(model).rank("who", ["a"])
 
 
 CONTENT = "\ufeffThe cat, a dog runs.\r\n\n \na zebra\n\na dog".encode()
@@ -180,7 +182,7 @@ def test_a_line_in_a_line_out(model, tmp_path, monkeypatch):
 def test_json_is_an_object_a_line(model, monkeypatch):
     monkeypatch.setattr(Translator, "translate", word_by_word)
     rows = [json.loads(line) for line in call(model, "--json", input=CONTENT).stdout.splitlines()]
-    assert rows == api.translate(model, ["The cat, a dog runs.", "", " ", "a zebra", "", "a dog"])
+    assert rows == nse.load(model).translate(["The cat, a dog runs.", "", " ", "a zebra", "", "a dog"])
     assert rows[3] == {
         "number": 4,
         "text": "a zebra",
@@ -326,7 +328,7 @@ def test_the_python_of_the_card_runs(tmp_path, capsys):
     folder = translator(tmp_path / "mine")
     code = (folder / "README.md").read_text("utf-8").split("```python\n")[1].split("```")[0]
     exec(code.replace("FOLDER", str(folder)), {})
-    assert capsys.readouterr().out == api.translate(folder, ["A dog runs."])[0]["translation"] + "\n"
+    assert capsys.readouterr().out == nse.load(folder).translate(["A dog runs."])[0]["translation"] + "\n"
 
 
 def test_scores_that_are_none_are_told(tmp_path, monkeypatch):
@@ -337,4 +339,4 @@ def test_scores_that_are_none_are_told(tmp_path, monkeypatch):
     folder = translator(tmp_path / "mine")
     monkeypatch.setattr(Translator, "translate", broken)
     with pytest.raises(RunError, match="mine: the model's scores are NaN or infinite"):
-        api.translate(folder, ["a dog"])
+        nse.load(folder).translate(["a dog"])

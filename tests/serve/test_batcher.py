@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from nse.errors import InputError, RunError
-from nse.inference.requests import Asked
-from nse.serve import queue as batcher
+from nse.inference.model import Model as Loaded
+from nse.inference.requests import Request
 from nse.serve.queue import Batcher, FullError, Job
 from nse.serve.worker import DiedError
 
@@ -45,14 +45,14 @@ class Model:
 @pytest.fixture
 def model(monkeypatch):
     found = Model()
-    monkeypatch.setattr(batcher, "computed", found.computed)
+    monkeypatch.setattr(Loaded, "compute", found.computed)
     yield found
     found.gate.set()
 
 
 def job(*numbers, group="scores"):
     """A question that is answered by its own numbers."""
-    asked = Asked("scores", [[number] for number in numbers], lambda found: found.flatten().tolist())
+    asked = Request("scores", [[number] for number in numbers], lambda found: found.flatten().tolist())
     return Job(group, len(numbers), lambda: asked, lambda rows: repr([int(row) for row in rows]).encode())
 
 

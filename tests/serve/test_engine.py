@@ -10,8 +10,7 @@ import torch
 
 import nse
 from nse.errors import RunError
-from nse.inference import requests as asking
-from nse.inference.batches import computed
+from nse.inference.model import Model
 from nse.serve import worker as engines
 from nse.serve.log import Log
 from nse.serve.worker import DiedError, Engine, end_all
@@ -24,7 +23,7 @@ def started():
     found = []
 
     def start(folder):
-        model = nse.load(folder).quick
+        model = nse.load(folder)
         found.append(Engine(model))
         return found[-1], model
 
@@ -44,11 +43,11 @@ def until(true, seconds=60):
 
 def test_it_gives_what_this_process_would(started, tmp_path):
     engine, model = started(sentence_model(tmp_path / "mine"))
-    for asked in (asking.labels(model, SENTENCES), asking.vectors(model, SENTENCES)):
-        torch.testing.assert_close(engine.computed(model, asked, 4), computed(model, asked, 4))
+    for asked in (model.request("predict", SENTENCES), model.request("encode", SENTENCES)):
+        torch.testing.assert_close(engine.computed(model, asked, 4), model.compute(asked, 4))
     engine, model = started(translator(tmp_path / "translator"))
-    asked = asking.translations(model, ["a dog runs", "the cat"], beam=2)
-    assert engine.computed(model, asked, 4) == computed(model, asked, 4)
+    asked = model.request("translate", ["a dog runs", "the cat"], beam=2)
+    assert torch.equal(engine.computed(model, asked, 4), model.compute(asked, 4))
 
 
 @pytest.mark.parametrize("error", [RunError("no such number"), MemoryError("/secret")])
@@ -56,10 +55,10 @@ def test_what_goes_wrong_in_it_comes_back(error, started, tmp_path, monkeypatch)
     def wrong(*given):
         raise error
 
-    monkeypatch.setattr(engines, "computed", wrong)
+    monkeypatch.setattr(Model, "compute", wrong)
     engine, model = started(sentence_model(tmp_path / "mine"))
     with pytest.raises(type(error), match=str(error)) as told:
-        engine.computed(model, asking.labels(model, SENTENCES), 4)
+        engine.computed(model, model.request("predict", SENTENCES), 4)
     notes = "".join(getattr(told.value, "__notes__", []))
     assert ("in wrong" in notes) == isinstance(error, MemoryError)  # where it was, of what nobody expected
 
@@ -67,7 +66,7 @@ def test_what_goes_wrong_in_it_comes_back(error, started, tmp_path, monkeypatch)
 def test_one_that_dies_is_followed_by_another(started, tmp_path, monkeypatch):
     """Though nobody asked; and where it cannot be started at first, it is tried again, and noted once."""
     engine, model = started(sentence_model(tmp_path / "mine"))
-    asked, first, lines, seen = asking.labels(model, SENTENCES), engine.process.pid, [], []
+    asked, first, lines, seen = model.request("predict", SENTENCES), engine.process.pid, [], []
     before, dumps, failures = engine.computed(model, asked, 4), engines.pickle.dumps, [MemoryError()] * 2
     monkeypatch.setattr(engines, "FIRST_PAUSE", 0.01)
     monkeypatch.setattr(engines.pickle, "dumps", lambda each: fail(failures) or dumps(each))
@@ -96,7 +95,7 @@ def test_what_it_did_not_die_of_can_be_told(started, tmp_path):
     engine.process.join()
     for _ in range(2):  # once at the line, and once because it is known
         with pytest.raises(DiedError) as died:
-            engine.computed(model, asking.labels(model, SENTENCES), 4)
+            engine.computed(model, model.request("predict", SENTENCES), 4)
         assert not died.value.delivered
         assert not engine.ready
 
@@ -121,6 +120,6 @@ def test_those_that_hang_end_in_time(started, tmp_path):
 
 
 def test_only_a_model_on_a_cpu_is_computed_elsewhere(tmp_path):
-    model = nse.load(sentence_model(tmp_path / "mine")).quick
+    model = nse.load(sentence_model(tmp_path / "mine"))
     assert engines.separate(model)
-    assert not engines.separate(model._replace(model=model.model.to("meta")))
+    assert not engines.separate(model.with_module(model.module.to("meta")))

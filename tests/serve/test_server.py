@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
+import nse
 from nse import InputError
-from nse.inference import api
 from nse.serve.limits import LARGEST_BODY, MOST_CANDIDATES, MOST_SENTENCES, MOST_WORDS
 from nse.serve.server import bound
 from nse.viz import report
@@ -32,7 +32,7 @@ def address(model):
 def test_a_trace_is_that_of_the_library(model, address):
     status, headers, body = asked(address, "/v1/trace", {"texts": ["A good film."]})
     assert (status, headers["Content-Type"]) == (200, "application/json")
-    assert MemoryTrace.from_json(body).to_json() == api.trace(model, "A good film.").to_json()
+    assert MemoryTrace.from_json(body).to_json() == nse.load(model).trace("A good film.").to_json()
 
 
 def test_the_model_tells_what_it_takes(address):

@@ -54,7 +54,7 @@ def test_settings_that_contradict_each_other_are_refused():
 def test_the_options_are_those_of_the_limits(monkeypatch):
     """What is told on the command line arrives, and the two have the same defaults."""
     seen = []
-    monkeypatch.setattr("nse.inference.model.load", lambda name, device: name)
+    monkeypatch.setattr("nse.load", lambda name, device: name)
     monkeypatch.setattr(run, "serve", lambda *given: seen.append(given) or 143)
     assert CliRunner().invoke(cli.app, ["serve", "mine"]).exit_code == 143
     assert seen[0][4] == Limits()
@@ -94,7 +94,7 @@ def test_keys_are_read_from_a_file(tmp_path):
     [(0o600, False), (0o400, False), (0o640, True), (0o604, True), (0o660, True), (0o666, True)],
 )
 def test_a_key_file_that_others_can_read_is_told(tmp_path, monkeypatch, mode, told):
-    monkeypatch.setattr("nse.inference.model.load", lambda name, device: name)
+    monkeypatch.setattr("nse.load", lambda name, device: name)
     monkeypatch.setattr(run, "serve", lambda *given: 0)
     file = tmp_path / "keys"
     file.write_text(KEY)

@@ -199,8 +199,8 @@ def test_a_model_that_counts_knows_the_rarity_of_words(data, tmp_path):
     assert not model.rarity.requires_grad
     trained(tmp_path / "run", data, "model.counts=true")
     again = hub.load(tmp_path / "run")
-    assert torch.equal(again.model.rarity, model.rarity)
-    assert torch.equal(again.model.embedding.weight, model.embedding.weight)
+    assert torch.equal(again.module.rarity, model.rarity)
+    assert torch.equal(again.module.embedding.weight, model.embedding.weight)
 
 
 def test_a_weight_that_is_none_is_refused():
@@ -270,7 +270,7 @@ def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, settings):
     assert again.config.tokenizer == "lower"
     examples = answers.examples(recipe(*settings), data)
     dev = examples.splits["dev"]
-    scores = scored(again.model, dev)
+    scores = scored(again.module, dev)
     assert torch.equal(scores, checkpoint(tmp_path / "run")["best"]["scores"])
     assert scores.shape == (len(dev.labels), 1)
     assert len(scores.unique()) > 5

@@ -212,10 +212,10 @@ def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, settings):
     assert again.target is None
     found = documents.examples(recipe(*settings), data)
     assert again.vocabulary.words == found.vocabulary.words
-    scores = scored(again.model, found.splits["dev"])
+    scores = scored(again.module, found.splits["dev"])
     assert torch.equal(scores, checkpoint(tmp_path / "run")["best"]["scores"])
     assert len(scores.unique(dim=0)) > 10
-    told = documents.figures(recipe(), scored(again.model, found.splits["test"]), found, "test")
+    told = documents.figures(recipe(), scored(again.module, found.splits["test"]), found, "test")
     assert told == {measure: result[measure]["test"] for measure in ("accuracy", "mse")}
 
 

@@ -228,7 +228,7 @@ def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, learned):
     assert again.vocabulary.words == examples.vocabulary.words
     with torch.no_grad():
         inputs = examples.splits["test"].inputs
-        found, wanted = again.model(*inputs), outcome.model.eval()(*inputs)
+        found, wanted = again.module(*inputs), outcome.model.eval()(*inputs)
     assert torch.equal(found, wanted)
     assert len(wanted.unique(dim=0)) > 5
 

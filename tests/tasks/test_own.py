@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 from faults.made_runs import assert_same_end, stop, train
 from nse.cli import main as cli
 from nse.errors import ConfigError, DataError, InputError, ModelError, RunError
-from nse.inference import api
 from nse.inference import folder as hub
 from nse.tasks import OWN, load_recipe, own, own_translation
 from nse.text.vocabulary import Vocabulary
@@ -140,7 +139,7 @@ def test_a_trained_model_is_asked(trained):
     assert 'license: "unknown"' in (run / "model" / "README.md").read_text()
     if kind == "sentence":
         assert loaded.config.labels == ["blame", "praise"]
-        assert [row["label"] for row in api.predict(run, ["The bed was loud.", "The bar was clean."])] == [
+        assert [row["label"] for row in loaded.predict(["The bed was loud.", "The bar was clean."])] == [
             "blame",
             "praise",
         ]
@@ -148,18 +147,18 @@ def test_a_trained_model_is_asked(trained):
         assert "review" not in call("explore", run, "The bed was dirty.")
     elif kind == "pair":
         assert loaded.config.labels == ["0", "1"]
-        answers = api.predict(run, [("A bed .", "The bed ."), ("A bed .", "The bar .")])
+        answers = loaded.predict([("A bed .", "The bed ."), ("A bed .", "The bar .")])
         assert [row["label"] for row in answers] == ["1", "0"]
         assert call("predict", run, "A bed .", "The bar .").startswith("0 ")
     elif kind == "ranking":
         assert loaded.config.labels == ["right"]
-        told = api.rank(run, "Where is the pool , 1 ?", ["The bed is here .", "The pool is here ."])
+        told = loaded.rank("Where is the pool , 1 ?", ["The bed is here .", "The pool is here ."])
         assert [row["number"] for row in told] == [2, 1]
     else:
         assert loaded.config.pieces
         assert call("translate", run, "Here is the bed.").count("\n") == 1
     with pytest.raises((InputError, ModelError)):
-        api.translate(run, ["a"]) if kind != "translation" else api.predict(run, ["a"])
+        loaded.translate(["a"]) if kind != "translation" else loaded.predict(["a"])
 
 
 def test_the_recipe_of_a_run_spells_everything_out_and_runs_again(trained, monkeypatch, tmp_path):

@@ -145,7 +145,7 @@ def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, learned):
     assert (again.config.tokenizer, again.config.labels) == ("treebank", list(LABELS))
     found = examples(data, *settings)
     assert again.vocabulary.words == found.vocabulary.words
-    scores = scored(again.model, found.splits["dev"])
+    scores = scored(again.module, found.splits["dev"])
     assert torch.equal(scores, checkpoint(tmp_path / "run")["best"]["scores"])
     assert scores.shape == (14, 5)
     assert len(scores.unique(dim=0)) > 5

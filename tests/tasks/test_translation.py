@@ -397,12 +397,12 @@ def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, settings):
     assert again.tokenize("Big dogs!") == ["big", "dogs", "!"]
 
     def answers(batch):
-        return translation.answers(recipe(*settings), again.model, batch)
+        return translation.answers(recipe(*settings), again.module, batch)
 
-    dev = scored(again.model, found.splits["dev"], answers=answers)
+    dev = scored(again.module, found.splits["dev"], answers=answers)
     assert torch.equal(dev, checkpoint(tmp_path / "run")["best"]["scores"])
     assert dev.shape == (12, 16)
-    test = scored(again.model, found.splits["test"], answers=answers)
+    test = scored(again.module, found.splits["test"], answers=answers)
     assert translation.choose(recipe(*settings), test, found, "test") == result["bleu"]["test"]
 
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
+import nse
 from faults.made_models import LABELS, saved
 from nse.errors import DataError, InputError, ModelError, RunError
-from nse.inference import api
 from nse.inference import folder as hub
 from nse.inference.batches import scored
 from nse.inference.requests import refuse_not_finite
@@ -382,12 +382,12 @@ def test_pieces_of_words_are_joined_before_they_are_compared(parallel, tmp_path,
 
 def test_a_beam_can_be_asked_for(parallel, tmp_path, monkeypatch):
     folder = translator(tmp_path / "mine", longest=4)
-    texts = [" ".join(api.ready(folder).tokenize(text)[:4]) for text in ENGLISH]
+    texts = [" ".join(hub.load(folder).tokenize(text)[:4]) for text in ENGLISH]
     compared = []
     monkeypatch.setattr("nse.metrics.bleu.bleu", lambda *both: compared.append(both) or 0.5)
     for beam in (1, 3):
         result = evaluate(str(folder), "test", parallel, device="cpu", beam=beam)
-        said = [" ".join(row["words"]) for row in api.translate(folder, texts, beam)]
+        said = [" ".join(row["words"]) for row in nse.load(folder).translate(texts, beam)]
         assert compared.pop() == (said, WANTED)
         assert (result["beam"], result["cut"]) == (beam, 2)
     assert "2 sentences cut to 4 words" in describe(result)

@@ -86,7 +86,7 @@ def test_the_recipe_of_a_run_runs_again_and_its_model_scores_the_same(tmp_path):
     loaded = hub.load(tmp_path / "first" / "model")
     assert loaded.vocabulary.words == examples.vocabulary.words
     for split in ("dev", "test", "unseen"):
-        found = loop.scored(loaded.model, examples.splits[split])
+        found = loop.scored(loaded.module, examples.splits[split])
         assert task.figures(recipe, found, examples, split) == {"accuracy": result["accuracy"][split]}
     again = train(tmp_path / "second", recipe)
     assert {k: v for k, v in again.items() if k not in TIMES} == {

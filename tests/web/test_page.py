@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from nse.inference import api
+import nse
 from nse.viz import report
 from nse.viz.trace import MemoryTrace
 from serve.running import running
@@ -45,14 +45,14 @@ def holds(page):
 def test_type_and_predict(opened, address):
     with opened(address) as page:
         read(page, PREMISE, HYPOTHESIS)
-        [row] = api.predict("snli", [(PREMISE, HYPOTHESIS)])
+        [row] = nse.load("snli").predict([(PREMISE, HYPOTHESIS)])
         first = page.locator("#prediction dt").first.inner_text()
         assert first == row["label"]
         shares = page.locator("#prediction dd:not(:has(.bar))").all_inner_texts()
         assert shares == [
             f"{100 * each:.1f}%" for each in sorted(row["probabilities"].values(), reverse=True)
         ]
-        found = api.trace("snli", PREMISE, HYPOTHESIS).readings[0]
+        found = nse.load("snli").trace(PREMISE, HYPOTHESIS).readings[0]
         assert shown(page) == len(found.words)
         assert holds(page) == found.final(found.memories[0])
         page.get_by_label("hypothesis", exact=True).check()
@@ -70,7 +70,7 @@ def test_it_starts_with_an_example_and_has_more_to_click(opened, address):
 def test_arrow_keys_walk(opened, address):
     with opened(address) as page:
         read(page, PREMISE, HYPOTHESIS)
-        found = api.trace("snli", PREMISE, HYPOTHESIS).readings[0]
+        found = nse.load("snli").trace(PREMISE, HYPOTHESIS).readings[0]
         states = list(found.states(found.memories[0]))
         page.get_by_role("button", name="Before the first word").click()
         assert (shown(page), holds(page)) == (0, states[0])
@@ -116,7 +116,7 @@ def test_play_and_pause(opened, address):
 def test_pointing_at_a_word_shows_its_arcs_alone(opened, address):
     with opened(address) as page:
         read(page, PREMISE, HYPOTHESIS)
-        found = api.trace("snli", PREMISE, HYPOTHESIS).readings[0].memories[0]
+        found = nse.load("snli").trace(PREMISE, HYPOTHESIS).readings[0].memories[0]
         seen = """[...document.querySelectorAll('#graph .arc')]
             .filter((each) => getComputedStyle(each).visibility === 'visible').length"""
         assert page.evaluate(seen) == 15
@@ -134,7 +134,7 @@ def test_pointing_at_a_word_shows_its_arcs_alone(opened, address):
 def test_a_slot_has_a_history(opened, address):
     with opened(address) as page:
         read(page, PREMISE, HYPOTHESIS)
-        reading = api.trace("snli", PREMISE, HYPOTHESIS).readings[0]
+        reading = nse.load("snli").trace(PREMISE, HYPOTHESIS).readings[0]
         memory = reading.memories[0]
         slot = memory.slots.index("autumn")
         steps = [t for t, place in enumerate(memory.composed) if place == slot]
@@ -183,16 +183,17 @@ def test_downloads(opened, address):
         read(page, PREMISE, HYPOTHESIS)
         name, content = downloaded(page, "Download JSON")
         assert name == "nse-snli.json"
-        assert MemoryTrace.from_json(content).to_json() == api.trace("snli", PREMISE, HYPOTHESIS).to_json()
+        found = nse.load("snli").trace(PREMISE, HYPOTHESIS)
+        assert MemoryTrace.from_json(content).to_json() == found.to_json()
         name, content = downloaded(page, "Download SVG")
         assert name == "nse-snli.svg"
         root = ElementTree.fromstring(content)
         words = [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
-        assert words[1:] == list(api.trace("snli", PREMISE, HYPOTHESIS).readings[0].words)
+        assert words[1:] == list(nse.load("snli").trace(PREMISE, HYPOTHESIS).readings[0].words)
         paths = list(root.iter("{http://www.w3.org/2000/svg}path"))
         assert len(paths) == 15
         assert {each.get("stroke") for each in paths} == {"rgb(138, 28, 59)"}  # it brings its colours along
-        weights = sorted(api.trace("snli", PREMISE, HYPOTHESIS).readings[0].memories[0].weights)
+        weights = sorted(nse.load("snli").trace(PREMISE, HYPOTHESIS).readings[0].memories[0].weights)
         thick = sorted(float(each.get("stroke-width").removesuffix("px")) for each in paths)
         assert thick == pytest.approx([1.2 + 1.3 * each for each in weights], abs=0.01)  # the last no more
         assert (
@@ -245,7 +246,7 @@ def test_a_script_in_a_text_is_a_text(opened, address):
         read(page, nasty, "a <b>bold</b> dog")
         assert page.locator("script").count() == 1
         assert page.locator("main img").count() == 0
-        words = api.trace("snli", nasty, "a").texts[0].words
+        words = nse.load("snli").trace(nasty, "a").texts[0].words
         assert "script" in words
         inside = page.locator("#graph .node text").all_text_contents()
         assert {word for word in words if word.isprintable()} <= {*inside}
@@ -254,7 +255,7 @@ def test_a_script_in_a_text_is_a_text(opened, address):
 def test_sixty_words(opened, address):
     with opened(address) as page:
         read(page, SIXTY, HYPOTHESIS)
-        words = len(api.trace("snli", SIXTY, HYPOTHESIS).readings[0].words)
+        words = len(nse.load("snli").trace(SIXTY, HYPOTHESIS).readings[0].words)
         assert words >= 60
         assert page.locator("#graph .node").count() == shown(page) == words
         boxes = page.locator("#graph .node rect").evaluate_all(

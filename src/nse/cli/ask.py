@@ -16,8 +16,8 @@ from nse.cli.rows import Input, Row, group_candidates, in_chunks
 from nse.errors import InputError
 
 if TYPE_CHECKING:
-    from nse.inference import folder as hub
-    from nse.inference.requests import Asked
+    from nse.inference.model import Model
+    from nse.inference.requests import Request
 
 BATCH = 128
 """Texts computed at a time, by default."""
@@ -46,19 +46,18 @@ def predict(
     """Say which labels a trained model gives to sentences, pairs of them or documents, and how sure it is."""
     given = Input("predict", texts or (), file, form, columns, name)
     with open_run(given, bad, out, (".jsonl", ".tsv"), as_json, describe_predictions) as run:
-        from nse.inference import kinds, requests
-
         loaded = load_quick(model, device)
-        names = kinds.classified(loaded)
+        loaded.require("predict")
+        names = loaded.inputs
         if texts and len(names) > 1:
             if len(texts) != len(names):
                 wanted = f"{len(names)} texts, {' and '.join(names)}, each in quotes"
                 raise InputError(f"{model} takes {wanted}; got {len(texts)}")
             run.typed = [Row(1, tuple(texts))]
 
-        def ask(rows: Sequence[Row]) -> Asked:
+        def ask(rows: Sequence[Row]) -> Request:
             items: Any = [row.texts if len(row.texts) > 1 else row.texts[0] for row in rows]
-            return requests.labels(loaded, items, strict, number_rows(rows))
+            return loaded.request("predict", items, strict=strict, numbers=number_rows(rows))
 
         chunks = run.chunks(names, batch)
         run.pour((answer_rows(loaded, chunk, ask, batch) for chunk in chunks), f"{names[0]}s")
@@ -100,14 +99,13 @@ def rank(
         raise InputError("rank: candidates were given and no --question")
     given = Input("rank", texts or (), file, form, columns, name)
     with open_run(given, bad, out, (".jsonl", ".tsv"), as_json, describe_ranking) as run:
-        from nse.inference import kinds, requests
-
         loaded = load_quick(model, device)
-        kinds.ranked(loaded)
+        loaded.require("rank")
 
-        def ask(rows: Sequence[Row]) -> Asked:
+        def ask(rows: Sequence[Row]) -> Request:
             asked = rows[0].texts[0] if question is None else question
-            return requests.ranking(loaded, asked, [row.texts[-1] for row in rows], strict, number_rows(rows))
+            texts, numbers = [row.texts[-1] for row in rows], number_rows(rows)
+            return loaded.request("rank", texts, question=asked, strict=strict, numbers=numbers)
 
         if question is None:
             groups = group_candidates(run.rows(("question", "answer"), listed="candidates"))
@@ -149,17 +147,16 @@ def translate(
     """Translate sentences by a trained model: for each line one line, in the same order, as they come."""
     given = Input("translate", texts or (), file, form, columns, name, "sentences")
     with open_run(given, bad, out, (".txt", ".jsonl", ".tsv"), as_json, describe_translations) as run:
-        from nse.inference import kinds, requests
-
         loaded = load_quick(model, device)
-        names = kinds.translator(loaded)[:1]
+        loaded.require("translate")
 
-        def ask(rows: Sequence[Row]) -> Asked:
+        def ask(rows: Sequence[Row]) -> Request:
             sentences = [row.texts[0] for row in rows]
-            return requests.translations(loaded, sentences, beam, strict, number_rows(rows))
+            numbers = number_rows(rows)
+            return loaded.request("translate", sentences, beam=beam, strict=strict, numbers=numbers)
 
         run.tells_cuts = out is None
-        chunks = run.chunks(names, batch, SENTENCES, every=True)
+        chunks = run.chunks(loaded.inputs, batch, SENTENCES, every=True)
         results = (answer_rows(loaded, chunk, ask, batch) for chunk in chunks)
         run.pour(results if people else map(join_words, results))
 
@@ -197,10 +194,8 @@ def encode(
         raise InputError("encode: --workers belongs to --ray")
     given = Input("encode", texts or (), file, form, columns, name)
     with open_run(given, bad, out, (".npy", ".parquet", ".jsonl"), as_json, format_lines) as run:
-        from nse.inference import kinds
-
         loaded = load_quick(model, "cpu" if ray else device)
-        names = kinds.columns(loaded)
+        names = loaded.inputs
         wanted = names[:1] if len(names) == 1 or loaded.target else ("text",)
         if ray:
             from nse.cli import ray as cluster
@@ -214,12 +209,12 @@ def encode(
         run.pour(results, f"{wanted[0]}s")
 
 
-def load_quick(model: str, device: str) -> hub.Model:
+def load_quick(model: str, device: str) -> Model:
     """Load a model as it computes fastest in a process that does nothing else."""
+    from nse import load
     from nse.inference.batches import side_by_side
-    from nse.inference.model import load
 
-    loaded = load(model, device).quick
-    if next(loaded.model.parameters()).device.type == "cpu":
+    loaded = load(model, device)
+    if loaded.device.type == "cpu":
         side_by_side()
     return loaded

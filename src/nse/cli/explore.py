@@ -63,10 +63,9 @@ def explore(
             check_output(named)
     from rich.console import Console
 
-    from nse.inference import api
-    from nse.inference import folder as hub
+    from nse import load
 
-    trace = api.trace(hub.load(model, device), *texts, beam=beam, strict=strict)
+    trace = load(model, device).trace(*texts, beam=beam, strict=strict)
     aside = standard in files  # what is not the trace goes elsewhere
     for file, make in pictures:
         if file == standard:

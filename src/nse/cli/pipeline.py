@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nse.cli.options import Bad
 from nse.cli.output import Answer, Describe, Writer, format_lines, open_writer
@@ -19,11 +19,11 @@ from nse.errors import DataError, InputError, NSEError
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from nse.inference import folder as hub
-    from nse.inference.requests import Asked
+    from nse.inference.model import Model
+    from nse.inference.requests import Request
 
 Read = Row | Problem
-Ask = Callable[[Sequence[Row]], "Asked"]
+Ask = Callable[[Sequence[Row]], "Request"]
 
 
 @contextmanager
@@ -148,50 +148,38 @@ def count_things(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def answer_rows(loaded: hub.Model, rows: Sequence[Read], ask: Ask, batch: int) -> list[Answer | Problem]:
+def answer_rows(model: Model, rows: Sequence[Read], ask: Ask, batch: int) -> list[Answer | Problem]:
     """Answer rows by one request: for each its answer, or why there is none, in their order."""
-    from nse.inference.batches import answered
-
     rows, request = request_rows(rows, ask)
-    answers = iter(answered(loaded, request, batch) if request else ())
+    answers = iter(model.answer(request, batch) if request else ())
     return [row if isinstance(row, Problem) else identify(row, next(answers)) for row in rows]
 
 
-def encode_rows(loaded: hub.Model, rows: Sequence[Read], strict: bool, batch: int) -> list[Answer | Problem]:
+def encode_rows(model: Model, rows: Sequence[Read], strict: bool, batch: int) -> list[Answer | Problem]:
     """Encode rows: for each its vector, or why there is none, in their order."""
-    from nse.inference import requests
 
-    def ask(some: Sequence[Row]) -> Asked:
-        request = requests.vectors(loaded, [row.texts[0] for row in some], strict, number_rows(some))
+    def ask(some: Sequence[Row]) -> Request:
+        texts, numbers = [row.texts[0] for row in some], number_rows(some)
+        return model.request("encode", texts, strict=strict, numbers=numbers)
 
-        def describe(found: Any) -> list[Answer]:
-            rows = zip(some, *request.tell(found), strict=True)
-            return [
-                {"number": row.number, "text": row.texts[0], "vector": vector, **counts}
-                for row, vector, counts in rows
-            ]
-
-        return request._replace(tell=describe)
-
-    return answer_rows(loaded, rows, ask, batch)
+    return answer_rows(model, rows, ask, batch)
 
 
 def rank_groups(
-    loaded: hub.Model, groups: Sequence[Sequence[Read]], ask: Ask, batch: int, top: int | None
+    model: Model, groups: Sequence[Sequence[Read]], ask: Ask, batch: int, top: int | None
 ) -> list[Answer | Problem]:
     """Rank the candidates of each question, the best first; all are computed together."""
-    from nse.inference.batches import computed
-    from nse.inference.requests import Asked
+    from nse.inference.requests import Request
 
     requested = [request_rows(group, ask) for group in groups]
-    together = Asked("scores", [row for _, request in requested if request for row in request.rows], list)
-    scores, first = computed(loaded, together, batch), 0
+    together = Request("scores", [row for _, request in requested if request for row in request.rows], list)
+    scores, first = model.compute(together, batch), 0
     results: list[Answer | Problem] = []
     for group, request in requested:
         results += dict.fromkeys(row for row in group if isinstance(row, Problem))  # once for each line
         if request is None:
             continue
-        answers = request.tell(scores[first : first + len(request.rows)])
+        answers = request.format(scores[first : first + len(request.rows)])
         first += len(request.rows)
         rows = [row for row in group if isinstance(row, Row)]
         by_number = dict(zip(number_rows(rows), rows, strict=True))
@@ -202,7 +190,7 @@ def rank_groups(
     return results
 
 
-def request_rows(rows: Sequence[Read], ask: Ask) -> tuple[list[Read], Asked | None]:
+def request_rows(rows: Sequence[Read], ask: Ask) -> tuple[list[Read], Request | None]:
     """Ask for all rows at once, and only if that is refused each by itself, to see which it was.
 
     Returns:

@@ -30,7 +30,6 @@ from nse.cli.rows import Input, in_chunks
 from nse.data.records import Problem
 from nse.errors import InputError, NSEError, RunError
 from nse.inference.folder import find
-from nse.inference.model import load
 
 STORE = 256 << 20
 """Bytes that a Ray on this machine keeps on their way: some dozens of chunks."""
@@ -233,7 +232,7 @@ class Worker:
         with tempfile.TemporaryDirectory() as folder:
             for name, file in self.files.items():
                 (Path(folder) / name).write_bytes(file)
-            return load(folder, self.asking.device).quick
+            return nse.load(folder, self.asking.device)
 
     def __call__(self, batch: Any) -> Batch:
         """Answer a chunk, or pass on what was raised."""

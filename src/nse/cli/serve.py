@@ -54,7 +54,7 @@ def serve(
         raise InputError(f"serve: {needs}: pip install 'neural-semantic-encoders[serve]'")
     if log_texts and not access_log:
         raise InputError("serve: --log-texts puts texts into the access log: leave out --no-access-log")
-    from nse.inference.model import load
+    from nse import load
     from nse.serve.keys import is_readable_by_others, read_keys
     from nse.serve.limits import Limits
     from nse.serve.server import serve as run

@@ -14,13 +14,12 @@ import json
 import os
 import reprlib
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, make_dataclass, replace
-from functools import partial
+from dataclasses import asdict, dataclass, field, make_dataclass, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -33,31 +32,20 @@ from nse.inference import hub as remote
 from nse.inference import weights as tensors
 from nse.inference.card import card_text
 from nse.inference.checksums import AGAIN, SUMS, Checksums, compute_digest, translate_errors, write_sums
+from nse.inference.kinds import KINDS, read_older
+from nse.inference.model import Model
 from nse.inference.weights import Precision, Undrawn
-from nse.nn.document import DocumentClassifier, DocumentConfig
-from nse.nn.pair import PairClassifier, PairConfig
-from nse.nn.sentence import SentenceClassifier, SentenceConfig
 from nse.nn.text_model import TextConfig
-from nse.nn.translator import TranslationConfig, Translator
-from nse.text.subwords import Pieces
-from nse.text.tokenize import TOKENIZERS
-from nse.text.vectors import Vectors as WordVectors
 from nse.text.vocabulary import TargetVocabulary, Vocabulary
+
+if TYPE_CHECKING:
+    from nse.text.vectors import Vectors as WordVectors
 
 FORMAT = 1
 """Of the folder; one that a newer version made is refused by its number."""
 
 CONFIG, WEIGHTS, WORDS, CARD = "config.json", "model.safetensors", "vocabulary.txt", "README.md"
 TARGET = "target.txt"
-
-KINDS: dict[str, tuple[type[TextConfig], Callable[[Any, int, int], nn.Module]]] = {
-    "pair": (PairConfig, PairClassifier),
-    "sentence": (SentenceConfig, SentenceClassifier),
-    "document": (DocumentConfig, DocumentClassifier),
-    "translation": (TranslationConfig, Translator),
-}
-"""The kinds of models: the dataclass of the configuration, and the module made of it, of the number of words
-and of labels, or of target words."""
 
 RARITY = "rarity"
 """The one other tensor of a model that has a row for each word."""
@@ -76,8 +64,8 @@ class Described:
 
     format: int = FORMAT
     """Of the folder."""
-    kind: Literal["pair", "sentence", "document", "translation"] = "pair"
-    """What the model takes: a pair of sentences, one, a document, or a sentence to translate."""
+    kind: Literal["pair", "ranking", "sentence", "document", "translation"] = "pair"
+    """What the model takes and answers: a section of the paper."""
     task: str
     """What it was trained for."""
     labels: list[str]
@@ -92,16 +80,21 @@ class Described:
     """How the words' vectors are stored; int8 with a scale for each word."""
     data: str = ""
     """The data set it was trained on."""
+    inputs: list[str] = field(default_factory=list)
+    """What the texts that it takes are called; by default as its kind calls them."""
 
     def __post_init__(self) -> None:
         """Refuse another format, labels that cannot be told apart, and names that cannot be printed."""
         if self.format != FORMAT:
             raise ValueError(f"format must be {FORMAT}, got {shorten(self.format)}")
         checked = {"task": check_name(self.task), "data": check_name(self.data)}
-        checked["labels"] = check_labels(self.labels)
+        checked |= {"labels": check_labels(self.labels), "inputs": check_labels(self.inputs)}
         if mistakes := {name: why for name, why in checked.items() if why}:
             raise FieldsError(mistakes)
-        if self.kind == "translation":
+        kind = KINDS[self.kind]
+        if self.inputs and len(set(self.inputs)) != len(kind.inputs):
+            raise ValueError(f"inputs must name {len(kind.inputs)}, got {reprlib.repr(self.inputs)}")
+        if kind.translates:
             if self.labels:
                 raise ValueError(f"a translation has no labels, got {reprlib.repr(self.labels)}")
         elif not self.labels or len(set(self.labels)) != len(self.labels):
@@ -113,29 +106,7 @@ class ModelConfig(Described):
     """What config.json says: enough to load the model without its recipe."""
 
     model: TextConfig
-    """The model's own configuration, of the type that `KINDS` gives for its kind."""
-
-
-class Model(NamedTuple):
-    """A model, ready to use.
-
-    Attributes:
-        model: In evaluation mode, as float32.
-        config: What the folder says of it.
-        vocabulary: Its words.
-        tokenize: From a text to words, as the model was trained.
-        folder: Where it came from.
-        target: The words that it translates into; None for other models.
-        name: What to call it.
-    """
-
-    model: nn.Module
-    config: ModelConfig
-    vocabulary: Vocabulary
-    tokenize: Callable[[str], list[str]]
-    folder: Path
-    target: TargetVocabulary | None = None
-    name: str = ""
+    """The model's own configuration, of the type that goes with its kind."""
 
 
 def save(
@@ -163,11 +134,14 @@ def save(
 
 
 def load(name: str | Path, device: str | torch.device = "cpu", revision: str | None = None) -> Model:
-    """A model by its folder, by the folder of the run that trained it, or by the name of a shipped one.
+    """Load a model, ready to be asked.
+
+        nse.load("snli").predict([("Two dogs play in the snow.", "The animals are outdoors.")])
 
     Args:
-        name: A shipped model's name goes first; write `./name` for a folder of the same name.
-            `hf:owner/name` is a model on the Hugging Face Hub, `hf:owner/name@commit` pins it.
+        name: A shipped model's name (`snli`, `sentiment`, `translate-en-de`), the folder of a model or of
+            the run that trained it, or `hf:owner/name` for one on the Hugging Face Hub. Write `./name` for a
+            folder of a shipped model's name, `hf:owner/name@commit` to pin one of the Hub.
         device: "cpu", "cuda", or "auto", which is a CUDA device where there is one.
         revision: Of a model on the Hub, the commit to take; the newest by default.
 
@@ -179,32 +153,20 @@ def load(name: str | Path, device: str | torch.device = "cpu", revision: str | N
     config = _read_config(folder / CONFIG, sums)
     vocabulary, words = _read_vocabulary(folder / WORDS, Vocabulary, sums)
     target, into = None, b""
-    if config.kind == "translation":
+    if KINDS[config.kind].translates:
         target, into = _read_vocabulary(folder / TARGET, TargetVocabulary, sums)
     sizes = _sizes(config, vocabulary, target)
     model = _outline(config, sizes, folder)
     expected = tensors.describe_layout(model.state_dict(), Precision(config.weights, config.vectors))
     state = tensors.read_weights(folder / WEIGHTS, expected, compute_digest(words + into), sums)
     model.load_state_dict(state, assign=True)
-    tokenize = TOKENIZERS[config.tokenizer]
-    if config.pieces:
-        tokenize = _cut(tokenize, vocabulary)
     called = str(name) if remote.is_remote(name) else _called(folder)
-    return Model(model.to(place).eval(), config, vocabulary, tokenize, folder, target, called)
+    return Model(model.to(place).eval(), config, vocabulary, folder, target, called)
 
 
 def _called(folder: Path) -> str:
     """What to call the model of a folder: a run's by the run."""
     return folder.parent.name if folder.name == "model" else folder.name
-
-
-def _cut(tokenize: Callable[[str], list[str]], vocabulary: Vocabulary) -> Callable[[str], list[str]]:
-    """A tokenizer that cuts words into the pieces of a vocabulary."""
-    return partial(_cut_text, tokenize, Pieces(vocabulary.words))  # which, unlike a lambda, can be pickled
-
-
-def _cut_text(tokenize: Callable[[str], list[str]], pieces: Pieces, text: str) -> list[str]:
-    return pieces.cut_all(tokenize(text))
 
 
 def _sizes(config: ModelConfig, vocabulary: Vocabulary, target: TargetVocabulary | None) -> tuple[int, int]:
@@ -240,7 +202,7 @@ def compact(
             known = read_bounded(loaded.folder / CARD, LONGEST)
     else:
         known = _card(config, card)
-    made, vocabulary = _with_words(loaded, words) if words else (loaded.model, loaded.vocabulary)
+    made, vocabulary = _with_words(loaded, words) if words else (loaded.module, loaded.vocabulary)
     _write(out, made, config, vocabulary, known, loaded.target)
 
 
@@ -248,7 +210,7 @@ def _with_words(loaded: Model, words: WordVectors) -> tuple[nn.Module, Vocabular
     """The model with these words behind its own."""
     if loaded.config.model.trained:
         raise ModelError(f"{loaded.folder}: it learned the vectors of its words; others would not fit")
-    state, first = loaded.model.state_dict(), len(Vocabulary.SPECIAL)
+    state, first = loaded.module.state_dict(), len(Vocabulary.SPECIAL)
     own, known = state[tensors.VECTORS], loaded.vocabulary.words[first:]
     both = {row: word for row, word in enumerate(known, first) if words.find(word) is not None}
     rows = own[list(both)]
@@ -314,8 +276,7 @@ def device_named(name: str | torch.device) -> torch.device:
 
 
 def _card(config: ModelConfig, told: Mapping[str, Any]) -> bytes:
-    kind = "ranking" if config.kind == "pair" and len(config.labels) == 1 else config.kind
-    return card_text(kind, config.task, config.data, config.labels, told).encode()
+    return card_text(config.kind, config.task, config.data, config.labels, told).encode()
 
 
 def _write(
@@ -326,7 +287,7 @@ def _write(
     card: bytes,
     target: TargetVocabulary | None,
 ) -> None:
-    if (config.kind == "translation") != (target is not None):
+    if KINDS[config.kind].translates != (target is not None):
         raise ModelError(f"{folder}: a translator, and nothing else, needs the words that it translates into")
     words, into = vocabulary.to_bytes(), target.to_bytes() if target else b""
     if (size := max(len(words), len(into))) > Vocabulary.LONGEST or len(vocabulary) > Vocabulary.MOST:
@@ -399,7 +360,7 @@ def _outline(config: ModelConfig, sizes: tuple[int, int], folder: Path) -> nn.Mo
     """Such a model without its weights: nothing is allocated, whatever sizes are claimed, nor drawn."""
     try:
         with torch.random.fork_rng(devices=[]), torch.device("meta"), Undrawn():
-            return KINDS[config.kind][1](config.model, *sizes).eval()
+            return KINDS[config.kind].module(config.model, *sizes).eval()
     except (RuntimeError, TypeError, ValueError, OverflowError) as error:
         reason = str(error).split("\n")[0]
         raise ModelError(f"{folder / CONFIG}: no model can be built as it says: {reason}") from None
@@ -420,8 +381,9 @@ def _read_config(file: Path, sums: Checksums) -> ModelConfig:
     if type(number := data.get("format")) is int and number > FORMAT:
         reason = f"format {shorten(number)} is newer than {FORMAT}, which this nse reads"
         raise ModelError(f"{file}: {reason}: update nse")
+    read_older(data)
     kind = KINDS.get(str(data.get("kind")), KINDS["pair"])  # an unknown one is refused below, with the rest
-    whole = make_dataclass("ModelConfig", [("model", kind[0])], bases=(Described,), kw_only=True)
+    whole = make_dataclass("ModelConfig", [("model", kind.config)], bases=(Described,), kw_only=True)
     try:
         return ModelConfig(**vars(strict.build(whole, data, source=str(file))))
     except (ConfigError, RecursionError) as error:

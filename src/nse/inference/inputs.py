@@ -1,17 +1,23 @@
-"""Texts as a loaded model reads them: words, no more than it reads, and their ids."""
+"""Texts as a model reads them: words, no more than it reads, and their ids."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from nse.errors import InputError
-from nse.inference import folder as hub
 from nse.text.sentence_splitter import sentences
-from nse.text.tensors import Documents, Texts
+from nse.text.subwords import Pieces
+from nse.text.tensors import Documents, Labelled, Texts
+from nse.text.tokenize import TOKENIZERS
 from nse.text.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from nse.inference.folder import ModelConfig
+    from nse.inference.model import Model
 
 LONGEST = 1_000
 """Words of a sentence that a model reads if it sets no limit itself, which bounds the time."""
@@ -19,71 +25,85 @@ LONGEST = 1_000
 LONGEST_DOCUMENT = 10_000
 """Words of a document that are read, likewise."""
 
-
-class Read(NamedTuple):
-    """A text as a model reads it.
-
-    Attributes:
-        ids: Of its words, no more than the model reads.
-        cut: How many words were left out.
-        lengths: Of a document, how many of the words each of its sentences has.
-        words: Those whose ids they are.
-    """
-
-    ids: tuple[int, ...]
-    cut: int
-    lengths: tuple[int, ...] = ()
-    words: tuple[str, ...] = ()
-
-    @property
-    def unknown(self) -> int:
-        """How many of the words that are read the model does not know."""
-        return self.ids.count(Vocabulary.UNKNOWN)
+Row = tuple[tuple[Any, ...], ...]
+"""What is computed by itself: of each text its ids, of a document those of each sentence."""
 
 
-class Source(NamedTuple):
-    """A sentence to translate.
+class EncodedText(NamedTuple):
+    """A text as a model reads it."""
 
-    Attributes:
-        number: What it is called.
-        text: As it was given.
-        words: Or pieces of words, no more than the model reads.
-        cut: How many were left out.
-    """
+    name: str  # as errors and traces call it
+    text: str  # as it was given
+    ids: tuple[Any, ...]  # of the words; of a document those of each sentence
+    words: tuple[str, ...]  # no more than the model reads
+    unknown: tuple[int, ...]  # the places of words that the model does not know
+    cut: int  # how many words were left out
+
+
+class Item(NamedTuple):
+    """Something to answer: a text, or those of a pair."""
 
     number: int
-    text: str
-    words: list[str]
-    cut: int
+    texts: tuple[EncodedText, ...]
+
+    @property
+    def row(self) -> Row:
+        """The ids."""
+        return tuple(text.ids for text in self.texts)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The text, or the texts, as they were given."""
+        texts = [text.text for text in self.texts]
+        return {"texts": texts} if len(texts) > 1 else {"text": texts[0]}
+
+    def count_words(self) -> dict[str, int]:
+        """Count the words that were read, left out and not known."""
+        return {
+            "words": sum(len(text.words) for text in self.texts),
+            "cut": sum(text.cut for text in self.texts),
+            "unknown": sum(len(text.unknown) for text in self.texts),
+        }
 
 
-def source(loaded: hub.Model, number: int, text: str, strict: bool) -> Source:
-    """A sentence to translate, cut to what the model reads."""
-    name = f"sentence {number}"
-    words = loaded.tokenize(checked(name, text))
-    kept = words[: allowed(loaded, name, len(words), strict)]
-    return Source(number, text, kept, len(words) - len(kept))
+def make_tokenizer(config: ModelConfig, vocabulary: Vocabulary) -> Callable[[str], list[str]]:
+    """Make what cuts a text into words, or into the pieces of a vocabulary; it can be pickled."""
+    tokenize = TOKENIZERS[config.tokenizer]
+    return partial(cut_text, tokenize, Pieces(vocabulary.words)) if config.pieces else tokenize
 
 
-def read(loaded: hub.Model, name: str, text: str, strict: bool) -> Read:
-    """A text as ids, cut to what the model reads.
+def cut_text(tokenize: Callable[[str], list[str]], pieces: Pieces, text: str) -> list[str]:
+    """Cut a text into pieces of words."""
+    return pieces.cut_all(tokenize(text))
+
+
+def encode_text(model: Model, name: str, text: str, strict: bool, may_be_empty: bool = False) -> EncodedText:
+    """Encode a text, cut to what the model reads.
 
     Raises:
-        InputError: There is nothing to read, it is no text, or it is longer than may be.
+        InputError: There is nothing to read, it is no text, or strict and longer than the model reads.
     """
-    is_document, text = loaded.config.kind == "document", checked(name, text)
-    parts = [loaded.tokenize(each) for each in (sentences(text) if is_document else [text])]
-    words = [word for part in parts for word in part]
-    if not words:
+    has_sentences, most = model.kind.has_sentences, limit(model)
+    check_text(name, text)
+    split = sentences(text) if has_sentences else [text]
+    parts = [model.tokenize(part) for part in split] if text.strip() else []
+    count = sum(map(len, parts))
+    if not count and not may_be_empty:
         raise InputError(f"{name} is empty: give it at least one word")
-    kept = words[: allowed(loaded, name, len(words), strict)]
-    given, longest = [len(part) for part in parts], loaded.config.model.longest
-    lengths = in_sentences(given, len(kept), longest) if is_document else ()
-    return Read(tuple(loaded.vocabulary.encode(kept)), len(words) - len(kept), lengths, tuple(kept))
+    if strict and count > most:
+        raise InputError(
+            f"{name} has {count:,} words and the model reads {most:,}: shorten it, or let it be cut "
+            "(without strict)"
+        )
+    words = tuple([word for part in parts for word in part][:most])
+    ids = tuple(model.vocabulary.encode(words))
+    unknown = tuple(at for at, each in enumerate(ids) if each == Vocabulary.UNKNOWN)
+    rows = split_ids(ids, list(map(len, parts)), model.config.model.longest) if has_sentences else ids
+    return EncodedText(name, text, rows, words, unknown, count - len(words))
 
 
-def checked(name: str, text: str) -> str:
-    """A text, or nothing where it is blank; what is no text is refused."""
+def check_text(name: str, text: str) -> None:
+    """Refuse what is no text, or one that no file could hold."""
     if not isinstance(text, str):
         raise InputError(f"{name}: expected a text, got {type(text).__name__}")
     try:
@@ -92,44 +112,38 @@ def checked(name: str, text: str) -> str:
         raise InputError(
             f"{name} is no text: it holds half of a character, as bytes that are not UTF-8 do"
         ) from None
-    return text if text.strip() else ""
 
 
-def allowed(loaded: hub.Model, name: str, words: int, strict: bool) -> int:
-    """How many words of a text are read; if strict, one of more words is refused."""
-    longest = limit(loaded)
-    if strict and words > longest:
-        raise InputError(
-            f"{name} has {words:,} words and the model reads {longest:,}: shorten it, or let it be cut "
-            "(without strict)"
-        )
-    return longest
-
-
-def limit(loaded: hub.Model) -> int:
+def limit(model: Model) -> int:
     """How many words of a text a model reads."""
-    return LONGEST_DOCUMENT if loaded.config.kind == "document" else loaded.config.model.longest or LONGEST
+    return LONGEST_DOCUMENT if model.kind.has_sentences else model.config.model.longest or LONGEST
 
 
-def in_sentences(lengths: Sequence[int], words: int, longest: int) -> tuple[int, ...]:
-    """How many of a document's first words are in each sentence; one that is too long is several."""
-    found, left = [], words
+def split_ids(ids: Sequence[int], lengths: Sequence[int], longest: int) -> tuple[tuple[int, ...], ...]:
+    """Split the ids of a document, as far as they go, into its sentences; one that is too long is several."""
+    found, start = [], 0
     for length in lengths:
         for first in range(0, max(1, length), longest):
-            if left > 0:
-                found.append(min(longest, length - first, left))
-                left -= found[-1]
+            if start < len(ids):
+                found.append(tuple(ids[start : start + min(longest, length - first)]))
+                start += len(found[-1])
     return tuple(found)
 
 
-def as_texts(ids: Sequence[tuple[int, ...]]) -> Texts:
+def stack_rows(rows: Sequence[Row], has_sentences: bool) -> Labelled:
+    """Make tensors of rows, a column for each text."""
+    stack = as_documents if has_sentences else as_texts
+    texts = tuple(stack(column) for column in zip(*rows, strict=True))
+    return Labelled(texts, torch.zeros(len(rows), dtype=torch.long))
+
+
+def as_texts(ids: Sequence[Sequence[int]]) -> Texts:
     """Texts of ids."""
     flat = torch.tensor([each for text in ids for each in text], dtype=torch.long)
-    return Texts.flat(flat, torch.tensor([len(text) for text in ids]))
+    return Texts.flat(flat, torch.tensor([len(text) for text in ids], dtype=torch.long))
 
 
-def as_documents(ids: Sequence[tuple[int, ...]], lengths: Sequence[tuple[int, ...]]) -> Documents:
-    """Documents of ids, and how many of them are in each sentence."""
-    flat = torch.tensor([each for text in ids for each in text], dtype=torch.long)
-    each = torch.tensor([length for document in lengths for length in document], dtype=torch.long)
-    return Documents.of(Texts.flat(flat, each), torch.tensor([len(document) for document in lengths]))
+def as_documents(documents: Sequence[Sequence[Sequence[int]]]) -> Documents:
+    """Documents of the ids of their sentences."""
+    texts = as_texts([sentence for document in documents for sentence in document])
+    return Documents.of(texts, torch.tensor([len(document) for document in documents], dtype=torch.long))

@@ -1,136 +1,280 @@
-"""`nse.load`: a model in one line, ready to be asked."""
+"""`Model`: a trained model, ready to be asked."""
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nse.errors import InputError
-from nse.inference import api
-from nse.inference import folder as hub
-from nse.inference import kinds as purpose
-from nse.inference.requests import Pair
+from nse.errors import InputError, NSEError
+from nse.inference.batches import BATCH, compute_request
+from nse.inference.inputs import Item, make_tokenizer
+from nse.inference.kinds import KINDS, Kind
+from nse.inference.requests import Pair, Request, Verb, make_request, request_items
 from nse.nn.folded import folded
-from nse.viz.trace import MemoryTrace
+from nse.text.vocabulary import TargetVocabulary, Vocabulary
 
-
-def load(name: str | Path, device: str | torch.device = "cpu", revision: str | None = None) -> Model:
-    """A model, ready to be asked.
-
-        nse.load("snli").predict([("Two dogs play in the snow.", "The animals are outdoors.")])
-
-    Args:
-        name: A shipped model's name (`snli`, `sentiment`, `translate-en-de`), the folder of a model or of
-            the run that trained it, or `hf:owner/name` for one on the Hugging Face Hub.
-        device: "cpu", "cuda", or "auto", which is a CUDA device where there is one.
-        revision: Of a model on the Hub: the commit to take; also written `hf:owner/name@commit`.
-
-    Raises:
-        ModelError: There is no such model, or a file of it is missing, broken, or does not fit the others.
-    """
-    return Model(hub.load(name, device, revision))
+if TYPE_CHECKING:
+    from nse.inference.folder import ModelConfig
+    from nse.viz.trace import MemoryTrace
 
 
 class Model:
-    """A loaded model: predicts, ranks, translates, encodes and traces, in batches of any size.
+    """A trained model: predicts, ranks, translates, encodes and traces, in batches of any size.
 
-    What it computes does not depend on what else is asked at the same time, but for rounding; texts are
-    sorted by length inside and answered in their order.
+    `nse.load` makes one. What it computes does not depend on what else is asked at the same time, but for
+    rounding; texts are sorted by length inside and answered in their order. On a CPU it answers with weights
+    that are folded once (`nse.nn.folded`), so a module that is changed or moved afterwards needs a new model,
+    `with_module`: the old one refuses to answer.
 
     Args:
-        loaded: What `nse.inference.folder.load` gave.
+        module: In evaluation mode, as float32.
+        config: What the model folder says of it.
+        vocabulary: Its words.
+        folder: Where it came from.
+        target: The words that it translates into; `None` for other models.
+        name: What to call it.
 
     Attributes:
-        loaded: The same: the module, its configuration, vocabulary and tokenizer.
-        quick: The same for answers: on a CPU with folded weights (`nse.nn.folded`). They are folded once, so
-            a module that is changed or moved afterwards needs a new `Model`: the old one refuses
-            to answer. What is asked of `quick` itself is not checked.
+        tokenize: From a text to words, as the model was trained.
+        fast: The module as it answers. What is asked of it directly is not checked.
     """
 
-    def __init__(self, loaded: hub.Model):
-        self.loaded = loaded
-        self.quick = loaded._replace(model=folded(loaded.model))
-        self._original = Snapshot(loaded.model)
+    def __init__(
+        self,
+        module: nn.Module,
+        config: ModelConfig,
+        vocabulary: Vocabulary,
+        folder: Path,
+        target: TargetVocabulary | None = None,
+        name: str = "",
+    ):
+        self.module, self.config, self.vocabulary = module, config, vocabulary
+        self.folder, self.target, self.name = folder, target, name
+        self.tokenize = make_tokenizer(config, vocabulary)
+        self.fast: Any = folded(module)
+        self._original = Snapshot(module)
+
+    def with_module(self, module: nn.Module) -> Model:
+        """The same model of another module, or of its own as it is now."""
+        return Model(module, self.config, self.vocabulary, self.folder, self.target, self.name)
 
     def __getstate__(self) -> bytes:
-        """Copy or pickle what was loaded and what was folded of it, weights that both have once.
+        """Copy or pickle the module and what was folded of it, weights that both have once.
 
         They travel by value: spawning a process with tensors would take shared memory, of which a container
         has little, and a file descriptor for each.
         """
         self._original.refuse_changes()
-        return pickle.dumps((self.loaded, self.quick))
+        return pickle.dumps({name: value for name, value in vars(self).items() if name != "_original"})
 
     def __setstate__(self, state: bytes) -> None:
         """Become a copy."""
-        self.loaded, self.quick = pickle.loads(state)
-        self._original = Snapshot(self.loaded.model)
+        vars(self).update(pickle.loads(state))
+        self._original = Snapshot(self.module)
 
     def __repr__(self) -> str:
         """What it is for, as a person reads it."""
-        return f"<nse.Model {self.loaded.name}: {self.does}>"
+        return f"<nse.Model {self.name}: {self.does}>"
 
     @property
-    def does(self) -> str:
-        """What it does, such as "gives a sentence a label (negative, positive)"."""
-        return purpose.purpose(self.loaded)[0]
+    def kind(self) -> Kind:
+        """What it takes and answers: one of `nse.inference.kinds.KINDS`."""
+        return KINDS[self.config.kind]
 
     @property
-    def task(self) -> str:
-        """What it is for: "predict", "rank" or "translate"."""
-        return purpose.purpose(self.loaded)[1]
+    def inputs(self) -> tuple[str, ...]:
+        """What the texts that it takes are called, in their order."""
+        return tuple(self.config.inputs) or self.kind.inputs
 
     @property
     def labels(self) -> list[str]:
         """The labels that it tells apart."""
-        return list(self.loaded.config.labels)
+        return list(self.config.labels)
+
+    @property
+    def does(self) -> str:
+        """What it does, such as "gives a sentence a label (negative, positive)"."""
+        return self.kind.describe(self.labels)
+
+    @property
+    def task(self) -> str:
+        """What it is for: "predict", "rank" or "translate"."""
+        return self.kind.verb
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return next(self.module.parameters()).device
 
     def predict(
-        self, texts: Sequence[str | Pair], batch: int = api.BATCH, strict: bool = False
+        self, texts: Sequence[str | Pair], batch: int = BATCH, strict: bool = False
     ) -> list[dict[str, Any]]:
-        """The labels of sentences, of pairs of them, or of documents; see `nse.inference.api.predict`."""
-        return api.predict(self._require_unchanged(self.quick), texts, batch, strict)
+        """Tell the labels of sentences, of pairs of them, or of documents.
+
+        Args:
+            texts: Sentences or documents for a model of such, else pairs, as of a premise and a hypothesis.
+            batch: How many at a time; the answer is the same whatever it is, but for rounding.
+            strict: Refuse a text that is longer than the model reads, instead of cutting it.
+
+        Returns:
+            In the order of the texts: number, text (of a pair `texts`), label, probabilities (by label),
+            words (how many were read), cut (how many were left out), unknown (how many of those read are not
+            known); of a document also sentences (how many were read; a very long one counts as several).
+
+        Raises:
+            InputError: A text is empty, or the model ranks or translates.
+            RunError: The model's scores are not finite.
+        """
+        return self.answer(self.request("predict", texts, strict=strict), batch)
 
     def rank(
-        self, question: str, candidates: Sequence[str], batch: int = api.BATCH, strict: bool = False
+        self, question: str, candidates: Sequence[str], batch: int = BATCH, strict: bool = False
     ) -> list[dict[str, Any]]:
-        """Candidate answers to a question, the best first; see `nse.inference.api.rank`."""
-        return api.rank(self._require_unchanged(self.quick), question, candidates, batch, strict)
+        """Order candidate answers to a question, the best first; of equal ones the earlier first.
+
+        Args:
+            question: The question.
+            candidates: Sentences, one of which may answer it.
+            batch: How many at a time; the answer is the same whatever it is, but for rounding.
+            strict: Refuse a text that is longer than the model reads, instead of cutting it.
+
+        Returns:
+            A dictionary for each candidate: rank (from 1), score (the higher the better), probability (that
+            the candidate is right, as far as the model knows), number, text, and of candidate and question
+            together words (how many were read), cut (how many were left out), unknown (how many of those read
+            are not known).
+
+        Raises:
+            InputError: The question or a candidate is empty, or the model does not rank.
+            RunError: The model's scores are not finite.
+        """
+        return self.answer(self.request("rank", candidates, question=question, strict=strict), batch)
 
     def translate(
-        self, texts: Sequence[str], beam: int | None = None, batch: int = api.BATCH, strict: bool = False
+        self, texts: Sequence[str], beam: int | None = None, batch: int = BATCH, strict: bool = False
     ) -> list[dict[str, Any]]:
-        """Translations of sentences; see `nse.inference.api.translate`."""
-        return api.translate(self._require_unchanged(self.quick), texts, beam, batch, strict)
+        """Translate sentences; see `translations`, which gives them one by one."""
+        return list(self.translations(texts, beam, batch, strict))
 
     def translations(
-        self, texts: Iterable[str], beam: int | None = None, batch: int = api.BATCH, strict: bool = False
+        self, texts: Iterable[str], beam: int | None = None, batch: int = BATCH, strict: bool = False
     ) -> Iterator[dict[str, Any]]:
-        """Translations one by one, of texts that may be endless; see `nse.inference.api.translations`."""
-        return api.translations(self._require_unchanged(self.quick), texts, beam, batch, strict)
+        """Translate sentences, in their order, as soon as a batch of them is there.
 
-    def encode(
-        self, texts: Sequence[str], batch: int = api.BATCH, strict: bool = False
-    ) -> NDArray[np.float32]:
-        """A vector for each text [N, d]; see `nse.inference.api.encode`."""
-        return api.encode(self._require_unchanged(self.quick), texts, batch, strict)
+        Args:
+            texts: Sentences. No more than a batch of them are read ahead, so that they may be endless.
+            beam: How many translations of each are followed at a time; as the model is configured by default.
+            batch: How many at a time; the answer is the same whatever it is, but for rounding.
+            strict: Refuse a text that is longer than the model reads, instead of cutting it.
+
+        Returns:
+            A dictionary for each text: number, text, translation, words (of the translation), unknown (how
+            many of the words that were read are not known), cut (how many words were left out). The
+            translation of a text without words has none.
+
+        Raises:
+            InputError: A text is too long or none at all, once those before it are translated; or the model
+                does not translate.
+            RunError: The model's scores are not finite.
+        """
+        self.require("translate")
+        self.require_unchanged()
+        if batch < 1 or (beam is not None and beam < 1):
+            raise InputError(f"batch and beam: expected at least 1, got {batch} and {beam}")
+        if isinstance(texts, str):  # it would be taken letter by letter
+            raise InputError(f"texts: expected a list of texts, got the text {texts[:40]!r}")
+        items = self.kind.encode_items(self, texts, count(1), strict)
+        chunks = split_items(items, batch)
+        return (row for chunk in chunks for row in self.answer(request_items(self, chunk, beam), batch))
+
+    def encode(self, texts: Sequence[str], batch: int = BATCH, strict: bool = False) -> NDArray[np.float32]:
+        """Make a vector of each text: what the model's encoder makes of it, pooled as the model does it.
+
+        Args:
+            texts: Sentences, or documents for a model of such. A model of pairs reads each text by itself,
+                with the encoder of its first text; of a translator the vector is its encoder's last state.
+            batch: How many at a time; the answer is the same whatever it is, but for rounding.
+            strict: Refuse a text that is longer than the model reads, instead of cutting it.
+
+        Returns:
+            [N, d], in the order of the texts.
+
+        Raises:
+            InputError: A text is empty.
+            RunError: A vector is not finite.
+        """
+        request = self.request("encode", texts, strict=strict)
+        values = self.compute(request, batch)
+        rows = request.format(values)
+        return np.stack([row["vector"] for row in rows]) if rows else values.numpy()
 
     def trace(self, *texts: str, beam: int | None = None, strict: bool = False) -> MemoryTrace:
-        """What the memories did with texts, and what the model says to them; see `api.trace`."""
-        return api.trace(self._require_unchanged(self.loaded), *texts, beam=beam, strict=strict)
+        """Tell what the memories did with texts, and what the model says to them.
 
-    def _require_unchanged(self, model: hub.Model) -> hub.Model:
-        """Give this model back, if its module is as it was loaded."""
+            model.trace("Two dogs play in the snow.", "The animals are outdoors.")
+
+        Args:
+            texts: What the model takes: a sentence, a document, a premise and a hypothesis, a sentence to
+                translate; for a model that ranks a question and candidates, as many as you like.
+            beam: As for `translate`.
+            strict: Refuse a text that is longer than the model reads, instead of cutting it.
+
+        Raises:
+            InputError: A text is empty, there are too few or too many, or the model has no memory.
+            RunError: The model's scores are not finite.
+        """
+        from nse.inference.tracing import record_trace
+
+        return record_trace(self, texts, beam, strict)
+
+    def request(self, verb: Verb, texts: Sequence[Any], **settings: Any) -> Request:
+        """Make a request, to be computed with others; see `nse.inference.requests.make_request`."""
+        return make_request(self, verb, texts, **settings)
+
+    def compute(self, request: Request, batch: int = BATCH) -> Tensor:
+        """Compute what a request asks of each of its rows; its `format` makes an answer of that."""
+        self.require_unchanged()
+        return compute_request(self, request, batch)
+
+    def answer(self, request: Request, batch: int = BATCH) -> list[dict[str, Any]]:
+        """Answer a request."""
+        return request.format(self.compute(request, batch))
+
+    def require(self, verb: str) -> None:
+        """Refuse to be asked otherwise than the model's kind is."""
+        if why := self.kind.describe_lack(self.labels, verb):
+            own = self.task
+            raise InputError(f"model: {self.folder} {why}; use `nse {own}`, in Python model.{own}")
+
+    def require_unchanged(self) -> None:
+        """Refuse to answer with another module than the folded one, or in training."""
         self._original.refuse_training()
         self._original.refuse_changes()
-        return model
+
+
+def split_items(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Split items into lists of this size; those before a mistake come before the mistake is told."""
+    chunk: list[Item] = []
+    try:
+        for item in items:
+            chunk.append(item)
+            if len(chunk) == size:
+                yield chunk
+                chunk = []
+    except NSEError:
+        if chunk:
+            yield chunk
+        raise
+    if chunk:
+        yield chunk
 
 
 class Snapshot:
@@ -138,16 +282,11 @@ class Snapshot:
 
     It costs microseconds: not numbers are compared, but which tensors there are, where they lie and how often
     PyTorch has seen them change. What is written into a tensor through `.data` PyTorch does not see.
-
-    Args:
-        module: The module.
     """
 
     def __init__(self, module: nn.Module):
         self.modules = list(module.modules())
-        tables = [
-            table for each in self.modules for table in (each._modules, each._parameters, each._buffers)
-        ]
+        tables = [table for m in self.modules for table in (m._modules, m._parameters, m._buffers)]
         self.parts = [(table, name, part) for table in tables for name, part in table.items()]
         tensors = [*module.parameters(), *module.buffers()]
         self.tensors = [(each, each.detach(), count_changes(each)) for each in tensors]
@@ -157,7 +296,7 @@ class Snapshot:
         if any([each.training for each in self.modules]):  # noqa: C419  # twice as fast as a generator
             raise InputError(
                 "model: its module is in training mode, where dropout changes answers: "
-                "call model.loaded.model.eval()"
+                "call model.module.eval()"
             )
 
     def refuse_changes(self) -> None:
@@ -171,7 +310,7 @@ class Snapshot:
         ):
             raise InputError(
                 "model: its module was changed after nse.Model was made, and answers would be partly of the "
-                "old weights: make a new one, nse.Model(model.loaded)"
+                "old weights: make a new one, model.with_module(model.module)"
             )
 
 

@@ -26,7 +26,7 @@ from nse.errors import InputError, RunError, explain_errors
 from nse.files import make_sure, write_bytes
 from nse.inference import folder as hub
 from nse.inference import inputs as reading
-from nse.inference import kinds as purpose
+from nse.inference.model import Model
 from nse.nn.encoder import NSE
 from nse.nn.sentence_encoder import at_end
 from nse.ops.step import apply_gates
@@ -48,7 +48,7 @@ SIZES = ((1, 1), (2, 3), (5, 17), (9, 41))
 """Texts, and words of the longest, with which a file is checked; none are those that it is made with."""
 
 
-def to_onnx(model: hub.Model | str | Path, file: Path) -> dict[str, Any]:
+def to_onnx(model: Model | str | Path, file: Path) -> dict[str, Any]:
     """Write a classifier or a ranker as an ONNX file, and beside it its vocabulary.
 
     Args:
@@ -67,10 +67,10 @@ def to_onnx(model: hub.Model | str | Path, file: Path) -> dict[str, Any]:
     for each in (file, words_file(file)):
         with explain_errors(f"{each} cannot be written"):
             make_sure(each)
-    loaded = model if isinstance(model, hub.Model) else hub.load(model)
+    loaded = model if isinstance(model, Model) else hub.load(model)
     names = inputs(loaded)
     refuse_large(loaded)
-    loaded = loaded._replace(model=copy.deepcopy(loaded.model).cpu().eval())
+    loaded = loaded.with_module(copy.deepcopy(loaded.module).cpu().eval())
     words = loaded.vocabulary.to_bytes()
     content = graph(loaded, names, {**about(loaded), "vocabulary_sha256": hashlib.sha256(words).hexdigest()})
     difference = checked(loaded, list(names), content)
@@ -92,14 +92,14 @@ def refuse_missing() -> None:
         raise InputError(f"export: needs a newer PyTorch than {torch.__version__}: pip install -U torch")
 
 
-def inputs(loaded: hub.Model) -> dict[str, tuple[str, ...]]:
+def inputs(loaded: Model) -> dict[str, tuple[str, ...]]:
     """What the file takes, in the model's order: of each input its name, and the names of its dimensions."""
-    if loaded.config.kind == "translation":
+    if loaded.kind.translates:
         why = "translates, and its search for a translation is not in ONNX's reach here"
         raise InputError(f"model: {loaded.folder} {why}; export a model of sentences, pairs or documents")
     found = dict[str, tuple[str, ...]]()
-    for name in purpose.columns(loaded):
-        if loaded.config.kind == "document":
+    for name in loaded.inputs:
+        if loaded.kind.has_sentences:
             found |= {name: ("sentences", "words"), f"{name}_lengths": ("sentences",)}
             found |= {f"{name}_rows": ("batch", "most_sentences"), f"{name}_counts": ("batch",)}
         else:
@@ -107,19 +107,19 @@ def inputs(loaded: hub.Model) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def refuse_large(loaded: hub.Model) -> None:
+def refuse_large(loaded: Model) -> None:
     """Refuse a model that does not fit one file, before anything is computed."""
-    size = sum(tensor.nbytes for tensor in loaded.model.state_dict().values())
+    size = sum(tensor.nbytes for tensor in loaded.module.state_dict().values())
     if size > LARGEST:
         told = f"has {size:,} bytes of weights, and an ONNX file holds {LARGEST:,}"
         raise InputError(f"model: {loaded.folder} {told}; export one that knows fewer words")
 
 
-def about(loaded: hub.Model) -> dict[str, str]:
+def about(loaded: Model) -> dict[str, str]:
     """What a program needs to know beside the graph, for the file's metadata."""
     config = loaded.config
     longest = {"longest": reading.limit(loaded)}  # words of a text that are read
-    if config.kind == "document":
+    if loaded.kind.has_sentences:
         longest["longest_sentence"] = config.model.longest
     return {
         "nse": nse.__version__,
@@ -132,9 +132,9 @@ def about(loaded: hub.Model) -> dict[str, str]:
     }
 
 
-def graph(loaded: hub.Model, names: dict[str, tuple[str, ...]], metadata: dict[str, str]) -> bytes:
+def graph(loaded: Model, names: dict[str, tuple[str, ...]], metadata: dict[str, str]) -> bytes:
     """The ONNX file of a model."""
-    model = exportable(loaded.model)
+    model = exportable(loaded.module)
     with quiet(), torch.no_grad():
         program = torch.onnx.export(
             model,
@@ -171,10 +171,10 @@ def quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def made_up(loaded: hub.Model, batch: int, most: int, seed: int = 0) -> list[Tensor]:
+def made_up(loaded: Model, batch: int, most: int, seed: int = 0) -> list[Tensor]:
     """Inputs of a model: so many random texts, the first `most` words long, the others shorter, one empty."""
     draw, found = torch.Generator().manual_seed(seed), list[Tensor]()
-    for column in range(len(purpose.columns(loaded))):
+    for column in range(len(loaded.inputs)):
         lengths = torch.randint(1, most + 1, (batch,), generator=draw)
         lengths[0] = most
         if batch > 2 and column == 0:
@@ -184,18 +184,17 @@ def made_up(loaded: hub.Model, batch: int, most: int, seed: int = 0) -> list[Ten
     return found
 
 
-def texts(loaded: hub.Model, lengths: Sequence[int], draw: torch.Generator) -> list[Tensor]:
+def texts(loaded: Model, lengths: Sequence[int], draw: torch.Generator) -> list[Tensor]:
     """Random texts of these numbers of words, as the model takes them; of a document each is a sentence."""
     ids = [tuple(torch.randint(1, len(loaded.vocabulary), (n,), generator=draw).tolist()) for n in lengths]
-    if loaded.config.kind != "document":
+    if not loaded.kind.has_sentences:
         return reading.as_texts(ids).inputs
-    rows = [(sum(ids, ()), tuple(lengths)), (ids[0], (lengths[0],))]  # all sentences, and the first alone
-    documents = reading.as_documents(*zip(*rows[: len(ids)], strict=True))
+    documents = reading.as_documents([ids, ids[:1]][: len(ids)])  # all sentences, and the first alone
     return list(documents.select(torch.arange(len(documents.counts))).inputs)
 
 
 @torch.no_grad()
-def checked(loaded: hub.Model, names: Sequence[str], content: bytes) -> float:
+def checked(loaded: Model, names: Sequence[str], content: bytes) -> float:
     """The largest difference between the scores of a file, in onnxruntime, and PyTorch's.
 
     Raises:
@@ -204,7 +203,7 @@ def checked(loaded: hub.Model, names: Sequence[str], content: bytes) -> float:
     batches = [made_up(loaded, *size, seed) for seed, size in enumerate(SIZES, start=1)]
     largest = 0.0
     for given, found, (batch, most) in zip(batches, run(content, names, batches), SIZES, strict=True):
-        wanted = loaded.model(*given)
+        wanted = loaded.module(*given)
         difference = float((found - wanted).abs().max())
         allowed = TOLERANCE * max(1.0, float(wanted.abs().max()))
         if not (difference <= allowed and found.argmax(dim=-1).equal(wanted.argmax(dim=-1))):

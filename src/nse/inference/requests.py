@@ -1,181 +1,90 @@
-"""What is asked of a loaded model: texts, read and found good, and how the answer is told.
+"""What is asked of a model: rows of ids to compute, and how an answer is made of what was computed.
 
-Reading refuses what the model cannot take; `batches` works on what was read; telling makes an answer of
-that. Questions of several people can so be computed in one batch, and each gets its own answer or error.
+Making a request refuses what the model cannot take. Rows are computed by themselves, whatever the others
+are, so that requests of several people can be computed together, and each gets its own answer or error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
-from nse.errors import InputError, RunError
-from nse.inference import folder as hub
-from nse.inference.inputs import Read, Source, read, source
-from nse.inference.kinds import classified, columns, ranked, translator
-from nse.text.moses import detokenized
-from nse.text.vocabulary import Vocabulary
+from nse.errors import InputError
+from nse.inference.inputs import Item, Row, encode_text
+from nse.inference.kinds import refuse_not_finite
+
+if TYPE_CHECKING:
+    from nse.inference.model import Model
 
 Pair = tuple[str, str]
-
+Verb = Literal["predict", "rank", "translate", "encode"]
 What = Literal["scores", "vectors", "translations"]
-"""What is computed of rows; see `nse.inference.batches.computed`."""
 
 
-class Asked(NamedTuple):
-    """A question to a model.
+class Request(NamedTuple):
+    """A question to a model."""
 
-    Attributes:
-        what: To compute. Questions of the same kind can be computed together.
-        rows: Of each row it is computed by itself, whatever the others are.
-        tell: From what was computed of each row, in their order, to the answer.
-        beam: For translations: how many of each are followed at a time.
-    """
-
-    what: What
-    rows: Sequence[Any]
-    tell: Callable[[Any], Any]
-    beam: int | None = None
+    what: str  # to compute: "scores", "vectors" or "translations"
+    rows: Sequence[Row]  # to compute it of, no two alike: in two batches they could differ in the last bit
+    format: Callable[[Tensor], list[dict[str, Any]]]  # from what was computed of each row to the answer
+    beam: int | None = None  # how many translations of a sentence are followed at a time
 
 
-def labels(
-    loaded: hub.Model, texts: Sequence[str | Pair], strict: bool = False, numbers: Sequence[int] | None = None
-) -> Asked:
-    """Which labels texts have; see `nse.inference.api.predict`."""
-    names, known = classified(loaded), loaded.config.labels
-    numbers = counted(texts, "texts", numbers)
-    rows = []
-    for number, item in zip(numbers, texts, strict=True):
-        called = [f"{name} {number}" for name in names]
-        rows.append([read(loaded, *each, strict) for each in zip(called, parts(item, called), strict=True)])
-
-    def tell(scores: Tensor) -> list[dict[str, Any]]:
-        refuse_not_finite(scores, " and ".join(names), numbers)
-        chances = scores.double().softmax(-1).tolist()
-        return [prediction(loaded, known, *each) for each in zip(numbers, texts, rows, chances, strict=True)]
-
-    return Asked("scores", rows, tell)
-
-
-def prediction(
-    loaded: hub.Model,
-    known: Sequence[str],
-    number: int,
-    item: str | Pair,
-    row: Sequence[Read],
-    chances: Sequence[float],
-) -> dict[str, Any]:
-    """What is told of a text and its label."""
-    best = max(range(len(known)), key=chances.__getitem__)
-    return {
-        "number": number,
-        **({"text": item} if isinstance(item, str) else {"texts": list(item)}),
-        "label": known[best],
-        "probabilities": dict(zip(known, chances, strict=True)),
-        **how_read(row),
-        **({"sentences": len(row[0].lengths)} if loaded.config.kind == "document" else {}),
-    }
-
-
-def how_read(row: Sequence[Read]) -> dict[str, int]:
-    """How many words of texts were read, left out and not known."""
-    return {
-        "words": sum(len(each.ids) for each in row),
-        "cut": sum(each.cut for each in row),
-        "unknown": sum(each.unknown for each in row),
-    }
-
-
-def ranking(
-    loaded: hub.Model,
-    question: str,
-    candidates: Sequence[str],
-    strict: bool = False,
-    numbers: Sequence[int] | None = None,
-) -> Asked:
-    """Which candidates answer a question best; see `nse.inference.api.rank`."""
-    names = ranked(loaded)
-    numbers = counted(candidates, "candidates", numbers)
-    asked = read(loaded, "question", question, strict)
-    rows = []
-    for number, candidate in zip(numbers, candidates, strict=True):
-        answer = read(loaded, f"candidate {number}", candidate, strict)
-        rows.append([asked if name == "question" else answer for name in names])
-
-    def tell(scores: Tensor) -> list[dict[str, Any]]:
-        refuse_not_finite(scores, "candidate", numbers)
-        found = scores[:, 0].double()
-        chances = found.sigmoid().tolist()
-        order = found.argsort(descending=True, stable=True).tolist()
-        return [
-            {
-                "rank": place,
-                "score": float(found[row]),
-                "probability": chances[row],
-                "number": numbers[row],
-                "text": candidates[row],
-                **how_read(rows[row]),
-            }
-            for place, row in enumerate(order, start=1)
-        ]
-
-    return Asked("scores", rows, tell)
-
-
-def vectors(
-    loaded: hub.Model, texts: Sequence[str], strict: bool = False, numbers: Sequence[int] | None = None
-) -> Asked:
-    """The vectors of texts; see `api.encode`. What is told is the vectors and how texts were read."""
-    columns(loaded)  # which refuses a configuration that disagrees with itself
-    name = "document" if loaded.config.kind == "document" else "sentence"
-    numbers = counted(texts, "texts", numbers)
-    rows = [
-        [read(loaded, f"{name} {number}", text, strict)] for number, text in zip(numbers, texts, strict=True)
-    ]
-
-    def tell(found: Tensor) -> tuple[NDArray[np.float32], list[dict[str, int]]]:
-        refuse_not_finite(found, name, numbers)
-        return found.numpy(), [how_read(row) for row in rows]
-
-    return Asked("vectors", rows, tell)
-
-
-def translations(
-    loaded: hub.Model,
-    texts: Sequence[str],
+def make_request(
+    model: Model,
+    verb: Verb,
+    texts: Sequence[Any],
+    *,
+    question: str = "",
     beam: int | None = None,
     strict: bool = False,
     numbers: Sequence[int] | None = None,
-) -> Asked:
-    """The translations of sentences; see `nse.inference.api.translate`."""
-    translator(loaded)
-    numbers = counted(texts, "texts", numbers)
-    rows = [source(loaded, *each, strict) for each in zip(numbers, texts, strict=True)]
+) -> Request:
+    """Make a request of texts, which are called by these numbers, by default 1, 2, 3 and so on.
 
-    def tell(found: Sequence[list[str]]) -> list[dict[str, Any]]:
-        return [translated(loaded, *each) for each in zip(rows, found, strict=True)]
-
-    return Asked("translations", rows, tell, beam)
-
-
-def translated(loaded: hub.Model, each: Source, words: list[str]) -> dict[str, Any]:
-    """What is told of a translation."""
-    return {
-        "number": each.number,
-        "text": each.text,
-        "translation": detokenized(words) if words else "",
-        "words": words,
-        "unknown": loaded.vocabulary.encode(each.words).count(Vocabulary.UNKNOWN),
-        "cut": each.cut,
-    }
+    Raises:
+        InputError: The model does something else, or a text is empty, is none, or is too long and strict.
+    """
+    numbers = number_texts(texts, "candidates" if verb == "rank" else "texts", numbers)
+    if verb == "encode":
+        return request_vectors(model, texts, numbers, strict)
+    model.require(verb)
+    return request_items(model, list(model.kind.encode_items(model, texts, numbers, strict, question)), beam)
 
 
-def counted(texts: Sequence[Any], name: str, numbers: Sequence[int] | None) -> Sequence[int]:
-    """The numbers of texts."""
+def request_items(model: Model, items: Sequence[Item], beam: int | None = None) -> Request:
+    """Request answers of the model's kind."""
+    return join_rows(model.kind.what, items, lambda values: model.kind.format(model, items, values), beam)
+
+
+def request_vectors(model: Model, texts: Sequence[str], numbers: Sequence[int], strict: bool) -> Request:
+    """Request a vector of each text, read by itself."""
+    noun = model.kind.noun
+    named = zip(numbers, texts, strict=True)
+    items = [Item(n, (encode_text(model, f"{noun} {n}", text, strict),)) for n, text in named]
+
+    def format_rows(values: Tensor) -> list[dict[str, Any]]:
+        refuse_not_finite(values, noun, numbers)
+        rows = zip(items, values.numpy(), strict=True)
+        return [{"number": item.number, **item.given, "vector": v, **item.count_words()} for item, v in rows]
+
+    return join_rows("vectors", items, format_rows)
+
+
+def join_rows(
+    what: str, items: Sequence[Item], format_values: Callable[[Tensor], Any], beam: int | None = None
+) -> Request:
+    """Request each different row once."""
+    rows = [item.row for item in items]
+    place = {row: at for at, row in enumerate(dict.fromkeys(rows))}
+    index = [place[row] for row in rows]
+    return Request(what, list(place), lambda values: format_values(values[index]), beam)
+
+
+def number_texts(texts: Sequence[Any], name: str, numbers: Sequence[int] | None) -> Sequence[int]:
+    """Number texts."""
     if isinstance(texts, str):  # it would be taken letter by letter
         raise InputError(f"{name}: expected a list of texts, got the text {texts[:40]!r}")
     if numbers is None:
@@ -183,20 +92,3 @@ def counted(texts: Sequence[Any], name: str, numbers: Sequence[int] | None) -> S
     if len(numbers) != len(texts):
         raise InputError(f"numbers: expected one for each of {len(texts)} {name}, got {len(numbers)}")
     return numbers
-
-
-def parts(item: str | Pair, names: Sequence[str]) -> Sequence[str]:
-    """The texts of an item, one for each name."""
-    found = (item,) if isinstance(item, str) else item
-    if not isinstance(found, (tuple, list)) or len(found) != len(names):
-        got = f"{len(found)}" if isinstance(found, (tuple, list)) else type(item).__name__
-        raise InputError(f"texts: expected {len(names)}, {' and '.join(names)}, got {got}")
-    return found
-
-
-def refuse_not_finite(found: Tensor, name: str, numbers: Sequence[int]) -> None:
-    """Refuse rows [N, n] that are no answer: no label, no rank and no vector comes out of NaN."""
-    wrong = (~found.isfinite().all(dim=-1)).nonzero().flatten().tolist()
-    if wrong:
-        first = ", ".join(str(numbers[row]) for row in wrong[:5]) + (", ..." if len(wrong) > 5 else "")
-        raise RunError(f"the model's scores are NaN or infinite, for {name} {first}")

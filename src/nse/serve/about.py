@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from nse.inference import folder as hub
-from nse.inference import tracing
-from nse.inference.kinds import columns, purpose
+from nse.inference.model import Model
+from nse.inference.tracing import describe_model
 from nse.serve.limits import Limits
 
 EXAMPLES: dict[str, list[list[str]]] = {
@@ -43,24 +42,23 @@ LABELS = {"source": "English sentence", "candidate": "Candidates, one a line"}
 """What a field is called where the name of its text would not do."""
 
 
-def about(loaded: hub.Model, limits: Limits | None = None) -> dict[str, Any]:
+def about(model: Model, limits: Limits | None = None) -> dict[str, Any]:
     """What `/v1/model` answers."""
-    does, command = purpose(loaded)
     bounds = ("max_texts", "max_chars", "max_body", "timeout")
     return {
-        **tracing.about(loaded),
-        "command": command,
-        "does": does,
-        "fields": fields(loaded, command),
-        "examples": EXAMPLES.get(loaded.config.task, []),
+        **describe_model(model),
+        "command": model.task,
+        "does": model.does,
+        "fields": fields(model),
+        "examples": EXAMPLES.get(model.config.task, []),
         **({"limits": {name: getattr(limits, name) for name in bounds}} if limits else {}),
     }
 
 
-def fields(loaded: hub.Model, command: str) -> list[dict[str, Any]]:
-    """The fields of a form, in the order in which texts are given to `nse.inference.api.trace`."""
-    if command == "rank":
+def fields(model: Model) -> list[dict[str, Any]]:
+    """The fields of a form, in the order in which texts are given to `nse.Model.trace`."""
+    if model.kind.ranks:
         return [{"label": "Question", "many": False}, {"label": LABELS["candidate"], "many": True}]
-    if command == "translate":
+    if model.kind.translates:
         return [{"label": LABELS["source"], "many": False, "language": "en"}]
-    return [{"label": name.capitalize(), "many": False} for name in columns(loaded)]
+    return [{"label": name.capitalize(), "many": False} for name in model.inputs]

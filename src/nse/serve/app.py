@@ -37,7 +37,7 @@ def application(
     """The application that serves a model; see `Guarded` for the arguments."""
     locked = (401,) if keys else ()
     app = FastAPI(
-        title=f"nse {service.model.loaded.name}",
+        title=f"nse {service.model.name}",
         version=nse.__version__,
         description=f"This model {service.model.does}.",
         docs_url=None,
@@ -95,7 +95,7 @@ def add_figures(app: FastAPI, service: Service, locked: tuple[int, ...]) -> None
 
     async def model() -> Response:
         """What the model is, what it takes, and examples."""
-        return JSONResponse(about(service.model.loaded, service.limits))
+        return JSONResponse(about(service.model, service.limits))
 
     async def metrics() -> Response:
         """What the server has counted, for Prometheus."""

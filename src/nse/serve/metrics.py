@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 import nse
-from nse.inference import folder as hub
+from nse.inference.model import Model
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, math.inf)
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, math.inf)
@@ -20,18 +20,18 @@ class Metrics:
     """The figures of one server, in a registry of its own.
 
     Args:
-        loaded: The model that is served.
+        served: The model that is served.
     """
 
-    def __init__(self, loaded: hub.Model):
+    def __init__(self, served: Model):
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)  # memory, CPU time, open files
         model = Info("nse_model", "What is served.", registry=self.registry)
         model.info(
             {
-                "model": loaded.name,
-                "kind": loaded.config.kind,
-                "task": loaded.config.task,
+                "model": served.name,
+                "kind": served.kind.name,
+                "task": served.config.task,
                 "version": nse.__version__,
             }
         )

@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from nse.errors import InputError
-from nse.inference import kinds as purpose
-from nse.inference import requests as asking
-from nse.inference import tracing
 from nse.inference.inputs import limit
 from nse.inference.model import Model
+from nse.inference.requests import Request, Verb
+from nse.inference.tracing import refuse_memoryless
 from nse.serve import schemas
 from nse.serve.about import about
 from nse.serve.limits import MOST_CANDIDATES, MOST_SENTENCES, MOST_WORDS, Limits
@@ -82,8 +81,8 @@ def routes(model: Model, limits: Limits) -> list[Route]:
 
 def predict(model: Model, limits: Limits) -> Route:
     """Labels of texts or pairs of them."""
-    pairs = len(purpose.columns(model.loaded)) == 2
-    text = schemas.text(limits, model.loaded.config.tokenizer)
+    pairs = len(model.inputs) == 2
+    text = schemas.text(limits, model.config.tokenizer)
     parts = {"texts": schemas.listed(schemas.listed(text, 2, 2) if pairs else text, 1, limits.max_texts)}
 
     def ask(given: Any) -> Question:
@@ -92,7 +91,7 @@ def predict(model: Model, limits: Limits) -> Route:
             len(given.texts),
             texts,
             "scores",
-            lambda: asking.labels(model.quick, given.texts, given.strict),
+            lambda: model.request("predict", given.texts, strict=given.strict),
             lambda rows: answer(model, predictions=[without_texts(row) for row in rows]),
         )
 
@@ -110,14 +109,14 @@ def predict(model: Model, limits: Limits) -> Route:
 
 def rank(model: Model, limits: Limits) -> Route:
     """Candidate answers to a question."""
-    text = schemas.text(limits, model.loaded.config.tokenizer)
+    text = schemas.text(limits, model.config.tokenizer)
 
     def ask(given: schemas.Ranking) -> Question:
         return Question(
             len(given.candidates),
             [given.question, *given.candidates],
             "scores",
-            lambda: asking.ranking(model.quick, given.question, given.candidates, given.strict),
+            lambda: model.request("rank", given.candidates, question=given.question, strict=given.strict),
             lambda rows: answer(model, ranking=[without_texts(row) for row in rows]),
         )
 
@@ -137,9 +136,9 @@ def translate(model: Model, limits: Limits) -> Route:
     """Translations of sentences."""
 
     def ask(given: schemas.Beamed) -> Question:
-        def read() -> asking.Asked:
+        def read() -> Request:
             refuse_empty(model, given.texts)
-            return asking.translations(model.quick, given.texts, given.beam, given.strict)
+            return model.request("translate", given.texts, beam=given.beam, strict=given.strict)
 
         return Question(
             len(given.texts),
@@ -155,7 +154,7 @@ def translate(model: Model, limits: Limits) -> Route:
         schemas.Beamed,
         schemas.Translations,
         {
-            "texts": schemas.listed(schemas.text(limits, model.loaded.config.tokenizer), 1, limits.max_texts),
+            "texts": schemas.listed(schemas.text(limits, model.config.tokenizer), 1, limits.max_texts),
             "beam": schemas.BEAM,
         },
         [{"texts": texts} for texts in examples(model)],
@@ -169,18 +168,14 @@ def encode(model: Model, limits: Limits) -> Route:
 
     def ask(given: schemas.Texts) -> Question:
         def told(found: Any) -> bytes:
-            vectors, reads = found
-            rows = [
-                {"number": number, "vector": vector, **read}
-                for number, (vector, read) in enumerate(zip(vectors.tolist(), reads, strict=True), start=1)
-            ]
-            return answer(model, size=vectors.shape[1], vectors=rows)
+            rows = [without_texts(row) | {"vector": row["vector"].tolist()} for row in found]
+            return answer(model, size=len(rows[0]["vector"]), vectors=rows)
 
         return Question(
             len(given.texts),
             given.texts,
             "vectors",
-            lambda: asking.vectors(model.quick, given.texts, given.strict),
+            lambda: model.request("encode", given.texts, strict=given.strict),
             told,
         )
 
@@ -189,7 +184,7 @@ def encode(model: Model, limits: Limits) -> Route:
         "A vector for each text.",
         schemas.Texts,
         schemas.Vectors,
-        {"texts": schemas.listed(schemas.text(limits, model.loaded.config.tokenizer), 1, limits.max_texts)},
+        {"texts": schemas.listed(schemas.text(limits, model.config.tokenizer), 1, limits.max_texts)},
         [{"texts": texts} for texts in examples(model)],
         ask,
     )
@@ -197,11 +192,11 @@ def encode(model: Model, limits: Limits) -> Route:
 
 def trace(model: Model, limits: Limits) -> Route:
     """What the memory did. It asks the encoders for more than others need, so nothing is computed beside."""
-    beams = purpose.purpose(model.loaded)[1] == "translate"
-    fields = about(model.loaded)["fields"]
+    beams = model.kind.translates
+    fields = about(model)["fields"]
     many = fields[-1]["many"]
     most = len(fields) - 1 + (MOST_CANDIDATES if many else 1)
-    parts = {"texts": schemas.listed(schemas.text(limits, model.loaded.config.tokenizer), len(fields), most)}
+    parts = {"texts": schemas.listed(schemas.text(limits, model.config.tokenizer), len(fields), most)}
 
     def ask(given: schemas.Texts) -> Question:
         def work() -> bytes:
@@ -215,7 +210,7 @@ def trace(model: Model, limits: Limits) -> Route:
         return Question(1, given.texts, None, work)
 
     try:
-        tracing.refuse_memoryless(model.loaded)
+        refuse_memoryless(model)
         refused = None
     except InputError as error:
         refused = nameless(model, str(error))
@@ -233,20 +228,20 @@ def trace(model: Model, limits: Limits) -> Route:
 
 def examples(model: Model) -> list[list[str]]:
     """Texts that the model takes."""
-    told = about(model.loaded)
+    told = about(model)
     found: list[list[str]] = told["examples"]
     return found or [["A dog runs.", "A cat sleeps."][: len(told["fields"])]]
 
 
-def unfit(model: Model, command: str) -> str | None:
+def unfit(model: Model, verb: Verb) -> str | None:
     """Why a model does not do what a route is for, if it does not."""
-    does, own = purpose.purpose(model.loaded)
-    return None if own == command else f"this model {does} and {purpose.NOTHING[command]}: ask /v1/{own}"
+    why = model.kind.describe_lack(model.labels, verb)
+    return why and f"this model {why}: ask /v1/{model.task}"
 
 
 def answer(model: Model, **told: Any) -> bytes:
     """An answer, as JSON."""
-    return json.dumps({"model": model.loaded.name, **told}, allow_nan=False, separators=(",", ":")).encode()
+    return json.dumps({"model": model.name, **told}, allow_nan=False, separators=(",", ":")).encode()
 
 
 def without_texts(row: dict[str, Any]) -> dict[str, Any]:
@@ -256,7 +251,7 @@ def without_texts(row: dict[str, Any]) -> dict[str, Any]:
 
 def nameless(model: Model, message: str) -> str:
     """A message without the folder that the model lies in, which is nobody's business."""
-    return message.replace(str(model.loaded.folder), model.loaded.name)
+    return message.replace(str(model.folder), model.name)
 
 
 def read_question(route: Route, body: bytes) -> object:
@@ -300,20 +295,19 @@ def refuse_too_much(question: Question, limits: Limits) -> None:
 def refuse_empty(model: Model, texts: Sequence[str]) -> None:
     """Refuse texts without words, which a translator would translate by nothing."""
     for number, text in enumerate(texts, start=1):
-        if not model.loaded.tokenize(text):
+        if not model.tokenize(text):
             raise InputError(f"sentence {number} is empty: give it at least one word")
 
 
 def refuse_undrawable(model: Model, texts: Sequence[str]) -> None:
     """Refuse texts of which there could be no picture that somebody looks at."""
-    loaded = model.loaded
     for number, text in enumerate(texts, start=1):
-        if loaded.config.kind == "document":
+        if model.kind.has_sentences:
             words, what, most = len(sentences(text)), "sentences", MOST_SENTENCES
         else:
-            words, what, most = min(len(loaded.tokenize(text)), limit(loaded)), "words", MOST_WORDS
+            words, what, most = min(len(model.tokenize(text)), limit(model)), "words", MOST_WORDS
         if words > most:
             raise TooLongError(
                 f"text {number} has {words:,} {what} and a picture shows {most}: shorten it, or ask for the "
-                f"answer alone with nse {purpose.purpose(loaded)[1]}"
+                f"answer alone with nse {model.task}"
             )

@@ -17,11 +17,11 @@ from contextlib import suppress
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from nse.errors import NSEError
-from nse.inference import folder as hub
-from nse.inference.batches import Computed, computed
-from nse.inference.requests import Asked
+from nse.inference.model import Model
+from nse.inference.requests import Request
 from nse.serve.worker import DiedError, Engine
 
 LONGEST_RETRY = 60
@@ -74,8 +74,7 @@ class Job:
         self.future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self.arrived, self.waited = time.monotonic(), 0.0
         self.gone = self.by_itself = False
-        self.asked: Asked | None = None
-        self.places: list[int] = []
+        self.asked: Request | None = None
         self.parts: list[Any] = []
         self.done = 0
 
@@ -85,17 +84,10 @@ class Job:
         return self.rows - self.done
 
     def read(self) -> None:
-        """Read the texts. Of the same texts it is computed once, or equal ones might get unequal scores."""
-        if self.asked is not None:
-            return
-        asked: Asked = self.work()
-        if asked.what != "translations":
-            keys = [tuple(row) for row in asked.rows]
-            place = {key: at for at, key in enumerate(dict.fromkeys(keys))}
-            if len(place) < len(keys):
-                self.places = [place[key] for key in keys]
-                asked = asked._replace(rows=list(place))
-        self.asked, self.rows = asked, len(asked.rows)
+        """Read the texts."""
+        if self.asked is None:
+            self.asked = self.work()
+            self.rows = len(self.asked.rows)
 
     def take(self, found: Any) -> None:
         """Keep what was computed of the next rows."""
@@ -106,13 +98,7 @@ class Job:
         """The answer, of everything that was computed."""
         assert self.asked is not None
         assert self.answer is not None
-        found: Any
-        if self.asked.what == "translations":
-            found = [words for part in self.parts for words in part]
-        else:
-            found = torch.cat(self.parts) if len(self.parts) > 1 else self.parts[0]
-            found = found[self.places] if self.places else found
-        return self.answer(self.asked.tell(found))
+        return self.answer(self.asked.format(torch.cat(self.parts)))
 
 
 Outcome = tuple[Job, bytes | BaseException]
@@ -120,15 +106,15 @@ Outcome = tuple[Job, bytes | BaseException]
 Batch = Sequence[tuple[Job, int]]
 """Jobs, and how many rows of each."""
 
-Compute = Callable[[hub.Model, Asked, int], Computed]
-"""Does the work of `nse.inference.batches.computed`."""
+Compute = Callable[[Model, Request, int], Tensor]
+"""Does the work of `nse.Model.compute`."""
 
 
 class Batcher:
     """The queue and the threads that compute.
 
     Args:
-        loaded: The model, as it computes fastest.
+        loaded: The model.
         max_batch: Texts at a time.
         max_wait: Seconds that a job waits for others to join it, at the most: as long as they keep coming.
         max_queue: Jobs that may wait.
@@ -139,7 +125,7 @@ class Batcher:
 
     def __init__(
         self,
-        loaded: hub.Model,
+        loaded: Model,
         max_batch: int,
         max_wait: float,
         max_queue: int,
@@ -252,7 +238,7 @@ class Batcher:
         return min(LONGEST_RETRY, max(1, math.ceil(seconds)))
 
     def _work(self, me: int, engine: Engine | None) -> None:
-        compute = engine.computed if engine else computed
+        compute = engine.computed if engine else Model.compute
         while batch := self._next(me, engine):
             begun = time.monotonic()
             rows = sum(size for _, size in batch)

@@ -70,7 +70,7 @@ def serve(
         The exit code: 128 and the number of the signal.
     """
     workers = shared_out(model, workers)
-    engines = [Engine(model.quick) for _ in range(workers)] if separate(model.quick) else []
+    engines = [Engine(model) for _ in range(workers)] if separate(model) else []
     listening = bound(host, port)
     name = f"[{host}]" if ":" in host else host
     address = f"http://{name}:{listening.getsockname()[1]}"
@@ -82,7 +82,7 @@ def serve(
         service.batcher.start()
         for engine in engines:
             engine.watch(limits.timeout, log, service.batcher.look_again)
-        log.put("started", address=address, model=model.loaded.name, **asdict(limits))
+        log.put("started", address=address, model=model.name, **asdict(limits))
         with server.capture_signals():  # from the moment on which somebody may know of the server
             ready(address, not hosts)
             server.run(sockets=[listening])
@@ -103,7 +103,7 @@ def shared_out(model: Model, workers: int | None) -> int:
     process wants a core too, that takes many times as long.
     """
     sys.setswitchinterval(SWITCH)
-    if next(model.loaded.model.parameters()).device.type != "cpu":
+    if model.device.type != "cpu":
         return workers or 1
     torch.set_num_threads(1)
     return workers or cores()

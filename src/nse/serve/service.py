@@ -74,10 +74,10 @@ class Service:
         engines: Sequence[Engine] = (),
     ):
         self.model, self.limits, self.log, self.log_texts = model, limits, log, log_texts
-        self.metrics = Metrics(model.loaded)
+        self.metrics = Metrics(model)
         self.draining = False
         self.batcher = Batcher(
-            model.quick,
+            model,
             limits.max_batch,
             limits.max_wait_ms / 1000,
             limits.max_queue,

@@ -21,11 +21,11 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from nse.errors import NSEError
-from nse.inference import folder as hub
-from nse.inference.batches import Computed, computed
-from nse.inference.requests import Asked
+from nse.inference.model import Model
+from nse.inference.requests import Request
 from nse.serve.log import Log
 
 PATIENCE = 5.0
@@ -67,14 +67,14 @@ class Engine:
     the model through the line, as it was loaded: its folder may have changed or gone since.
 
     Args:
-        loaded: The model, on a CPU, as it computes fastest.
+        loaded: The model, on a CPU.
 
     Attributes:
         ready: Whether it can be asked; not while another process is being started.
         replaced: How many processes followed the first one.
     """
 
-    def __init__(self, loaded: hub.Model):
+    def __init__(self, loaded: Model):
         self.loaded, self.ready, self.replaced = loaded, True, 0
         self.since: float | None = None  # when it was asked what it now computes
         self.using = threading.Lock()  # the line
@@ -82,8 +82,8 @@ class Engine:
         self._start("fork", loaded)
         atexit.register(self.end)
 
-    def computed(self, loaded: hub.Model, asked: Asked, batch: int) -> Computed:
-        """What `nse.inference.batches.computed` gives, which runs elsewhere.
+    def computed(self, loaded: Model, request: Request, batch: int) -> Tensor:
+        """What `nse.Model.compute` gives, which runs elsewhere.
 
         Raises:
             DiedError: The process has died, or was killed because it hung; the next one is on its way.
@@ -93,12 +93,12 @@ class Engine:
                 raise DiedError("the process that computes is being replaced", delivered=False)
             self.since = time.monotonic()
             try:
-                found = self._ask((asked.what, list(asked.rows), asked.beam, batch))
+                found = self._ask((request.what, list(request.rows), request.beam, batch))
             finally:
                 self.since = None
         if isinstance(found, BaseException):
             raise found
-        return found if isinstance(found, list) else torch.from_numpy(found)
+        return torch.from_numpy(found)
 
     def watch(self, seconds: float, log: Log, changed: Callable[[], None]) -> None:
         """Replace the process from now on whenever it dies or hangs, idle or at work.
@@ -214,7 +214,7 @@ class Engine:
             self.line.close()
         return wrong  # type: ignore[no-any-return]
 
-    def _start(self, method: str, loaded: hub.Model | None) -> None:
+    def _start(self, method: str, loaded: Model | None) -> None:
         context: Any = multiprocessing.get_context(method)
         line, theirs = context.Pipe()
         ours = line if loaded else None  # which a process that is forked has, too
@@ -238,12 +238,12 @@ def end_all(engines: Sequence[Engine], patience: float) -> None:
         engine.end(max(0.0, end - time.monotonic()))
 
 
-def separate(loaded: hub.Model) -> bool:
+def separate(loaded: Model) -> bool:
     """Whether to compute in processes: on a CPU, where they can be forked."""
-    return sys.platform == "linux" and next(loaded.model.parameters()).device.type == "cpu"
+    return sys.platform == "linux" and loaded.device.type == "cpu"
 
 
-def compute(line: Connection, other: Connection | None, loaded: hub.Model | None) -> None:
+def compute(line: Connection, other: Connection | None, loaded: Model | None) -> None:
     """Be such a process: compute what is asked for, until the other end of the line is closed.
 
     Args:
@@ -272,7 +272,7 @@ def compute(line: Connection, other: Connection | None, loaded: hub.Model | None
                 line.send(None)
                 continue
             what, rows, beam, batch = asked
-            line.send(outcome(loaded, Asked(what, rows, list, beam), batch))
+            line.send(outcome(loaded, Request(what, rows, list, beam), batch))
 
 
 def end_with_parent() -> None:
@@ -280,11 +280,10 @@ def end_with_parent() -> None:
     ctypes.CDLL(None).prctl(PARENT_DIED, signal.SIGKILL)
 
 
-def outcome(loaded: hub.Model, asked: Asked, batch: int) -> Any:
+def outcome(loaded: Model, request: Request, batch: int) -> Any:
     """What was computed, or what went wrong, as it travels."""
     try:
-        found = computed(loaded, asked, batch)
-        return found if isinstance(found, list) else found.numpy()
+        return loaded.compute(request, batch).numpy()
     except NSEError as error:
         return error
     except Exception as error:

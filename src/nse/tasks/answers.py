@@ -178,6 +178,7 @@ def figures(recipe: WikiQARecipe, scores: Tensor, examples: Examples, split: str
 def folder(recipe: WikiQARecipe) -> ModelConfig:
     """What a model folder says."""
     return ModelConfig(
+        kind="ranking",
         task="wikiqa",
         labels=[RIGHT],
         tokenizer="lower",

@@ -129,6 +129,7 @@ def folder(recipe: PairRecipe | SentenceRecipe) -> ModelConfig:
     """What a model folder says, but for the labels."""
     return ModelConfig(
         kind="pair" if isinstance(recipe, PairRecipe) else "sentence",
+        inputs=["first", "second"] if isinstance(recipe, PairRecipe) else ["text"],
         task=recipe.task,
         labels=LATER,
         tokenizer=recipe.data.tokenizer,

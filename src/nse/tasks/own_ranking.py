@@ -113,6 +113,7 @@ def model(recipe: RankingRecipe, examples: Examples) -> nn.Module:
 def folder(recipe: RankingRecipe) -> ModelConfig:
     """What a model folder says."""
     return ModelConfig(
+        kind="ranking",
         task=recipe.task,
         labels=[answers.RIGHT],
         tokenizer=recipe.data.tokenizer,

@@ -9,11 +9,9 @@ from rich.console import Console
 from rich.table import Table
 
 from nse.files import write
-from nse.inference import api
-from nse.inference import folder as hub
+from nse.inference.model import Model
 from nse.tasks import TASKS, load_recipe
 from nse.tasks.task import Examples
-from nse.text.tokenize import TOKENIZERS
 from nse.train.loop import Outcome, fit
 from nse.train.progress import Progress
 from nse.viz import report, terminal
@@ -60,9 +58,8 @@ def demo(
 def traced(recipe: Any, outcome: Outcome, examples: Examples) -> MemoryTrace:
     """What the memory of the trained NSE does with a pair of sentences."""
     config = TASKS["logic"].folder(recipe)
-    tokenize = TOKENIZERS[config.tokenizer]
-    model = hub.Model(outcome.model.eval(), config, examples.vocabulary, tokenize, Path("demo"))
-    return api.trace(model, *PAIR)
+    model = Model(outcome.model.eval(), config, examples.vocabulary, Path("demo"))
+    return model.trace(*PAIR)
 
 
 def row(recipe: Any, outcome: Outcome) -> dict[str, Any]:

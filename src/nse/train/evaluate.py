@@ -16,10 +16,11 @@ from nse.data.catalogue import DATA, data_set
 from nse.data.prepare import obtain
 from nse.errors import InputError, ModelError, explain_errors, suggest
 from nse.inference import folder as hub
-from nse.inference.batches import scored, written
+from nse.inference.batches import compute_rows
 from nse.inference.inputs import limit
-from nse.inference.kinds import columns, purpose
-from nse.inference.requests import refuse_not_finite
+from nse.inference.kinds import refuse_not_finite, spell
+from nse.inference.model import Model
+from nse.inference.requests import Request
 from nse.metrics import bleu, ranking
 from nse.metrics.trec import write as write_trec
 from nse.nn.translator import TranslationConfig
@@ -86,25 +87,24 @@ def evaluate(
     if batch < 1:
         raise InputError(f"batch: expected at least 1, got {batch}")
     loaded = hub.load(name, device)
-    does, command = purpose(loaded)
-    if trec and command != "rank":
-        raise InputError(f"trec: {name} {does} and ranks nothing")
+    if trec and not loaded.kind.ranks:
+        raise InputError(f"trec: {name} {loaded.does} and ranks nothing")
     mine = None
     if own.is_own(loaded):
         mine, split = own.obtained(loaded, split, on, columns)
     elif columns is not None:
         raise InputError(f"columns: {name} was trained on published data, whose columns are known")
     split = split or "test"
-    if command == "translate":
+    if loaded.kind.translates:
         prepared = mine or pairs_of(loaded, split, data, on)
         return {"model": name, **evaluate_translator(loaded, split, prepared, batch, beam)}
     for option, value in (("on", None if mine else on), ("beam", beam)):
         if value is not None:
-            raise InputError(f"{option}: {name} {does}; only a translator takes it")
+            raise InputError(f"{option}: {name} {loaded.does}; only a translator takes it")
     asked = questions(loaded, split, data, mine)
     ranks = asked.rows.groups is not None
     started = time.perf_counter()
-    scores = scored(loaded.model, asked.rows, batch)
+    scores = compute_rows(loaded.module, asked.rows, batch, loaded.device)
     seconds = time.perf_counter() - started
     refuse_not_finite(scores, "rows counted from 0:", range(len(scores)))
     return {
@@ -112,7 +112,7 @@ def evaluate(
         "task": loaded.config.task,
         "data": mine.name if mine else loaded.config.data,
         "split": split,
-        **(ranked(scores, asked.rows, trec) if ranks else told_apart(scores, asked.rows, loaded.config)),
+        **(ranked(scores, asked.rows, trec) if ranks else told_apart(scores, asked.rows, loaded)),
         "n": len(asked.rows.labels),
         "published": asked.published,
         "seconds": round(seconds, 3),
@@ -122,7 +122,7 @@ def evaluate(
 
 
 def evaluate_translator(
-    loaded: hub.Model, split: str, prepared: Prepared, batch: int, beam: int | None
+    loaded: Model, split: str, prepared: Prepared, batch: int, beam: int | None
 ) -> dict[str, Any]:
     """What is told of a translator: its translations are compared with the data's own words."""
     config = loaded.config.model
@@ -133,13 +133,16 @@ def evaluate_translator(
     pairs, longest = spelled(prepared, split), limit(loaded)
     sources = read_by(loaded, [source.split(" ") for source, _ in pairs])
     started = time.perf_counter()
-    found = written(loaded, [words[:longest] for words in sources], batch, beam)
+    kept = [tuple(words[:longest]) for words in sources]
+    rows = [(tuple(loaded.vocabulary.encode(words)),) for words in kept]
+    found = loaded.compute(Request("translations", rows, list, beam), batch).tolist()
+    written = [" ".join(spell(loaded, words, *row)) for words, row in zip(kept, found, strict=True)]
     seconds = time.perf_counter() - started
     return {
         "task": loaded.config.task,
         "data": prepared.name,
         "split": split,
-        "bleu": bleu.bleu([" ".join(words) for words in found], [target for _, target in pairs]),
+        "bleu": bleu.bleu(written, [target for _, target in pairs]),
         "signature": bleu.signature(),
         "beam": beam,
         "n": len(pairs),
@@ -151,9 +154,8 @@ def evaluate_translator(
     }
 
 
-def pairs_of(loaded: hub.Model, split: str, data: Path | None, on: str | None) -> Prepared:
+def pairs_of(loaded: Model, split: str, data: Path | None, on: str | None) -> Prepared:
     """The data set to translate, once it is known to have the split."""
-    columns(loaded)  # refuses a folder whose task is no translation
     name = on or named_data(loaded)
     if not data_set(name).translation:
         others = ", ".join(each for each, entry in DATA.items() if entry.translation)
@@ -164,16 +166,16 @@ def pairs_of(loaded: hub.Model, split: str, data: Path | None, on: str | None) -
     return prepared
 
 
-def read_by(loaded: hub.Model, sentences: list[list[str]]) -> list[list[str]]:
+def read_by(loaded: Model, sentences: list[list[str]]) -> list[list[str]]:
     """Sentences that are words already, cut into pieces where the model reads such."""
     if not loaded.config.pieces:
         return sentences
     return list(map(Pieces(loaded.vocabulary.words).cut_all, sentences))
 
 
-def told_apart(scores: Tensor, rows: Labelled, config: hub.ModelConfig) -> dict[str, Any]:
+def told_apart(scores: Tensor, rows: Labelled, loaded: Model) -> dict[str, Any]:
     """How often the highest score [N, labels] is at the right label, and of documents how far it is off."""
-    n, labels = len(rows.labels), config.labels
+    n, labels = len(rows.labels), loaded.labels
     confusion = torch.zeros(len(labels), len(labels), dtype=torch.long)
     confusion.index_put_(
         (rows.labels, scores.argmax(dim=-1)), torch.ones(n, dtype=torch.long), accumulate=True
@@ -181,7 +183,7 @@ def told_apart(scores: Tensor, rows: Labelled, config: hub.ModelConfig) -> dict[
     right = confusion.diagonal()
     return {
         "accuracy": share(int(right.sum()), n),
-        **({"mse": squared_error(scores, rows.labels, labels)} if config.kind == "document" else {}),
+        **({"mse": squared_error(scores, rows.labels, labels)} if loaded.kind.has_sentences else {}),
         "right": int(right.sum()),
         "labels": list(labels),
         "by_label": {
@@ -250,11 +252,11 @@ def share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
-def questions(loaded: hub.Model, split: str, data: Path | None, mine: Prepared | None = None) -> Asked:
+def questions(loaded: Model, split: str, data: Path | None, mine: Prepared | None = None) -> Asked:
     """A split of the model's data set, or of a user's own, as ids of the model's own vocabulary."""
     if loaded.config.data == "logic":
         return generated(loaded, split)
-    names = columns(loaded)
+    names = loaded.inputs
     prepared = mine or obtain(named_data(loaded), None, data)
     known(split, prepared.splits)
     refuse_other_words(loaded, prepared.information["tokenizer"], prepared.name)
@@ -263,7 +265,7 @@ def questions(loaded: hub.Model, split: str, data: Path | None, mine: Prepared |
     found, longest = prepared.splits[split], limit(loaded)
     if missing := [name for name in names if name not in found.texts]:
         raise ModelError(f"{loaded.folder}: takes a {missing[0]}, and there is none in {prepared.name}")
-    if loaded.config.kind == "document":  # read in pieces: no word is lost
+    if loaded.kind.has_sentences:  # read in pieces: no word is lost
         longest = loaded.config.model.longest
     given = [found.texts[name] for name in names]
     cut = sum(int((column.lengths > longest).sum()) for column in given if column.counts is None)
@@ -284,7 +286,7 @@ def column_of(column: Column, ids: Tensor, longest: int) -> Texts | Documents:
     return documents.as_documents(own, lengths, torch.from_numpy(column.counts), longest)
 
 
-def named_data(loaded: hub.Model) -> str:
+def named_data(loaded: Model) -> str:
     """The data set that a model was trained on."""
     if not loaded.config.data:
         raise ModelError(
@@ -293,7 +295,7 @@ def named_data(loaded: hub.Model) -> str:
     return loaded.config.data
 
 
-def generated(loaded: hub.Model, split: str) -> Asked:
+def generated(loaded: Model, split: str) -> Asked:
     """A split of the built-in corpus: of the run that the model belongs to, or else the default one."""
     recipe = loaded.folder.parent / "recipe.toml"
     run = load_recipe(str(recipe)) if recipe.is_file() else None
@@ -305,7 +307,7 @@ def generated(loaded: hub.Model, split: str) -> Asked:
     return Asked(rows._replace(labels=labels), len(labels), limit(loaded))
 
 
-def refuse_other_words(loaded: hub.Model, tokenizer: str, data: str) -> None:
+def refuse_other_words(loaded: Model, tokenizer: str, data: str) -> None:
     """Refuse data whose words were made in another way than the model's."""
     if loaded.config.tokenizer != tokenizer:
         raise ModelError(
@@ -322,7 +324,7 @@ def known(split: str, splits: Sequence[str] | dict[str, Any]) -> None:
         raise InputError(f"split: there is no {split!r}; {hint}there are {', '.join(sorted(splits))}")
 
 
-def places(loaded: hub.Model, labels: Sequence[str]) -> Tensor:
+def places(loaded: Model, labels: Sequence[str]) -> Tensor:
     """Where each label of the data stands among the model's."""
     if missing := [label for label in labels if label not in loaded.config.labels]:
         raise ModelError(f"{loaded.folder}: the model does not know the data's labels {', '.join(missing)}")

@@ -8,7 +8,7 @@ from typing import Any
 from nse import config
 from nse.data.cache import Prepared
 from nse.errors import InputError, ModelError
-from nse.inference import folder as hub
+from nse.inference.model import Model
 from nse.tasks import OWN, load_recipe
 from nse.tasks import own as files
 from nse.tasks.own import assignments
@@ -16,14 +16,12 @@ from nse.tasks.own import assignments
 RECIPE = "recipe.toml"
 
 
-def is_own(loaded: hub.Model) -> bool:
+def is_own(loaded: Model) -> bool:
     """Whether a model was trained on a user's own files."""
     return loaded.config.task in OWN
 
 
-def obtained(
-    loaded: hub.Model, split: str | None, on: str | None, columns: str | None
-) -> tuple[Prepared, str]:
+def obtained(loaded: Model, split: str | None, on: str | None, columns: str | None) -> tuple[Prepared, str]:
     """Rows to score such a model on, and the name of their split.
 
     Args:
@@ -45,15 +43,15 @@ def obtained(
     # As the model reads: by its tokenizer, every word, for it knows which it knows, and its labels.
     data.tokenizer, data.vectors, data.least = loaded.config.tokenizer, "", 0
     rows = files.read_splits(data, (chosen,), tuple(loaded.config.labels))
-    return files.prepared(data, rows, translation=loaded.config.kind == "translation"), chosen
+    return files.prepared(data, rows, translation=loaded.kind.translates), chosen
 
 
-def recipe_of(loaded: hub.Model, changes: list[str], bare: bool) -> Any:
+def recipe_of(loaded: Model, changes: list[str], bare: bool) -> Any:
     """The recipe of the run that a model belongs to; of a bare model the default one, if that will do."""
     file, task = loaded.folder.parent / RECIPE, loaded.config.task
     if file.is_file() and (found := load_recipe(str(file), changes)).task == task:
         return found
-    if not bare or loaded.config.kind == "translation":
+    if not bare or loaded.kind.translates:
         hint = "" if bare else "; name a file with --on FILE"
         raise ModelError(f"{loaded.folder}: no {RECIPE} of its run beside it tells what its data is{hint}")
     return config.build(OWN[task].recipe, config.override({}, changes), source="--columns")
