@@ -40,7 +40,7 @@ def json_reader(place: Path) -> Reader:
     """Make the reader of JSON: a model's configuration, lines of a file, or the body of a request."""
     from faults.fuzzing import SUMS, try_folder
     from faults.made_models import saved
-    from nse.cli.rows import parse_columns, read_rows
+    from nse.cli.rows import Columns, read_rows
     from nse.data.records import Format, Source
     from nse.errors import DataError
     from serve.made_bodies import PATHS, asked
@@ -48,7 +48,7 @@ def json_reader(place: Path) -> Reader:
     saved(place / "good")
     files = {file.name: file.read_bytes() for file in (place / "good").iterdir()}
     ask, lines = asked(place / "good"), place / "lines.jsonl"
-    columns = parse_columns(("question", "answer"), None, None, "candidates")
+    columns = Columns(("question", "answer"), listed="candidates")
 
     def read_config(content: bytes) -> None:
         try_folder(files | {"config.json": content, SUMS: None}, place / "broken")

@@ -405,7 +405,7 @@ def test_a_broken_model_leaves_no_file(tmp_path):
 def test_memory_does_not_grow_with_the_file(models, tmp_path, monkeypatch):
     """The model is left out of it: what is measured is reading, answering and writing."""
 
-    def answered(loaded, rows, request, batch):
+    def answered(loaded, verb, batch, rows, strict):
         return [{"number": row.number, "text": row.texts[0], "cut": 0, "score": [0.5] * 20} for row in rows]
 
     monkeypatch.setattr(ask, "answer_rows", answered)

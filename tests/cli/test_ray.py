@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +19,10 @@ from typer.testing import CliRunner
 import nse
 from nse.cli import main as cli
 from nse.cli import ray as cluster
-from nse.cli.rows import Input, Row
-from nse.data.records import Format, Problem
+from nse.cli.rows import Row
+from nse.data.records import Problem
 from nse.errors import InputError, NSEError, RunError
 from small_models import WORDS, sentence_model
-
-READING = Input("encode", (), None, Format.text, None, None), ("sentence",)
 
 
 @pytest.fixture
@@ -55,7 +52,7 @@ def killed_in_the_middle(process, folder, seconds=100):
     until = time.monotonic() + seconds
     while time.monotonic() < until and process.poll() is None:
         size = sum(part.stat().st_size for part in folder.glob(".many.parquet.*.part"))
-        busy = [number for number, name in children_of(process.pid).items() if "Worker)).submit" in name]
+        busy = [number for number, name in children_of(process.pid).items() if name == "ray::Worker.encode"]
         if size and len(busy) == 2:
             os.kill(busy[0], signal.SIGKILL)
             return size
@@ -102,49 +99,19 @@ def test_two_workers_one_of_them_killed_lose_nothing(model, tmp_path):
     assert children_of(process.pid) == {}
 
 
-def chunks_of(file, content, **changes):
-    file.write_bytes(content)
-    reading = replace(READING[0], file=file, **changes), READING[1]
-    batches = cluster.read_chunks({"reading": [cluster.Chunk(0, reading)]})
-    return [(batch["chunk"][0].place, batch["chunk"][0].content) for batch in batches]
-
-
-def test_chunks_are_numbered_and_what_is_wrong_comes_last(tmp_path, monkeypatch):
-    monkeypatch.setattr("nse.cli.rows.CHARACTERS", 6)
-    file = tmp_path / "rows.txt"
-    assert chunks_of(file, b"good\ncaf\xe9\nbad\nfilm\n") == [
-        (0, [Row(1, ("good",)), Problem(2, "is not UTF-8"), Row(3, ("bad",))]),
-        (1, [Row(4, ("film",))]),
-        (2, []),
-    ]
-    assert chunks_of(file, b"") == [(0, [])]
-    ((place, error),) = chunks_of(file, b"a\tb\n", form=Format.tsv)
-    assert place == 0
-    assert "there is no column 'sentence'" in str(error)
-    assert isinstance(error, NSEError)
-
-
 def worker_for(model, **changes):
-    asking = cluster.Asking(str(model), "cpu", strict=True, batch=8)
-    content = cluster.pack_model(asking)
-    if changes:
-        version, files, asking = content
-        content = (changes.get("version", version), files | changes.get("files", {}), asking)
-    return cluster.Worker(content)
-
-
-def answered(worker, *chunk):
-    (found,) = worker({"chunk": [cluster.Chunk(*chunk)]})["chunk"]
-    return found.place, found.content
+    version, files, asking = cluster.pack_model(cluster.Asking(str(model), "cpu", strict=True, batch=8))
+    files |= changes.get("files", {})
+    return cluster.Worker((changes.get("version", version), files, asking))
 
 
 def test_a_worker_answers_with_vectors_and_problems_without_the_models_folder(model):
     worker, expected = worker_for(model), nse.load(model).encode(["good", "a film"])
     for file in model.iterdir():
         file.unlink()
+    assert worker.encode([]) == []
     rows = [Row(1, ("good",)), Row(2, ("",)), Problem(3, "no"), Row(7, ("a film",), "x")]
-    place, found = answered(worker, 5, rows)
-    assert place == 5
+    found = worker.encode(rows)
     assert [each["number"] for each in (found[0], found[3])] == [1, 7]
     assert found[3]["id"] == "x"
     assert np.allclose([found[0]["vector"], found[3]["vector"]], expected, atol=1e-6)
@@ -153,36 +120,59 @@ def test_a_worker_answers_with_vectors_and_problems_without_the_models_folder(mo
 
 
 def test_what_goes_wrong_at_a_worker_comes_back(model):
-    worker = worker_for(model)
-    _, error = answered(worker, 0, RunError("broken off"))
-    assert (type(error), str(error)) == (RunError, "broken off")
-    _, error = answered(worker_for(model, version="0.0.1"), 0, [Row(1, ("good",))])
+    worker, rows = worker_for(model), [Row(1, ("good",))]
+    error = worker_for(model, version="0.0.1").encode(rows)
     assert str(error) == f"--ray: a worker has nse {nse.__version__} and you have 0.0.1"
-    _, error = answered(worker_for(model, files={"config.json": b"{"}), 0, [Row(1, ("good",))])
-    assert isinstance(error, NSEError)
-    for weight in worker.model.module.parameters():
+    assert isinstance(worker_for(model, files={"config.json": b"{"}).encode(rows), NSEError)
+    for weight in worker.model.fast.parameters():
         weight.data.fill_(float("nan"))
-    _, error = answered(worker, 0, [Row(1, ("good",))])
-    assert "NaN or infinite" in str(error)
+    assert "NaN or infinite" in str(worker.encode(rows))
 
 
-@pytest.mark.parametrize(
-    ("chunks", "message"),
-    [
-        ([(0, ["a"]), (2, [])], "Ray gave chunk 2 where chunk 1 was expected"),
-        ([(0, ["a"])], "Ray gave 1 chunks and then no end"),
-        ([], "Ray gave 0 chunks and then no end"),
-        ([(0, ["a"]), (1, RunError("broken off"))], "broken off"),
-    ],
-)
-def test_a_chunk_that_is_missing_is_noticed(chunks, message, monkeypatch):
-    monkeypatch.setattr(cluster, "connect", lambda *_: nullcontext())
-    monkeypatch.setattr(
-        cluster, "compute_chunks", lambda *_: (cluster.Chunk(*each).as_row() for each in chunks)
-    )
-    found = cluster.encode_file("local", 1, READING, cluster.Asking("", "cpu", strict=False, batch=1))
-    with pytest.raises(RunError, match=message):
-        list(found)
+class Cluster:
+    """A Ray whose workers are ready in any order; an answer is its chunk."""
+
+    def __init__(self, chance):
+        self.chance = chance
+        self.encode = self
+
+    def remote(self, chunk):
+        return Reference(chunk)
+
+    def wait(self, busy):
+        self.chance.shuffle(busy)
+        return busy[:1], busy[1:]
+
+    def get(self, result):
+        return result.chunk
+
+
+class Reference:
+    """Stands for a result."""
+
+    def __init__(self, chunk):
+        self.chunk = chunk
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("wrong", ["at a worker", "in the file"])
+def test_answers_come_in_the_order_of_the_chunks_up_to_a_mistake(workers, wrong, monkeypatch):
+    def chunks():
+        yield from map(str, range(20))
+        if wrong == "at a worker":
+            yield error
+            yield "never answered"
+        raise error
+
+    error, found = RunError("broken off"), []
+    ray = Cluster(random.Random(workers))
+    monkeypatch.setattr(cluster, "connect", lambda *_: nullcontext(ray))
+    team = [Cluster(ray.chance) for _ in range(workers)]
+    monkeypatch.setattr(cluster, "start_workers", lambda *_: (team, None))
+    results = cluster.encode_chunks("local", workers, chunks(), cluster.Asking("", "cpu", False, 1))
+    with pytest.raises(RunError, match="broken off"):
+        found.extend(results)
+    assert found == [str(number) for number in range(20)]
 
 
 def test_addresses_where_there_is_no_cluster(tmp_path):

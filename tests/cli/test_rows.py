@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from nse.cli.rows import Columns, Row, in_chunks, parse_columns, read_rows, up_to_a_problem
+from nse.cli.rows import Columns, Row, in_chunks, parse_keys, read_rows, up_to_a_problem
 from nse.data import records as lines_module
 from nse.data.records import Format, Problem, Source, guess_format
 from nse.errors import DataError, InputError
@@ -18,10 +18,10 @@ ONE, PAIR = Columns(("sentence",)), Columns(("premise", "hypothesis"))
 RANKED = Columns(("question", "answer"), listed="candidates")
 
 
-def read(path, content, form, columns=ONE, every=False):
+def read(path, content, form, columns=ONE):
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with Source(path) as source:
-        return list(read_rows(source, form, columns, every))
+        return list(read_rows(source, form, columns))
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def path(tmp_path):
 def test_text_is_a_row_a_line_and_blank_lines_are_passed_over(path):
     content = b"\xef\xbb\xbf a dog \r\n\n \t\nthe\tcat"
     assert read(path, content, Format.text) == [Row(1, ("a dog",)), Row(4, ("the\tcat",))]
-    assert read(path, content, Format.text, every=True) == [
+    assert read(path, content, Format.text, ONE._replace(every=True)) == [
         Row(1, (" a dog ",)),
         Row(2, ("",)),
         Row(3, (" \t",)),
@@ -56,7 +56,7 @@ def test_json_lines_by_the_models_own_names_or_as_text(path):
 
 
 def test_columns_by_other_names(path):
-    columns = parse_columns(PAIR.names, "premise=sentence1, hypothesis = sentence2", "pairID")
+    columns = parse_keys("premise=sentence1, hypothesis = sentence2", PAIR._replace(id="pairID"))
     content = '{"sentence1": "a", "sentence2": "b", "premise": "no", "pairID": "x"}\n{"texts": ["a", "b"]}\n'
     assert read(path, content, Format.jsonl, columns) == [
         Row(1, ("a", "b"), "x"),
@@ -66,7 +66,7 @@ def test_columns_by_other_names(path):
         Row(2, ("a", "b"), "x")
     ]
     for given in ("sentence=review", "text=review"):
-        columns = parse_columns(ONE.names, given, None)
+        columns = parse_keys(given, ONE)
         assert read(path, "review,text\na,b\n", Format.csv, columns) == [Row(2, ("a",))]
     assert read(path, '{"text": "a"}\n', Format.jsonl, columns)[0].why.startswith("there is no key 'review'")
 
@@ -83,7 +83,7 @@ def test_columns_by_other_names(path):
 )
 def test_columns_that_are_typed_wrong(given, message):
     with pytest.raises(InputError, match=message):
-        parse_columns(PAIR.names, given, None)
+        parse_keys(given, PAIR)
 
 
 def test_tsv_takes_quotes_as_they_are_and_csv_does_not(path):
@@ -109,7 +109,7 @@ def test_candidates_of_a_question_in_a_list_or_a_row_each(path):
     whys = [problem.why for problem in read(path, content, Format.jsonl, RANKED)]
     assert whys[0] == whys[1] == whys[3] == "'candidates': expected a list of texts"
     assert whys[2].startswith("there is no key 'question'")
-    named = parse_columns(RANKED.names, "candidates=answers", None, "candidates")
+    named = parse_keys("candidates=answers", RANKED)
     assert read(path, '{"question": "who", "answers": ["a"]}', Format.jsonl, named) == [
         Row(1, ("who", "a"), None, 1)
     ]
@@ -231,7 +231,7 @@ def test_a_header_without_the_columns_is_refused(form, path):
     with pytest.raises(DataError, match="there is no column 'key'"):
         read(path, content.replace("a", "text"), form, Columns(("sentence",), id="key"))
     with pytest.raises(DataError, match="there are 2 columns 'a' in the header"):
-        read(path, content.replace("b", "a"), form, parse_columns(ONE.names, "text=a", None))
+        read(path, content.replace("b", "a"), form, parse_keys("text=a", ONE))
     with pytest.raises(DataError, match=r"\(there are c, d \[2J\)"):
         read(path, tab.join(["c", "d\x1b[2J"]) + "\n", form, PAIR)
     with pytest.raises(DataError, match="line 1: the header is not UTF-8"):
@@ -243,7 +243,7 @@ def test_a_header_without_the_columns_is_refused(form, path):
 def test_plain_text_has_no_columns(path):
     path.write_text("a\n")
     with Source(path) as source, pytest.raises(InputError, match="plain text has no columns: leave out"):
-        read_rows(source, Format.text, parse_columns(ONE.names, None, "key"))
+        read_rows(source, Format.text, ONE._replace(id="key"))
 
 
 @pytest.mark.parametrize(

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
 from nse.cli import options
 from nse.cli.options import out_option, texts_argument
 from nse.cli.output import describe_predictions, describe_ranking, describe_translations, format_lines
-from nse.cli.pipeline import answer_rows, encode_rows, join_words, number_rows, open_run, rank_groups
-from nse.cli.rows import Input, Row, group_candidates, in_chunks
+from nse.cli.pipeline import Read, Result, answer_rows, open_run, rank_groups
+from nse.cli.rows import Columns, Input, Row, group_candidates, in_chunks
+from nse.data.records import Problem
 from nse.errors import InputError
 
 if TYPE_CHECKING:
     from nse.inference.model import Model
-    from nse.inference.requests import Request
 
 BATCH = 128
 """Texts computed at a time, by default."""
@@ -46,7 +47,7 @@ def predict(
     """Say which labels a trained model gives to sentences, pairs of them or documents, and how sure it is."""
     given = Input("predict", texts or (), file, form, columns, name)
     with open_run(given, bad, out, (".jsonl", ".tsv"), as_json, describe_predictions) as run:
-        loaded = load_quick(model, device)
+        loaded = load_model(model, device)
         loaded.require("predict")
         names = loaded.inputs
         if texts and len(names) > 1:
@@ -54,13 +55,8 @@ def predict(
                 wanted = f"{len(names)} texts, {' and '.join(names)}, each in quotes"
                 raise InputError(f"{model} takes {wanted}; got {len(texts)}")
             run.typed = [Row(1, tuple(texts))]
-
-        def ask(rows: Sequence[Row]) -> Request:
-            items: Any = [row.texts if len(row.texts) > 1 else row.texts[0] for row in rows]
-            return loaded.request("predict", items, strict=strict, numbers=number_rows(rows))
-
-        chunks = run.chunks(names, batch)
-        run.pour((answer_rows(loaded, chunk, ask, batch) for chunk in chunks), f"{names[0]}s")
+        answer = partial(answer_rows, loaded, "predict", batch, strict=strict)
+        run.pour(map(answer, run.chunks(Columns(names), batch)), f"{names[0]}s")
 
 
 def rank(
@@ -99,20 +95,14 @@ def rank(
         raise InputError("rank: candidates were given and no --question")
     given = Input("rank", texts or (), file, form, columns, name)
     with open_run(given, bad, out, (".jsonl", ".tsv"), as_json, describe_ranking) as run:
-        loaded = load_quick(model, device)
+        loaded = load_model(model, device)
         loaded.require("rank")
-
-        def ask(rows: Sequence[Row]) -> Request:
-            asked = rows[0].texts[0] if question is None else question
-            texts, numbers = [row.texts[-1] for row in rows], number_rows(rows)
-            return loaded.request("rank", texts, question=asked, strict=strict, numbers=numbers)
-
         if question is None:
-            groups = group_candidates(run.rows(("question", "answer"), listed="candidates"))
+            groups = group_candidates(run.rows(Columns(("question", "answer"), listed="candidates")))
         else:
-            groups = iter([list(run.rows(("answer",)))])
-        chunks = in_chunks(groups)
-        run.pour((rank_groups(loaded, chunk, ask, batch, top) for chunk in chunks), "candidates")
+            groups = iter([list(run.rows(Columns(("answer",))))])
+        answer = partial(rank_groups, loaded, question, batch, top=top, strict=strict)
+        run.pour(map(answer, in_chunks(groups)), "candidates")
 
 
 def translate(
@@ -147,18 +137,18 @@ def translate(
     """Translate sentences by a trained model: for each line one line, in the same order, as they come."""
     given = Input("translate", texts or (), file, form, columns, name, "sentences")
     with open_run(given, bad, out, (".txt", ".jsonl", ".tsv"), as_json, describe_translations) as run:
-        loaded = load_quick(model, device)
+        loaded = load_model(model, device)
         loaded.require("translate")
 
-        def ask(rows: Sequence[Row]) -> Request:
-            sentences = [row.texts[0] for row in rows]
-            numbers = number_rows(rows)
-            return loaded.request("translate", sentences, beam=beam, strict=strict, numbers=numbers)
+        def answer(rows: Sequence[Read]) -> list[Result]:
+            results = answer_rows(loaded, "translate", batch, rows, beam=beam, strict=strict)
+            for result in results:
+                if not people and not isinstance(result, Problem):
+                    result["translation"] = " ".join(result["words"])
+            return results
 
         run.tells_cuts = out is None
-        chunks = run.chunks(loaded.inputs, batch, SENTENCES, every=True)
-        results = (answer_rows(loaded, chunk, ask, batch) for chunk in chunks)
-        run.pour(results if people else map(join_words, results))
+        run.pour(map(answer, run.chunks(Columns(loaded.inputs, every=True), batch, SENTENCES)))
 
 
 def encode(
@@ -194,27 +184,27 @@ def encode(
         raise InputError("encode: --workers belongs to --ray")
     given = Input("encode", texts or (), file, form, columns, name)
     with open_run(given, bad, out, (".npy", ".parquet", ".jsonl"), as_json, format_lines) as run:
-        loaded = load_quick(model, "cpu" if ray else device)
-        names = loaded.inputs
-        wanted = names[:1] if len(names) == 1 or loaded.target else ("text",)
+        loaded = load_model(model, "cpu" if ray else device)
+        names = loaded.inputs if len(loaded.inputs) == 1 else ("text",)
+        chunks = run.chunks(Columns(names), batch)
         if ray:
             from nse.cli import ray as cluster
 
             if run.source is None or run.source.is_input or not run.source.steady:
                 raise InputError("encode: with --ray give a --file")
             asking = cluster.Asking(model, device, strict, batch)
-            results = cluster.encode_file(ray, workers, (given.absolute(), wanted), asking)
+            results = cluster.encode_chunks(ray, workers, chunks, asking)
         else:
-            results = (encode_rows(loaded, chunk, strict, batch) for chunk in run.chunks(wanted, batch))
-        run.pour(results, f"{wanted[0]}s")
+            results = map(partial(answer_rows, loaded, "encode", batch, strict=strict), chunks)
+        run.pour(results, f"{names[0]}s")
 
 
-def load_quick(model: str, device: str) -> Model:
-    """Load a model as it computes fastest in a process that does nothing else."""
+def load_model(name: str, device: str) -> Model:
+    """Load a model, to compute as fast as it can in a process that does nothing else."""
     from nse import load
     from nse.inference.batches import side_by_side
 
-    loaded = load(model, device)
-    if loaded.device.type == "cpu":
+    model = load(name, device)
+    if model.device.type == "cpu":
         side_by_side()
-    return loaded
+    return model

@@ -9,8 +9,6 @@ from statistics import median
 from time import perf_counter
 from typing import Annotated, Any
 
-from rich.console import Console
-from rich.table import Table
 from typer import Option
 
 from nse.cli.options import Device, Json
@@ -33,6 +31,8 @@ def bench(
 ) -> None:
     """Time the backends beside nn.LSTM of two layers, after checking that they agree."""
     import torch
+    from rich.console import Console
+    from rich.table import Table
 
     if out:  # what is measured is not lost to a place that cannot be written
         check_output(out)

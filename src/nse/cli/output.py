@@ -6,13 +6,12 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from io import BufferedWriter, FileIO, TextIOWrapper
-from operator import itemgetter
 from pathlib import Path
-from typing import IO, Any, TextIO
+from typing import IO, Any
 
 import numpy as np
 import typer
@@ -26,32 +25,9 @@ from nse.files import make_sure, open_replacement, write
 BROKEN_PIPE = 141
 """The exit code of a program that a broken pipe ended, as shells tell it."""
 
-COUNTS = ("words", "cut", "unknown")
-
 Answer = dict[str, Any]
 Describe = Callable[[Sequence[Answer]], Iterable[str]]
-
-
-class Writer:
-    """Writes answers, some at a time."""
-
-    def write(self, rows: Sequence[Answer]) -> None:
-        """Write some more."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """Write what belongs to the end, by default nothing."""
-
-
-class Printer(Writer):
-    """Prints answers to standard output, by a function that describes them in lines."""
-
-    def __init__(self, describe: Describe):
-        self.describe, self.stream = describe, sys.stdout  # kept, for Ray's words go elsewhere
-
-    def write(self, rows: Sequence[Answer]) -> None:
-        """Print some more."""
-        print_line("\n".join(self.describe(rows)), self.stream)
+"""From answers to lines."""
 
 
 def describe_predictions(rows: Sequence[Answer]) -> list[str]:
@@ -90,14 +66,38 @@ def describe_losses(row: Answer) -> str:
     return f"  [{'; '.join(filter(None, (unknown, cut)))}]" if unknown or cut else ""
 
 
-def format_line(row: Mapping[str, Any]) -> str:
-    """Format a row as JSON, on a line, in ASCII."""
-    return json.dumps(row, allow_nan=False, default=np.ndarray.tolist)
+def format_lines(rows: Sequence[Answer]) -> list[str]:
+    """Format answers as JSON in ASCII, a line each."""
+    return [json.dumps(row, allow_nan=False, default=np.ndarray.tolist) for row in rows]
 
 
-def format_lines(rows: Sequence[Answer]) -> Iterable[str]:
-    """Format rows as JSON, a line each."""
-    return map(format_line, rows)
+class FormatTable:
+    """Formats answers as fields with tabs between, under a header that the first answer makes."""
+
+    def __init__(self) -> None:
+        self.header: dict[str, str] = {}
+
+    def __call__(self, rows: Sequence[Answer]) -> list[str]:
+        """Format answers; a tab or a line break inside of a text is a space."""
+        rows = [flatten(row) for row in rows]
+        if not self.header:
+            self.header = {name: name for name in rows[0]}
+            rows.insert(0, self.header)
+        fields = ((str(row.get(name, "")).splitlines() for name in self.header) for row in rows)
+        return ["\t".join(" ".join(lines).replace("\t", " ") for lines in row) for row in fields]
+
+
+def flatten(row: Answer) -> Answer:
+    """Make columns of dictionaries and of texts, and a text of words."""
+    flat: Answer = {"number": row["number"], "id": row.get("id", "")}
+    for name, value in row.items():
+        if name == "probabilities":
+            flat |= {f"probability.{label}": chance for label, chance in value.items()}
+        elif name == "texts":
+            flat |= {f"text.{place}": text for place, text in enumerate(value, start=1)}
+        else:
+            flat[name] = " ".join(value) if isinstance(value, list) else value
+    return flat
 
 
 def print_json(value: Any) -> None:
@@ -113,21 +113,100 @@ def print_result(value: Any, as_json: bool, *lines: str) -> None:
         print(*lines, sep="\n")
 
 
+class LineWriter:
+    """Writes lines that describe answers, each as soon as it is there."""
+
+    def __init__(self, handle: IO[bytes], describe: Describe):
+        self.handle, self.describe = handle, describe
+
+    def write(self, rows: Sequence[Answer]) -> None:
+        """Write some more."""
+        self.handle.write("".join(f"{line}\n" for line in self.describe(rows)).encode())
+        self.handle.flush()
+
+    def close(self) -> None:
+        """Write what belongs to the end: here nothing."""
+
+
+class VectorWriter:
+    """Writes vectors as numpy's `.npy`, which `np.load` can map into memory."""
+
+    def __init__(self, handle: IO[bytes]):
+        self.handle = handle
+        self.count = self.size = self.start = 0
+
+    def write(self, rows: Sequence[Answer]) -> None:
+        """Write some more."""
+        vectors = np.stack([row["vector"] for row in rows]).astype("<f4", copy=False)
+        if not self.start:
+            self.size = vectors.shape[1]
+            self.start = self._write_header()
+        self.handle.write(vectors.tobytes())
+        self.count += len(vectors)
+
+    def close(self) -> None:
+        """Write the header again, now that the number of rows is known; numpy left room for it."""
+        self.handle.seek(0)
+        end = self._write_header()
+        if self.start not in (0, end):
+            raise RunError(f"the header of the vectors has grown from {self.start} to {end} bytes")
+
+    def _write_header(self) -> int:
+        shape = (self.count, self.size)
+        npy.write_array_header_1_0(self.handle, {"descr": "<f4", "fortran_order": False, "shape": shape})
+        return self.handle.tell()
+
+
+class ParquetWriter:
+    """Writes vectors and what belongs to them as Parquet; each call to `write` is a row group."""
+
+    def __init__(self, handle: IO[bytes]):
+        try:
+            import pyarrow
+            import pyarrow.parquet
+        except ImportError:
+            needs = "--out: .parquet needs pyarrow: pip install 'neural-semantic-encoders[parquet]'"
+            raise InputError(needs) from None
+        self.arrow, self.handle = pyarrow, handle
+        self.writer: Any = None
+
+    def write(self, rows: Sequence[Answer]) -> None:
+        """Write some more."""
+        arrow = self.arrow
+        if self.writer is None:
+            columns = {"number": arrow.int64(), "id": arrow.string(), "text": arrow.string()}
+            columns["vector"] = arrow.list_(arrow.float32(), len(rows[0]["vector"]))
+            columns |= dict.fromkeys(("words", "cut", "unknown"), arrow.int32())
+            # Numbers of vectors hardly ever repeat.
+            self.writer = arrow.parquet.ParquetWriter(
+                self.handle, arrow.schema(columns.items()), use_dictionary=False
+            )
+        named = [row | {"id": str(row["id"])} if "id" in row else row for row in rows]
+        self.writer.write_table(arrow.Table.from_pylist(named, schema=self.writer.schema))
+
+    def close(self) -> None:
+        """Write the index of what was written."""
+        if self.writer is not None:
+            self.writer.close()
+
+
+Writer = LineWriter | VectorWriter | ParquetWriter
+
+WRITERS: dict[str, Callable[[IO[bytes]], Writer]] = {
+    ".jsonl": partial(LineWriter, describe=format_lines),
+    ".tsv": lambda handle: LineWriter(handle, FormatTable()),
+    ".txt": partial(LineWriter, describe=describe_translations),
+    ".npy": VectorWriter,
+    ".parquet": ParquetWriter,
+}
+"""Who writes which files, by the ending of their names."""
+
+
 @contextmanager
 def open_writer(file: Path | None, endings: Sequence[str], describe: Describe) -> Iterator[Writer]:
-    """Open a writer for a file, of the format that its name tells, or else for standard output.
-
-    Args:
-        file: A file that is there is replaced when all is written.
-        endings: Those of the names that may be asked for.
-        describe: From answers to the lines that are printed.
-
-    Raises:
-        InputError: It ends otherwise, or a library is missing that is needed for it.
-        RunError: It cannot be written; nothing is left behind, and a file that was there is as it was.
-    """
+    """Open a writer of standard output, or of a file in the format that its name tells; see `open_output`."""
     if file is None:
-        yield Printer(describe)
+        yield LineWriter(sys.stdout.buffer, describe)  # this one, for Ray's words go elsewhere
         return
     ending = file.suffix.lower()
     if ending not in endings:
@@ -167,131 +246,10 @@ def write_output(file: Path, text: str) -> None:
         write(file, text)
 
 
-class LineWriter(Writer):
-    """Writes a line for each answer, by a function that formats it."""
-
-    def __init__(self, handle: IO[bytes], form: Callable[[Answer], str] = format_line):
-        self.handle, self.form = handle, form
-
-    def write(self, rows: Sequence[Answer]) -> None:
-        """Write some more."""
-        self.handle.writelines(f"{self.form(row)}\n".encode() for row in rows)
-
-
-class TableWriter(LineWriter):
-    """Writes fields with tabs between, under a header; a tab or line break inside of a text is a space."""
-
-    def __init__(self, handle: IO[bytes]):
-        super().__init__(handle, self._join)
-        self.header: list[str] = []
-
-    def write(self, rows: Sequence[Answer]) -> None:
-        """Write some more; the first row says what the columns are."""
-        rows = [flatten(row) for row in rows]
-        if not self.header:
-            self.header = list(rows[0])
-            rows = [{name: name for name in self.header}, *rows]
-        super().write(rows)
-
-    def _join(self, row: Answer) -> str:
-        fields = (str(row.get(name, "")) for name in self.header)
-        return "\t".join(" ".join(field.splitlines()).replace("\t", " ") for field in fields)
-
-
-def flatten(row: Answer) -> Answer:
-    """Make columns of dictionaries and of texts, and a text of words."""
-    flat: Answer = {"number": row["number"], "id": row.get("id", "")}
-    for name, value in row.items():
-        if name == "probabilities":
-            flat |= {f"probability.{label}": chance for label, chance in value.items()}
-        elif name == "texts":
-            flat |= {f"text.{place}": text for place, text in enumerate(value, start=1)}
-        else:
-            flat[name] = " ".join(value) if isinstance(value, list) else value
-    return flat
-
-
-class VectorWriter(Writer):
-    """Writes the vectors as numpy's `.npy`, which `np.load` can map into memory."""
-
-    def __init__(self, handle: IO[bytes]):
-        self.handle = handle
-        self.count = self.size = self.start = 0
-
-    def write(self, rows: Sequence[Answer]) -> None:
-        """Write some more."""
-        vectors = np.stack([row["vector"] for row in rows]).astype("<f4", copy=False)
-        if not self.start:
-            self.size = vectors.shape[1]
-            self.start = self._write_header()
-        self.handle.write(vectors.tobytes())
-        self.count += len(vectors)
-
-    def close(self) -> None:
-        """Write the header again, now that the number of rows is known; numpy left room for it."""
-        self.handle.seek(0)
-        end = self._write_header()
-        if self.start not in (0, end):
-            raise RunError(f"the header of the vectors has grown from {self.start} to {end} bytes")
-
-    def _write_header(self) -> int:
-        shape = (self.count, self.size)
-        npy.write_array_header_1_0(self.handle, {"descr": "<f4", "fortran_order": False, "shape": shape})
-        return self.handle.tell()
-
-
-class ParquetWriter(Writer):
-    """Writes number, id, text, vector, words, cut and unknown; each call to `write` is a row group."""
-
-    def __init__(self, handle: IO[bytes]):
-        try:
-            import pyarrow
-            import pyarrow.parquet
-        except ImportError:
-            raise InputError(
-                "--out: .parquet needs pyarrow: pip install 'neural-semantic-encoders[parquet]'"
-            ) from None
-        self.arrow, self.handle = pyarrow, handle
-        self.writer: Any = None
-
-    def write(self, rows: Sequence[Answer]) -> None:
-        """Write some more."""
-        arrow, vectors = self.arrow, np.stack([row["vector"] for row in rows])
-        names = [row.get("id") for row in rows]
-        columns = {
-            "number": arrow.array([row["number"] for row in rows], arrow.int64()),
-            "id": arrow.array([None if name is None else str(name) for name in names], arrow.string()),
-            "text": arrow.array([row["text"] for row in rows], arrow.string()),
-            "vector": arrow.FixedSizeListArray.from_arrays(arrow.array(vectors.ravel()), vectors.shape[1]),
-            **{name: arrow.array([row[name] for row in rows], arrow.int32()) for name in COUNTS},
-        }
-        table = arrow.table(columns)
-        if self.writer is None:
-            # Numbers of vectors hardly ever repeat.
-            self.writer = arrow.parquet.ParquetWriter(self.handle, table.schema, use_dictionary=False)
-        self.writer.write_table(table)
-
-    def close(self) -> None:
-        """Write the index of what was written."""
-        if self.writer is not None:
-            self.writer.close()
-
-
-WRITERS: dict[str, Callable[[IO[bytes]], Writer]] = {
-    ".jsonl": LineWriter,
-    ".tsv": TableWriter,
-    ".txt": partial(LineWriter, form=itemgetter("translation")),
-    ".npy": VectorWriter,
-    ".parquet": ParquetWriter,
-}
-"""Who writes which files, by the ending of their names."""
-
-
-def print_line(line: str, stream: TextIO | None = None) -> None:
+def print_line(line: str) -> None:
     """Print a line in UTF-8, whatever the terminal says it takes, at once."""
-    stream = stream or sys.stdout
-    stream.buffer.write(f"{line}\n".encode())
-    stream.buffer.flush()
+    sys.stdout.buffer.write(f"{line}\n".encode())
+    sys.stdout.buffer.flush()
 
 
 class StandardOutput(FileIO):

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nse.cli.options import Bad
 from nse.cli.output import Answer, Describe, Writer, format_lines, open_writer
-from nse.cli.rows import CHUNK, Input, Row, in_chunks, up_to_a_problem
+from nse.cli.rows import CHUNK, Columns, Input, Row, in_chunks, up_to_a_problem
 from nse.console import make_bar
 from nse.data.records import Problem, Source
 from nse.errors import DataError, InputError, NSEError
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from nse.inference.model import Model
-    from nse.inference.requests import Request
+    from nse.inference.requests import Request, Verb
 
 Read = Row | Problem
+Result = Answer | Problem
 Ask = Callable[[Sequence[Row]], "Request"]
 
 
@@ -49,32 +50,22 @@ class Run:
         self.tells_cuts = False
         self.bar: Progress | None = None
 
-    def rows(self, names: Sequence[str], listed: str = "", every: bool = False) -> Iterator[Read]:
-        """Read the rows; see `nse.cli.rows`."""
+    def rows(self, columns: Columns) -> Iterator[Read]:
+        """Read the rows."""
         if self.source is None:
             return iter(self.typed)
-        rows = self.given.read(self.source, names, listed, every)
+        rows = self.given.read(self.source, columns)
         return up_to_a_problem(rows) if self.bad == "stop" else rows
 
-    def chunks(
-        self, names: Sequence[str], few: int, many: int = CHUNK, every: bool = False
-    ) -> Iterable[list[Read]]:
+    def chunks(self, columns: Columns, few: int, many: int = CHUNK) -> Iterable[list[Read]]:
         """Read many rows at a time, but few where somebody waits for answers to what comes through a pipe."""
         if self.source is None:
             return [self.typed]
         waits = not self.source.steady and self.out is None
-        return in_chunks(self.rows(names, every=every), few if waits else max(few, many))
+        return in_chunks(self.rows(columns), few if waits else max(few, many))
 
-    def pour(self, results: Iterable[Sequence[Answer | Problem]], what: str = "") -> None:
-        """Write answers as they come; a problem is met in its place, after the answers before it.
-
-        Args:
-            results: Answers and problems, a chunk at a time.
-            what: What to call rows where there are none; nothing if that is no mistake.
-
-        Raises:
-            DataError: There was nothing to answer, or a line was a problem.
-        """
+    def pour(self, results: Iterable[Sequence[Result]], what: str = "") -> None:
+        """Write answers as they come; if there are none, say what is missing, where that is a mistake."""
         started, count = time.perf_counter(), 0
         if self.source and sys.stderr.isatty() and (self.out or not sys.stdout.isatty()):
             from rich.progress import TextColumn
@@ -92,7 +83,7 @@ class Run:
             why = f"there are no {what} in it; write one on each line"
             raise DataError(f"{self.source.name}: {'every line was skipped' if self.skipped else why}")
 
-    def write(self, results: Sequence[Answer | Problem]) -> None:
+    def write(self, results: Sequence[Result]) -> None:
         """Write answers up to the first problem, or all of them where problems are skipped."""
         answers: list[Answer] = []
         error: NSEError | None = None
@@ -109,18 +100,14 @@ class Run:
             self.tell(f"{why}; skipped")
             self.skipped += result.lines
         if answers and (self.source or not error):  # what is typed is answered all or not at all
-            self.put(answers)
+            self.answers += len(answers)
+            cut = [answer for answer in answers if answer["cut"]]
+            self.cut += len(cut)
+            for answer in cut if self.tells_cuts else []:
+                self.tell(f"sentence {answer['number']}: {answer['cut']:,} words cut")
+            self.writer.write(answers)
         if error:
             raise error
-
-    def put(self, answers: Sequence[Answer]) -> None:
-        """Write answers, and count them."""
-        self.answers += len(answers)
-        for answer in answers:
-            self.cut += answer["cut"] > 0
-            if answer["cut"] and self.tells_cuts:
-                self.tell(f"sentence {answer['number']}: {answer['cut']:,} words cut")
-        self.writer.write(answers)
 
     def tell(self, line: str) -> None:
         """Say something on standard error, above the bar."""
@@ -148,42 +135,43 @@ def count_things(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def answer_rows(model: Model, rows: Sequence[Read], ask: Ask, batch: int) -> list[Answer | Problem]:
+def answer_rows(model: Model, verb: Verb, batch: int, rows: Sequence[Read], **settings: Any) -> list[Result]:
     """Answer rows by one request: for each its answer, or why there is none, in their order."""
+
+    def ask(some: Sequence[Row]) -> Request:
+        texts = [row.texts if len(row.texts) > 1 else row.texts[0] for row in some]
+        return model.request(verb, texts, numbers=number_rows(some), **settings)
+
     rows, request = request_rows(rows, ask)
     answers = iter(model.answer(request, batch) if request else ())
     return [row if isinstance(row, Problem) else identify(row, next(answers)) for row in rows]
 
 
-def encode_rows(model: Model, rows: Sequence[Read], strict: bool, batch: int) -> list[Answer | Problem]:
-    """Encode rows: for each its vector, or why there is none, in their order."""
-
-    def ask(some: Sequence[Row]) -> Request:
-        texts, numbers = [row.texts[0] for row in some], number_rows(some)
-        return model.request("encode", texts, strict=strict, numbers=numbers)
-
-    return answer_rows(model, rows, ask, batch)
-
-
 def rank_groups(
-    model: Model, groups: Sequence[Sequence[Read]], ask: Ask, batch: int, top: int | None
-) -> list[Answer | Problem]:
+    model: Model,
+    question: str | None,
+    batch: int,
+    groups: Sequence[Sequence[Read]],
+    top: int | None,
+    strict: bool,
+) -> list[Result]:
     """Rank the candidates of each question, the best first; all are computed together."""
     from nse.inference.requests import Request
 
+    def ask(rows: Sequence[Row]) -> Request:
+        asked = rows[0].texts[0] if question is None else question
+        texts, numbers = [row.texts[-1] for row in rows], number_rows(rows)
+        return model.request("rank", texts, question=asked, strict=strict, numbers=numbers)
+
     requested = [request_rows(group, ask) for group in groups]
     together = Request("scores", [row for _, request in requested if request for row in request.rows], list)
-    scores, first = model.compute(together, batch), 0
-    results: list[Answer | Problem] = []
+    scores = iter(model.compute(together, batch).split([len(r.rows) for _, r in requested if r]))
+    results: list[Result] = []
     for group, request in requested:
         results += dict.fromkeys(row for row in group if isinstance(row, Problem))  # once for each line
-        if request is None:
-            continue
-        answers = request.format(scores[first : first + len(request.rows)])
-        first += len(request.rows)
         rows = [row for row in group if isinstance(row, Row)]
         by_number = dict(zip(number_rows(rows), rows, strict=True))
-        for answer in answers[:top]:
+        for answer in request.format(next(scores))[:top] if request else []:
             row = by_number[answer["number"]]
             asked = {"question": row.texts[0]} if len(row.texts) > 1 else {}
             results.append(asked | identify(row, answer))
@@ -191,14 +179,9 @@ def rank_groups(
 
 
 def request_rows(rows: Sequence[Read], ask: Ask) -> tuple[list[Read], Request | None]:
-    """Ask for all rows at once, and only if that is refused each by itself, to see which it was.
-
-    Returns:
-        The rows, with problems in the place of those that cannot be answered, and the request of the others,
-        if there are any.
-    """
-    good = [row for row in rows if isinstance(row, Row)]
+    """Ask for rows together; where that is refused, those that are refused alone become problems."""
     try:
+        good = [row for row in rows if isinstance(row, Row)]
         return list(rows), ask(good) if good else None
     except InputError:
         rows = [check_row(row, ask) for row in rows]
@@ -231,11 +214,3 @@ def identify(row: Row, answer: Answer) -> Answer:
             named |= {"id": row.id} if row.id is not None else {}
             named |= {"candidate": row.place} if row.place else {}
     return named
-
-
-def join_words(results: Sequence[Answer | Problem]) -> list[Answer | Problem]:
-    """Give translations as their words with spaces between."""
-    return [
-        result if isinstance(result, Problem) else result | {"translation": " ".join(result["words"])}
-        for result in results
-    ]

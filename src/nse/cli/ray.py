@@ -1,9 +1,7 @@
-"""Vectors by the workers of a Ray cluster, on Ray Data: the same as one process makes, in the same order.
+"""Vectors by the workers of a Ray cluster: the same as one process makes, in the same order.
 
-One task reads the file, on the machine where the command was typed, a chunk of rows at a time, and is held
-back where Ray's store fills up. Each worker is a process that loads the model once; the model's files travel
-to it. Ray starts a worker that died again and has its chunk computed again. Chunks come back in their order,
-and the process that asked writes them.
+The process that was started reads and writes; each worker is a process that loads the model once, whose files
+travel to it. Ray starts a worker that died again and has its chunk computed again.
 """
 
 from __future__ import annotations
@@ -14,20 +12,15 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 import nse
-from nse.cli.output import Answer
-from nse.cli.pipeline import encode_rows
-from nse.cli.rows import Input, in_chunks
-from nse.data.records import Problem
+from nse.cli.pipeline import Read, Result, answer_rows
 from nse.errors import InputError, NSEError, RunError
 from nse.inference.folder import find
 
@@ -42,24 +35,7 @@ QUIET = {
     "RAY_BACKEND_LOG_LEVEL": "fatal",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-"""No reports to its makers, no warnings about Ray Data's own ways."""
-
-Batch = dict[str, Any]
-"""A row of Ray Data."""
-
-
-@dataclass
-class Chunk:
-    """What travels in a row: an object, because Ray would cut and join lists that it can look into."""
-
-    place: int  # which chunk of the file it is, from 0
-    content: Any  # what to read, its rows, their answers, or what was raised; nothing in the last one
-
-    def as_row(self) -> Batch:
-        """Make a row of Ray Data."""
-        row = np.empty(1, dtype=object)
-        row[0] = self
-        return {"chunk": row}
+"""No reports to its makers, no warnings about its own ways."""
 
 
 class Asking(NamedTuple):
@@ -71,31 +47,48 @@ class Asking(NamedTuple):
     batch: int
 
 
-def encode_file(
-    address: str, workers: int | None, reading: tuple[Input, tuple[str, ...]], asking: Asking
-) -> Iterator[list[Answer | Problem]]:
-    """Encode the rows of a file: for each its vector, or why there is none, a chunk at a time.
+def encode_chunks(
+    address: str, workers: int | None, chunks: Iterable[list[Read]], asking: Asking
+) -> Iterator[list[Result]]:
+    """Encode chunks of rows in their order, each by the worker that is free first.
 
     Args:
         address: "local" starts Ray on this machine; "auto" finds the cluster that this machine belongs to;
             any other is that of a cluster.
         workers: How many processes compute; `None` means one for each GPU, or for each CPU if there is none.
-        reading: The file, and the columns to read.
+        chunks: Rows; a mistake that ends them is raised after the answers to those before it.
         asking: What to ask.
     """
     with connect(address, workers) as ray:
-        expected, content = 0, None
-        for row in compute_chunks(ray, workers, reading, asking):
-            (chunk,) = row["chunk"]
-            content = chunk.content
-            if isinstance(content, NSEError):
-                raise content
-            if chunk.place != expected:
-                raise RunError(f"Ray gave chunk {chunk.place} where chunk {expected} was expected; try again")
-            expected += 1
-            yield content
-        if content != []:
-            raise RunError(f"Ray gave {expected} chunks and then no end; try again")
+        team, _model = start_workers(ray, workers, asking)  # the model stays for workers that start again
+        busy = {worker.encode.remote([]): worker for worker in team}  # without rows they load it
+        limit, waiting = 2 * len(busy), deque[Any]()
+        for chunk in end_with_mistake(chunks):
+            (done, *_), _ = ray.wait(list(busy))
+            worker = busy.pop(done)
+            result = chunk if isinstance(chunk, NSEError) else worker.encode.remote(chunk)
+            busy[result] = worker
+            waiting.append(result)
+            if len(waiting) > limit:
+                yield receive(ray, waiting.popleft())
+        for result in waiting:
+            yield receive(ray, result)
+
+
+def end_with_mistake(chunks: Iterable[list[Read]]) -> Iterator[list[Read] | NSEError]:
+    """Give the mistake that ends chunks as the last of them."""
+    try:
+        yield from chunks
+    except NSEError as error:
+        yield error
+
+
+def receive(ray: Any, result: Any) -> list[Result]:
+    """Wait for the results of a chunk; raise what was raised."""
+    results: list[Result] | NSEError = result if isinstance(result, NSEError) else ray.get(result)
+    if isinstance(results, NSEError):
+        raise results
+    return results
 
 
 @contextmanager
@@ -105,11 +98,9 @@ def connect(address: str, workers: int | None) -> Iterator[Any]:
     for name, value in QUIET.items():  # which Ray reads when it is imported
         os.environ.setdefault(name, value)
     try:
-        import pyarrow  # noqa: F401
         import ray
-        import ray.data
     except ImportError:
-        raise InputError("--ray needs Ray Data: pip install 'neural-semantic-encoders[ray]'") from None
+        raise InputError("--ray needs Ray: pip install 'neural-semantic-encoders[ray]'") from None
     settings: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if address == "local":
         settings |= {"num_cpus": workers, "object_store_memory": STORE, "include_dashboard": False}
@@ -139,7 +130,7 @@ def check_address(address: str) -> None:
         return
     if address.startswith("ray://"):
         raise InputError(
-            "--ray: Ray Data does not run through Ray Client; type this on a machine of the cluster, with "
+            "--ray: this does not run through Ray Client; type this on a machine of the cluster, with "
             "--ray auto, or give it to `ray job submit`"
         )
     host, _, port = address.rpartition(":")
@@ -165,47 +156,21 @@ def silence_standard_error() -> Iterator[None]:
         os.close(null)
 
 
-def compute_chunks(
-    ray: Any, workers: int | None, reading: tuple[Input, tuple[str, ...]], asking: Asking
-) -> Iterator[Batch]:
-    """Compute the chunks of a file, in their order."""
-    context = ray.data.DataContext.get_current()
-    context.execution_options.preserve_order = True
-    context.enable_progress_bars = context.print_on_execution_start = False
-    context.target_max_block_size = 1  # a block for each chunk, which is what a worker is given at a time
-    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
+def start_workers(ray: Any, count: int | None, asking: Asking) -> tuple[list[Any], Any]:
+    """Start workers, each with a GPU where the cluster has some that may be used, else with a CPU.
+
+    Returns:
+        The workers, and the model that each of them gets.
+    """
     there = ray.cluster_resources()
     gpus = int(there.get("GPU", 0)) if asking.device != "cpu" else 0
     if asking.device == "cuda" and not gpus:
         raise RunError("--ray: the cluster has no GPU; use --device cpu or auto")
-    content = pack_model(asking._replace(device="cuda" if gpus else "cpu"))
-    here = f"node:{ray.util.get_node_ip_address()}"
-    chunks = ray.data.from_items([{"reading": Chunk(0, reading)}]).map_batches(
-        read_chunks, batch_size=1, num_cpus=0, resources={here: 0.001}
-    )
-    answers = chunks.map_batches(
-        Worker,
-        fn_constructor_args=(ray.put(content),),
-        batch_size=1,
-        compute=ray.data.ActorPoolStrategy(size=workers or gpus or max(1, int(there.get("CPU", 1)))),
-        num_cpus=None if gpus else 1,
-        num_gpus=1 if gpus else None,
-    )
-    yield from answers.iter_batches(batch_size=1)
-
-
-def read_chunks(batch: Any) -> Iterator[Batch]:
-    """Read the chunks of a file with their places; the last one is empty, or what was raised."""
-    given, names = batch["reading"][0].content
-    place = -1
-    end: NSEError | list[Any] = []
-    try:
-        with given.open() as source:
-            for place, rows in enumerate(in_chunks(given.read(source, names))):
-                yield Chunk(place, rows).as_row()
-    except NSEError as error:
-        end = error
-    yield Chunk(place + 1, end).as_row()
+    model = ray.put(pack_model(asking._replace(device="cuda" if gpus else "cpu")))
+    needs = {"num_gpus": 1, "num_cpus": 0} if gpus else {"num_cpus": 1}
+    worker = ray.remote(max_restarts=-1, max_task_retries=-1, **needs)(Worker)
+    count = count or gpus or max(1, int(there.get("CPU", 1)))
+    return [worker.remote(model) for _ in range(count)], model
 
 
 def pack_model(asking: Asking) -> tuple[str, dict[str, bytes], Asking]:
@@ -215,17 +180,13 @@ def pack_model(asking: Asking) -> tuple[str, dict[str, bytes], Asking]:
 
 
 class Worker:
-    """A process with a model, made of what `pack_model` packed, or of where that lies in Ray's store."""
+    """A process with a model, made of what `pack_model` packed."""
 
-    def __init__(self, content: Any):
-        if not isinstance(content, tuple):
-            import ray
-
-            content = ray.get(content)
+    def __init__(self, content: tuple[str, dict[str, bytes], Asking]):
         self.version, self.files, self.asking = content
 
     @cached_property
-    def model(self) -> Any:
+    def model(self) -> nse.Model:
         """Load the model from the files that came with it."""
         if self.version != nse.__version__:
             raise RunError(f"--ray: a worker has nse {nse.__version__} and you have {self.version}")
@@ -234,13 +195,9 @@ class Worker:
                 (Path(folder) / name).write_bytes(file)
             return nse.load(folder, self.asking.device)
 
-    def __call__(self, batch: Any) -> Batch:
-        """Answer a chunk, or pass on what was raised."""
-        (chunk,) = batch["chunk"]
-        content = chunk.content
+    def encode(self, rows: Sequence[Read]) -> list[Result] | NSEError:
+        """Encode rows; what is raised is given back."""
         try:
-            if not isinstance(content, NSEError):
-                content = encode_rows(self.model, content, self.asking.strict, self.asking.batch)
+            return answer_rows(self.model, "encode", self.asking.batch, rows, strict=self.asking.strict)
         except NSEError as error:
-            content = error
-        return Chunk(chunk.place, content).as_row()
+            return error

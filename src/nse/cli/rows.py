@@ -8,24 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from nse.data.records import (
-    BadLineError,
-    Format,
-    OpenQuote,
-    Problem,
-    Source,
-    decode_line,
-    guess_format,
-    json_type,
-    parse_object,
-    split_csv,
-    split_tsv,
-)
+from nse.data import records
+from nse.data.records import BadLineError, Format, Problem, Source
 from nse.errors import DataError, InputError, NSEError
 
 CHUNK = 2048
@@ -48,7 +36,6 @@ class Row(NamedTuple):
 
 
 Item = TypeVar("Item", bound=Row | Problem | list[Row | Problem])
-Lines = Iterable[tuple[int, bytes | Problem]]
 
 
 class Columns(NamedTuple):
@@ -58,12 +45,19 @@ class Columns(NamedTuple):
     keys: Mapping[str, str] = {}  # what each is called in the file, where it is not called by its name
     id: str | None = None  # the column of what rows are called; `None` means `id`, where there is one
     listed: str = ""  # the key of a list in the place of the last column, which makes several rows of a line
+    every: bool = (
+        False  # whether every line of plain text is a row as it is, with its spaces, even a blank one
+    )
 
     def find_key(self, name: str, there: Collection[str]) -> str:
         """Find what a column is called among those that are there; a single one may be called `text` too."""
         own = self.keys.get(name, name)
         is_text = own not in there and "text" in there and len(self.names) == 1 and not self.keys
         return "text" if is_text else own
+
+    def show_option(self) -> str:
+        """Show how to name them."""
+        return ",".join(f"{name}=COLUMN" for name in self.names)
 
 
 @dataclass(frozen=True)
@@ -91,77 +85,58 @@ class Input:
         """Open the file or standard input, if texts were not typed."""
         return nullcontext() if self.texts else Source(self.file)
 
-    def absolute(self) -> Input:
-        """Name the file from the root of the file system, for other processes."""
-        return replace(self, file=self.file and self.file.absolute())
-
-    def read(
-        self, source: Source, names: Sequence[str], listed: str = "", every: bool = False
-    ) -> Iterator[Row | Problem]:
-        """Read the rows of a source; see `read_rows` and `Columns`."""
-        columns = parse_columns(names, self.columns, self.id, listed)
-        return read_rows(source, self.form or guess_format(self.file), columns, every)
+    def read(self, source: Source, columns: Columns) -> Iterator[Row | Problem]:
+        """Read the rows of a source, whose columns may have other names."""
+        columns = parse_keys(self.columns, columns._replace(id=self.id))
+        return read_rows(source, self.form or records.guess_format(self.file), columns)
 
 
-def parse_columns(names: Sequence[str], given: str | None, name: str | None, listed: str = "") -> Columns:
-    """Parse columns as a person names them: `premise=sentence1,hypothesis=sentence2`."""
-    known = (*names, *([listed] if listed else []), *(["text"] if len(names) == 1 else []))
+def parse_keys(given: str | None, columns: Columns) -> Columns:
+    """Parse what columns are called as a person says it: `premise=sentence1,hypothesis=sentence2`."""
+    one = len(columns.names) == 1
+    known = [name for name in (*columns.names, columns.listed, "text" if one else "") if name]
     keys: dict[str, str] = {}
     for each in given.split(",") if given is not None else []:
         own, sign, key = (part.strip() for part in each.partition("="))
         if not (own and sign and key):
-            raise InputError(f"--columns: expected {write_example(names)}, got {given!r}")
+            raise InputError(f"--columns: expected {columns.show_option()}, got {given!r}")
         if own not in known:
             raise InputError(f"--columns: expected one of {', '.join(known)} before =, got {own!r}")
-        keys[names[0] if own == "text" else own] = key
-    return Columns(tuple(names), keys, name, listed)
+        keys[columns.names[0] if own == "text" else own] = key
+    return columns._replace(keys=keys)
 
 
-def write_example(names: Sequence[str]) -> str:
-    """Write what `--columns` may be for these names."""
-    return ",".join(f"{name}=COLUMN" for name in names)
-
-
-def read_rows(source: Source, form: Format, columns: Columns, every: bool = False) -> Iterator[Row | Problem]:
-    """Read the rows of a source, in order.
-
-    Args:
-        source: Where to read them.
-        form: How they are written.
-        columns: What to look for.
-        every: Of plain text: every line is a row as it is, blank ones too; else blank ones are passed over,
-            and spaces around texts do not count.
-
-    Raises:
-        DataError: The source cannot be read, or its header does not have the columns.
-    """
+def read_rows(source: Source, form: Format, columns: Columns) -> Iterator[Row | Problem]:
+    """Read the rows of a source, in order."""
     if form == Format.csv:
-        return read_table(source.name, split_csv(source.lines()), columns)
+        return read_table(source.name, records.split_csv(source.lines()), columns)
     if form == Format.tsv:
-        return read_table(source.name, split_tsv(source.lines()), columns)
-    if form == Format.jsonl:
-        return parse_lines(source.lines(), partial(parse_json_line, columns=columns))
-    if columns.id is not None or columns.keys:
+        return read_table(source.name, records.split_tsv(source.lines()), columns)
+    if form == Format.text and (columns.id is not None or columns.keys):
         raise InputError(f"{source.name}: plain text has no columns: leave out --columns and --id")
-    return parse_lines(source.lines(), partial(parse_text, columns=columns, every=every))
+    return parse_lines(source.lines(), parse_object_rows if form == Format.jsonl else parse_text, columns)
 
 
-def parse_lines(lines: Lines, parse: Callable[[int, bytes], Iterable[Row]]) -> Iterator[Row | Problem]:
+def parse_lines(
+    lines: Iterable[tuple[int, bytes | Problem]],
+    parse: Callable[[int, bytes, Columns], Iterable[Row]],
+    columns: Columns,
+) -> Iterator[Row | Problem]:
     """Parse lines, each by itself."""
     for number, line in lines:
         if isinstance(line, Problem):
             yield line
             continue
         try:
-            yield from parse(number, line)
+            yield from parse(number, line, columns)
         except BadLineError as wrong:
             yield Problem(number, str(wrong))
 
 
-def parse_text(number: int, line: bytes, columns: Columns, every: bool) -> Iterator[Row]:
+def parse_text(number: int, line: bytes, columns: Columns) -> Iterator[Row]:
     """Parse a line of plain text, which has tabs between several texts."""
-    text, several = decode_line(line), len(columns.names)
-    if every:
+    text, several = records.decode_line(line), len(columns.names)
+    if columns.every:
         yield Row(number, (text,))
     elif text.strip():
         texts = tuple(part.strip() for part in (text.split("\t") if several > 1 else [text]))
@@ -171,11 +146,11 @@ def parse_text(number: int, line: bytes, columns: Columns, every: bool) -> Itera
         yield Row(number, texts)
 
 
-def parse_json_line(number: int, line: bytes, columns: Columns) -> Iterator[Row]:
+def parse_object_rows(number: int, line: bytes, columns: Columns) -> Iterator[Row]:
     """Parse a JSON object, which is several rows where it has a list of candidates."""
     if not line.strip():
         return
-    value, names = parse_object(line), columns.names
+    value, names = records.parse_object(line), columns.names
     name = find_id(value, columns)
     listed = columns.keys.get(columns.listed, columns.listed)
     if listed and listed in value:
@@ -197,7 +172,7 @@ def find_text(value: dict[str, Any], key: str) -> str:
         there = ", ".join(repr(name) for name in list(value)[:8]) or "none"
         raise BadLineError(f"there is no key {key!r} (there are {there}); name it with --columns")
     if not isinstance(value[key], str):
-        raise BadLineError(f"{key!r}: expected a text, got {json_type(value[key])}")
+        raise BadLineError(f"{key!r}: expected a text, got {records.json_type(value[key])}")
     return str(value[key])
 
 
@@ -218,7 +193,7 @@ def find_id(value: dict[str, Any], columns: Columns) -> str | int | float | None
             raise BadLineError(f"there is no {key!r}, which --id asks for")
         return None
     if isinstance(name, bool) or not isinstance(name, (str, int, float)):
-        raise BadLineError(f"{key!r}: expected a text or a number, got {json_type(name)}")
+        raise BadLineError(f"{key!r}: expected a text or a number, got {records.json_type(name)}")
     try:
         json.dumps(name, ensure_ascii=False, allow_nan=False).encode()
     except ValueError:
@@ -227,14 +202,14 @@ def find_id(value: dict[str, Any], columns: Columns) -> str | int | float | None
 
 
 def read_table(
-    name: str, records: Iterator[tuple[int, list[str] | Problem]], columns: Columns
+    name: str, lines: Iterator[tuple[int, list[str] | Problem]], columns: Columns
 ) -> Iterator[Row | Problem]:
     """Read the rows under a header."""
     header: list[str] = []
-    for number, fields in records:
+    for number, fields in lines:
         if isinstance(fields, Problem):
-            if isinstance(fields, OpenQuote) or not header:
-                what = "" if isinstance(fields, OpenQuote) else "the header "
+            if isinstance(fields, records.OpenQuote) or not header:
+                what = "" if isinstance(fields, records.OpenQuote) else "the header "
                 raise DataError(f"{name}: line {number}: {what}{fields.why}")
             yield fields
         elif not any(fields):
@@ -258,7 +233,7 @@ def find_columns(header: list[str], columns: Columns, where: str) -> tuple[list[
             raise DataError(
                 f"{where}: there is no column {key!r} in the header "
                 f"(there are {fit_line(', '.join(header))}); "
-                f"name yours: --columns {write_example(columns.names)}"
+                f"name yours: --columns {columns.show_option()}"
             )
         if header.count(key) > 1:
             raise DataError(f"{where}: there are {header.count(key)} columns {key!r} in the header")
@@ -267,12 +242,7 @@ def find_columns(header: list[str], columns: Columns, where: str) -> tuple[list[
 
 
 def in_chunks(items: Iterable[Item], size: int = CHUNK) -> Iterator[list[Item]]:
-    """Collect so many rows, fewer if they are long; those before a mistake come before it is raised.
-
-    Args:
-        items: Rows, or lists of rows that stay together.
-        size: How many rows.
-    """
+    """Collect rows, or lists of rows that stay together; those before a mistake come before it is raised."""
     chunk: list[Item] = []
     count = letters = 0
     mistake: NSEError | None = None
