@@ -28,9 +28,8 @@ def make(folder, size):
     config = json.loads((folder / "config.json").read_text())
     config["model"]["size"] = size
     (folder / "config.json").write_text(json.dumps(config))
-    described = hub._read_config(folder / "config.json", Checksums(folder))
     words = (folder / "vocabulary.txt").read_bytes()
-    model = hub._outline(described, (len(Vocabulary.from_bytes(words)), len(described.labels)), folder)
+    model = hub.outline(folder, hub.read_config(Checksums(folder)), Vocabulary.from_bytes(words), None)
     head, at = {"__metadata__": {weights.CHECKSUM: compute_digest(words)}}, 0
     for name, each in model.state_dict().items():
         size = 4 * math.prod(each.shape)

@@ -19,7 +19,7 @@ from nse.cli import main as cli
 from nse.cli.output import format_lines, open_output, open_writer, write_output
 from nse.errors import InputError, RunError
 from nse.files import make_sure, open_replacement, write_bytes
-from nse.inference.onnx import put
+from nse.inference.onnx import write_files
 from small_models import sentence_model
 
 BIG = 8_000_000
@@ -44,7 +44,9 @@ WRITERS: dict[str, Callable[[Path, bytes], None]] = {
     "at once": write_bytes,
     "as it comes": stream,
     "a picture": lambda file, content: write_output(file, content.decode()),
-    "an ONNX file": lambda file, content: put(file, content, b"words"),
+    "an ONNX file": lambda file, content: write_files(
+        file, content, file.with_suffix(".vocabulary.txt"), b"words"
+    ),
 }
 
 each_writer = pytest.mark.parametrize("write", WRITERS.values(), ids=list(WRITERS))

@@ -185,8 +185,8 @@ def test_the_file_tells_what_a_program_needs_and_nothing_of_this_machine(tmp_pat
 
 def test_the_command_says_a_line(tmp_path, monkeypatch):
     folder, file = saved(tmp_path / "model"), tmp_path / "model.onnx"
-    monkeypatch.setattr(export, "graph", lambda *given: b"graph" * 1000)
-    monkeypatch.setattr(export, "checked", lambda *given: 0.00000123)
+    monkeypatch.setattr(export, "export_graph", lambda *given: b"graph" * 1000)
+    monkeypatch.setattr(export, "check_scores", lambda *given: 0.00000123)
     answer = command(folder, "--onnx", file)
     assert (answer.exit_code, answer.stderr) == (0, "")
     assert answer.stdout == f"{file}: 5,000 bytes, scores within 1.2e-06 of PyTorch's\n"
@@ -196,7 +196,7 @@ def test_the_command_says_a_line(tmp_path, monkeypatch):
 def test_a_file_that_fails_its_check_is_not_written(tmp_path, monkeypatch):
     folder, file = saved(tmp_path / "model", encoder="bow"), tmp_path / "model.onnx"
     file.write_bytes(b"the old one")
-    right = export.exportable
+    right = export.make_exportable
 
     def wrong(model):
         made = right(model)
@@ -204,10 +204,10 @@ def test_a_file_that_fails_its_check_is_not_written(tmp_path, monkeypatch):
             made.head[3].bias += torch.tensor([0.0, 0.0, 0.02])
         return made
 
-    monkeypatch.setattr(export, "exportable", wrong)
+    monkeypatch.setattr(export, "make_exportable", wrong)
     with pytest.raises(RunError, match=r"does not give PyTorch's scores: they differ by 0\.02 for 1 text"):
         export.to_onnx(folder, file)
-    monkeypatch.setattr(export, "graph", lambda *given: b"no graph")
+    monkeypatch.setattr(export, "export_graph", lambda *given: b"no graph")
     with pytest.raises(RunError, match="onnxruntime does not run the file; nothing is written"):
         export.to_onnx(folder, file)
     assert file.read_bytes() == b"the old one"
@@ -222,14 +222,14 @@ def test_a_full_disk_leaves_what_was_there(old, tmp_path, monkeypatch):
     if old:
         words.write_bytes(old)
 
-    def full(place, content):
+    def full(place):
         if place == file:
             raise OSError(errno.ENOSPC, "No space left on device")
-        files.write_bytes(place, content)
+        return files.open_replacement(place)
 
-    monkeypatch.setattr(export, "graph", lambda *given: b"a graph")
-    monkeypatch.setattr(export, "checked", lambda *given: 0.0)
-    monkeypatch.setattr(export, "write_bytes", full)
+    monkeypatch.setattr(export, "export_graph", lambda *given: b"a graph")
+    monkeypatch.setattr(export, "check_scores", lambda *given: 0.0)
+    monkeypatch.setattr(export, "open_replacement", full)
     with pytest.raises(RunError, match=r"model\.onnx cannot be written: No space left on device"):
         export.to_onnx(folder, file)
     assert file.read_bytes() == b"the old one"

@@ -308,7 +308,7 @@ def test_what_cannot_be_written_is_told(model):
 def test_the_card_tells_bleu_and_the_command(tmp_path):
     config = hub.load(translator(tmp_path / "mine")).config
     told = {**describe_data("multi30k"), "accuracy": {"train": 0.625}, "bleu": {"dev": 0.3, "test": 0.31415}}
-    text = card.card_text(config.kind, config.task, config.data, config.labels, told)
+    text = card.write_card(config, told).decode()
     assert "| bleu test | 31.41 |" in text
     assert "Task: translation. Data: multi30k (" in text
     assert "Labels" not in text

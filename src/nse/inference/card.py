@@ -3,136 +3,135 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-LICENCE = "mit"
-"""Of the weights, where the card says nothing else: that of the package."""
+from nse.inference.kinds import KINDS
 
-USE = """\
+if TYPE_CHECKING:
+    from nse.inference.folder import ModelConfig
+
+CARD = """\
+---
+{front}
+---
+
+# {facts[title]}
+
+{facts[about]}
+
+Task: {config.task}. {labels}Data: {facts[data]}.
+
+{figures}## How to use it
+
+```python
 import nse
 
 model = nse.load("FOLDER")  # this folder
-{python}
+print(model.{verb}({texts})[0]["{answer}"])
+```
+
+```text
+nse {verb} FOLDER {words}
+nse evaluate FOLDER --split test
+```
+
+## Licence
+
+The weights: {facts[license]}. {data_license}{facts[notes]}
 """
 
-EXAMPLES = {
-    "pair": (
-        'print(model.predict([("A dog runs.", "An animal moves.")])[0]["label"])',
-        'nse predict FOLDER "A dog runs." "An animal moves."',
-    ),
-    "ranking": (
-        'print(model.rank("Who runs?", ["A cat sleeps.", "A dog runs."])[0]["text"])',
-        'nse rank FOLDER --question "Who runs?" "A cat sleeps." "A dog runs."',
-    ),
-    "sentence": ('print(model.predict(["A dog runs."])[0]["label"])', 'nse predict FOLDER "A dog runs."'),
-    "document": (
-        'print(model.predict(["I liked it. See it twice."])[0]["label"])',
-        'nse predict FOLDER "I liked it. See it twice."',
-    ),
-    "translation": (
-        'print(model.translate(["A dog runs."])[0]["translation"])',
-        'nse translate FOLDER "A dog runs."',
-    ),
+DEFAULTS = {
+    "about": "Trained with nse, Neural Semantic Encoders in PyTorch.",
+    "license": "mit",  # that of the package
+    "notes": "Data and word vectors keep the licences of their authors.",
 }
-"""What to ask a model of each kind, in Python and by its command."""
 
-PERCENT = {"accuracy": "{:.1f}%", "bleu": "{:.2f}"}
-"""Measures from 0 to 1 that are shown from 0 to 100, and how."""
-
-
-PLACES = ("title", "about", "license", "notes", "data", "data license")
+PLACES = {*DEFAULTS, "title", "data", "data license"}
 """What a card tells elsewhere than in its table of figures."""
 
+EXAMPLES = {
+    "pair": ('[("A dog runs.", "An animal moves.")]', "label", '"A dog runs." "An animal moves."'),
+    "ranking": (
+        *('"Who runs?", ["A cat sleeps.", "A dog runs."]', "text"),
+        '--question "Who runs?" "A cat sleeps." "A dog runs."',
+    ),
+    "sentence": ('["A dog runs."]', "label", '"A dog runs."'),
+    "document": ('["I liked it. See it twice."]', "label", '"I liked it. See it twice."'),
+    "translation": ('["A dog runs."]', "translation", '"A dog runs."'),
+}
+"""What to ask a model of each kind in Python, what to show of the answer, and what to type."""
 
-def card_text(kind: str, task: str, data: str, labels: Sequence[str], told: Mapping[str, Any]) -> str:
+
+def write_card(config: ModelConfig, facts: Mapping[str, Any]) -> bytes:
     """Write the card of a model.
 
     Args:
-        kind: What the model takes.
-        task: What it was trained for.
-        data: The data set it was trained on, or nothing.
-        labels: What its scores stand for; none for a translator.
-        told: What else to tell. "title", "about" (a paragraph), "license" (the Hub's identifier), "notes" (on
-            licences of data and vectors), "data" (what it is, in a line), "data license", "accuracy" and a
-            translator's "bleu" (a number for each split, from 0 to 1) have their places; whatever else is
+        config: What the model is.
+        facts: What else to tell. "title", "about" (a paragraph), "license" (the Hub's identifier), "notes"
+            (on licences of data and vectors), "data" (what it is, in a line), "data license", "accuracy" and
+            a translator's "bleu" (a number for each split, from 0 to 1) have their places; whatever else is
             there goes into the table of figures, inner keys after outer ones.
     """
-    title = str(told.get("title") or f"A model for {task}, made with nse")
-    meanings = f"Labels: {', '.join(labels)}. " if labels else ""
-    figures = [
-        f"| {key.replace('_', ' ')} | {shown(key, value)} |" for key, value in flat(told) if key not in PLACES
-    ]
-    parts = [
-        front_matter(task, data, title, told, "text-classification" if labels else "translation"),
-        f"# {title}\n",
-        f"{told.get('about') or 'Trained with nse, Neural Semantic Encoders in PyTorch.'}\n",
-        f"Task: {task}. {meanings}Data: {told.get('data') or data or 'not told'}.\n",
-    ]
-    if figures:
-        parts.append("\n".join(["## Figures\n", "| | |", "| --- | ---: |", *figures, ""]))
-    parts += [use(kind), f"## Licence\n\n{licence(told)}\n"]
-    return "\n".join(parts)
+    rows = [f"| {name.replace('_', ' ')} | {cell} |" for name, cell in list_figures(facts)]
+    title = f"A model for {config.task}, made with nse"
+    known = {**DEFAULTS, "title": title, "data": config.data or "not told", **facts}
+    texts, answer, words = EXAMPLES[config.kind]
+    return CARD.format(
+        config=config,
+        facts=known,
+        front=write_front(config, known),
+        labels=f"Labels: {', '.join(config.labels)}. " if config.labels else "",
+        figures="\n".join(["## Figures\n", "| | |", "| --- | ---: |", *rows, "\n"]) if rows else "",
+        verb=KINDS[config.kind].verb,
+        texts=texts,
+        answer=answer,
+        words=words,
+        data_license=f"The data: {facts['data license']}. " if "data license" in facts else "",
+    ).encode()
 
 
-def use(kind: str) -> str:
-    """Say how to use a model."""
-    python, command = EXAMPLES[kind]
-    code = USE.format(python=python)
-    commands = f"{command}\nnse evaluate FOLDER --split test\n"
-    return f"## How to use it\n\n```python\n{code}```\n\n```text\n{commands}```\n"
-
-
-def front_matter(task: str, data: str, title: str, told: Mapping[str, Any], kind: str) -> str:
-    """What the Hub reads. Each value is written as JSON, which YAML reads too, so that nothing breaks out."""
-    measure = "bleu" if kind == "translation" else "accuracy"
-    given = told.get(measure)
-    scores = given if isinstance(given, Mapping) else {}
-    scale = 100 if measure == "bleu" else 1  # as the Hub shows them
+def write_front(config: ModelConfig, facts: Mapping[str, Any]) -> str:
+    """Write what the Hub reads, each value as JSON, which YAML reads too, so that nothing breaks out."""
+    kind, measure, scale = "text-classification", "accuracy", 1
+    if not config.labels:
+        kind, measure, scale = "translation", "bleu", 100  # as the Hub shows it
     fields: dict[str, Any] = {
-        "license": told.get("license") or LICENCE,
+        "license": facts["license"],
         "library_name": "nse",
-        "tags": ["neural-semantic-encoders", "pytorch", task],
+        "tags": ["neural-semantic-encoders", "pytorch", config.task],
         "pipeline_tag": kind,
         "metrics": [measure],
     }
-    if data:
-        fields["datasets"] = [data]
-    if data and scores:
+    if config.data:
+        fields["datasets"] = [config.data]
+    if config.data and isinstance(scores := facts.get(measure), Mapping):
         metrics = [
             {"type": measure, "name": f"{measure} ({split})", "value": scale * value}
             for split, value in scores.items()
         ]
-        result = {"task": {"type": kind}, "dataset": {"name": data, "type": data}}
-        fields["model-index"] = [{"name": title, "results": [{**result, "metrics": metrics}]}]
-    lines = [f"{key}: {json.dumps(value, allow_nan=False)}" for key, value in fields.items()]
-    return "\n".join(["---", *lines, "---", ""])
+        data = {"name": config.data, "type": config.data}
+        result = {"task": {"type": kind}, "dataset": data, "metrics": metrics}
+        fields["model-index"] = [{"name": facts["title"], "results": [result]}]
+    return "\n".join(f"{key}: {json.dumps(value, allow_nan=False)}" for key, value in fields.items())
 
 
-def licence(told: Mapping[str, Any]) -> str:
-    """What to know before using the model elsewhere."""
-    weights = f"The weights: {told.get('license') or LICENCE}."
-    published = f" The data: {told['data license']}." if "data license" in told else ""
-    notes = told.get("notes") or "Data and word vectors keep the licences of their authors."
-    return f"{weights}{published} {notes}"
-
-
-def flat(told: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Keys and values, those of inner mappings after their outer key."""
-    for key, value in told.items():
+def list_figures(facts: Mapping[str, Any], outer: str = "") -> Iterator[tuple[str, str]]:
+    """List names and values for the table of figures, those of inner mappings after their outer key."""
+    for key, value in facts.items():
+        name = f"{outer}{key}"
         if isinstance(value, Mapping):
-            yield from flat(value, f"{prefix}{key} ")
-        elif value is not None:
-            yield f"{prefix}{key}", value
+            yield from list_figures(value, f"{name} ")
+        elif value is not None and name not in PLACES:
+            yield name, format_figure(name, value)
 
 
-def shown(key: str, value: object) -> str:
-    """A value as a table's cell shows it."""
-    if isinstance(value, float) and (measure := key.split(" ")[0]) in PERCENT:
-        return PERCENT[measure].format(100 * value)
+def format_figure(name: str, value: object) -> str:
+    """Write a value as a table's cell shows it."""
     if isinstance(value, float):
-        return f"{value:,.6g}"
-    if isinstance(value, int) and not isinstance(value, bool) and key != "seed":
+        percent = {"accuracy": f"{100 * value:.1f}%", "bleu": f"{100 * value:.2f}"}
+        return percent.get(name.split(" ")[0], f"{value:,.6g}")
+    if isinstance(value, int) and not isinstance(value, bool) and name != "seed":
         return f"{value:,}"
     text = value if isinstance(value, str) else json.dumps(value)
-    return " ".join(str(text).split()).replace("|", "\\|")
+    return " ".join(text.split()).replace("|", "\\|")

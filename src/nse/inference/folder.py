@@ -14,7 +14,7 @@ import json
 import os
 import reprlib
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, make_dataclass, replace
 from importlib import resources
@@ -24,17 +24,25 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
-from nse import config as strict
-from nse.config import check_labels, check_name
+from nse.config import build, check_labels, check_name
 from nse.errors import ConfigError, FieldsError, InputError, ModelError, shorten, suggest
 from nse.files import parse_json, read_bounded, settle, write_bytes
-from nse.inference import hub as remote
-from nse.inference import weights as tensors
-from nse.inference.card import card_text
+from nse.inference import hub
+from nse.inference.card import write_card
 from nse.inference.checksums import AGAIN, SUMS, Checksums, compute_digest, translate_errors, write_sums
 from nse.inference.kinds import KINDS, read_older
 from nse.inference.model import Model
-from nse.inference.weights import Precision, Undrawn
+from nse.inference.weights import (
+    VECTORS,
+    Precision,
+    Undrawn,
+    compare_layouts,
+    describe_layout,
+    keep_first,
+    list_names,
+    load_weights,
+    write_weights,
+)
 from nse.nn.text_model import TextConfig
 from nse.text.vocabulary import TargetVocabulary, Vocabulary
 
@@ -44,8 +52,8 @@ if TYPE_CHECKING:
 FORMAT = 1
 """Of the folder; one that a newer version made is refused by its number."""
 
-CONFIG, WEIGHTS, WORDS, CARD = "config.json", "model.safetensors", "vocabulary.txt", "README.md"
-TARGET = "target.txt"
+CONFIG, WEIGHTS, WORDS, TARGET = "config.json", "model.safetensors", "vocabulary.txt", "target.txt"
+CARD = "README.md"
 
 RARITY = "rarity"
 """The one other tensor of a model that has a row for each word."""
@@ -59,8 +67,8 @@ Vectors = Literal["float32", "float16", "int8"]
 
 
 @dataclass(kw_only=True)
-class Described:
-    """What config.json says, whatever the kind of the model."""
+class ModelConfig:
+    """What config.json says: enough to load the model without its recipe."""
 
     format: int = FORMAT
     """Of the folder."""
@@ -82,6 +90,8 @@ class Described:
     """The data set it was trained on."""
     inputs: list[str] = field(default_factory=list)
     """What the texts that it takes are called; by default as its kind calls them."""
+    model: TextConfig
+    """The model's own configuration, of the type that goes with its kind."""
 
     def __post_init__(self) -> None:
         """Refuse another format, labels that cannot be told apart, and names that cannot be printed."""
@@ -101,20 +111,12 @@ class Described:
             raise ValueError(f"labels must be given, each once, got {reprlib.repr(self.labels)}")
 
 
-@dataclass(kw_only=True)
-class ModelConfig(Described):
-    """What config.json says: enough to load the model without its recipe."""
-
-    model: TextConfig
-    """The model's own configuration, of the type that goes with its kind."""
-
-
 def save(
     folder: Path,
     model: nn.Module,
     config: ModelConfig,
     vocabulary: Vocabulary,
-    card: Mapping[str, Any],
+    card: Mapping[str, Any] | bytes,
     target: TargetVocabulary | None = None,
 ) -> None:
     """Write a model folder whole; whatever interrupts it, `load` finds the old model or the new one.
@@ -124,13 +126,32 @@ def save(
         model: Of the kind, the sizes and the vocabulary that the configuration says.
         config: What the folder says of the model, and how weights are stored.
         vocabulary: The words, in the order of the rows of the model's embedding.
-        card: What to tell of the model; see `nse.inference.card.card_text`.
+        card: What to tell of the model, see `nse.inference.card.write_card`; or a whole card.
         target: Of a translator, the words that it translates into.
 
     Raises:
         ModelError: The weights are not finite, the parts do not belong together, or it cannot be written.
     """
-    _write(folder, model, config, vocabulary, _card(config, card), target)
+    if KINDS[config.kind].translates != (target is not None):
+        raise ModelError(f"{folder}: a translator, and nothing else, needs the words that it translates into")
+    words, into = vocabulary.to_bytes(), target.to_bytes() if target else b""
+    if (size := max(len(words), len(into))) > Vocabulary.LONGEST or len(vocabulary) > Vocabulary.MOST:
+        most = f"{Vocabulary.MOST:,} words in {Vocabulary.LONGEST:,} bytes"
+        raise ModelError(
+            f"{folder}: {len(vocabulary):,} words in {size:,} bytes; at most {most} can be loaded"
+        )
+    state, precision = model.state_dict(), Precision(config.weights, config.vectors)
+    expected = describe_layout(outline(folder, config, vocabulary, target).state_dict(), precision)
+    if mistakes := compare_layouts(expected, describe_layout(state, precision)):
+        raise ModelError(f"{folder}: the model is not what its configuration says: {mistakes}")
+    files = {
+        CONFIG: (json.dumps(asdict(config), indent=2, allow_nan=False) + "\n").encode(),
+        WEIGHTS: write_weights(state, precision, compute_digest(words + into)),
+        WORDS: words,
+        **({TARGET: into} if target else {}),
+    }
+    files |= {SUMS: write_sums(files), CARD: card if isinstance(card, bytes) else write_card(config, card)}
+    replace_folder(folder, files)
 
 
 def load(name: str | Path, device: str | torch.device = "cpu", revision: str | None = None) -> Model:
@@ -148,30 +169,18 @@ def load(name: str | Path, device: str | torch.device = "cpu", revision: str | N
     Raises:
         ModelError: There is no such model, or a file of it is missing, broken, or does not fit the others.
     """
-    place, folder = device_named(device), find(name, revision)
+    place, folder = find_device(device), find(name, revision)
     sums = Checksums(folder)
-    config = _read_config(folder / CONFIG, sums)
-    vocabulary, words = _read_vocabulary(folder / WORDS, Vocabulary, sums)
-    target, into = None, b""
-    if KINDS[config.kind].translates:
-        target, into = _read_vocabulary(folder / TARGET, TargetVocabulary, sums)
-    sizes = _sizes(config, vocabulary, target)
-    model = _outline(config, sizes, folder)
-    expected = tensors.describe_layout(model.state_dict(), Precision(config.weights, config.vectors))
-    state = tensors.read_weights(folder / WEIGHTS, expected, compute_digest(words + into), sums)
-    model.load_state_dict(state, assign=True)
-    called = str(name) if remote.is_remote(name) else _called(folder)
-    return Model(model.to(place).eval(), config, vocabulary, folder, target, called)
-
-
-def _called(folder: Path) -> str:
-    """What to call the model of a folder: a run's by the run."""
-    return folder.parent.name if folder.name == "model" else folder.name
-
-
-def _sizes(config: ModelConfig, vocabulary: Vocabulary, target: TargetVocabulary | None) -> tuple[int, int]:
-    """How many words a model knows, and how many labels or target words."""
-    return len(vocabulary), len(config.labels if target is None else target)
+    config = read_config(sums)
+    vocabulary, words = read_vocabulary(sums, WORDS, Vocabulary)
+    translates = KINDS[config.kind].translates
+    target, into = read_vocabulary(sums, TARGET, TargetVocabulary) if translates else (None, b"")
+    module = outline(folder, config, vocabulary, target)
+    precision, digest = Precision(config.weights, config.vectors), compute_digest(words + into)
+    load_weights(module, folder / WEIGHTS, precision, digest, sums)
+    called = folder.parent.name if folder.name == "model" else folder.name  # a run's by the run
+    called = str(name) if str(name).startswith(hub.PREFIX) else called
+    return Model(module.to(place).eval(), config, vocabulary, folder, target, called)
 
 
 def compact(
@@ -197,50 +206,47 @@ def compact(
     """
     loaded = load(model)
     config = replace(loaded.config, weights=weights, vectors=vectors)
-    if card is None:
-        with translate_errors(loaded.folder / CARD):
-            known = read_bounded(loaded.folder / CARD, LONGEST)
-    else:
-        known = _card(config, card)
-    made, vocabulary = _with_words(loaded, words) if words else (loaded.module, loaded.vocabulary)
-    _write(out, made, config, vocabulary, known, loaded.target)
+    with translate_errors(loaded.folder / CARD):
+        told = read_bounded(loaded.folder / CARD, LONGEST) if card is None else card
+    module, vocabulary = add_words(loaded, words) if words else (loaded.module, loaded.vocabulary)
+    save(out, module, config, vocabulary, told, loaded.target)
 
 
-def _with_words(loaded: Model, words: WordVectors) -> tuple[nn.Module, Vocabulary]:
-    """The model with these words behind its own."""
+def add_words(loaded: Model, words: WordVectors) -> tuple[nn.Module, Vocabulary]:
+    """Return the model with these words behind its own."""
+
+    def stack(words_of: Iterable[str]) -> Tensor:
+        return torch.from_numpy(words.of(list(words_of))).float()
+
     if loaded.config.model.trained:
         raise ModelError(f"{loaded.folder}: it learned the vectors of its words; others would not fit")
     state, first = loaded.module.state_dict(), len(Vocabulary.SPECIAL)
-    own, known = state[tensors.VECTORS], loaded.vocabulary.words[first:]
+    own, known = state[VECTORS], loaded.vocabulary.words[first:]
     both = {row: word for row, word in enumerate(known, first) if words.find(word) is not None}
     rows = own[list(both)]
     error = rows.abs().amax(dim=1, keepdim=True) / 100  # what int8 may cost, and more
-    if rows.shape[1] != words.dimension or ((rows - _rows(words, both.values())).abs() > error).any():
+    if rows.shape[1] != words.dimension or ((rows - stack(both.values())).abs() > error).any():
         raise ModelError(f"{loaded.folder}: it was not trained with the vectors {words.name}")
     new = sorted(set(words.words) - {*known, *Vocabulary.SPECIAL})
     vocabulary = Vocabulary([*known, *new])
-    made = _outline(loaded.config, _sizes(loaded.config, vocabulary, loaded.target), loaded.folder)
-    state |= {tensors.VECTORS: torch.cat([own, _rows(words, new)])}
+    state |= {VECTORS: torch.cat([own, stack(new)])}
     if RARITY in state:  # a word that training never met is as rare as can be
         state[RARITY] = torch.cat([state[RARITY], state[RARITY].max().expand(len(new))])
-    made.load_state_dict(state, assign=True)
-    return made, vocabulary
-
-
-def _rows(vectors: WordVectors, words: Collection[str]) -> Tensor:
-    return torch.from_numpy(vectors.of(words)).float()
+    module = outline(loaded.folder, loaded.config, vocabulary, loaded.target)
+    module.load_state_dict(state, assign=True)
+    return module, vocabulary
 
 
 def shipped() -> dict[str, Path]:
-    """The models that come with the package, by name: a closed list."""
+    """Return the models that come with the package, by name: a closed list."""
     room = Path(str(resources.files("nse.pretrained")))
     return {each.name: each for each in sorted(room.iterdir()) if (each / CONFIG).is_file()}
 
 
 def find(name: str | Path, revision: str | None = None) -> Path:
-    """The folder of a model; see `load`."""
-    if remote.is_remote(name):
-        return remote.fetched(str(name), (CONFIG, WEIGHTS, WORDS, TARGET, SUMS, CARD), revision)
+    """Find the folder of a model; see `load`."""
+    if str(name).startswith(hub.PREFIX):
+        return hub.fetch_model(str(name), (CONFIG, WEIGHTS, WORDS, TARGET, SUMS, CARD), revision)
     if revision is not None:
         raise ModelError(f"{name}: only a model on the Hub, such as hf:owner/name, has a revision")
     models = shipped()
@@ -249,7 +255,7 @@ def find(name: str | Path, revision: str | None = None) -> Path:
     if str(name) in models:
         return models[str(name)]
     for folder in (Path(name), Path(name) / "model"):
-        place = folder if os.path.exists(folder) else _beside(folder, "old")  # where a save was cut off
+        place = folder if os.path.exists(folder) else beside(folder, "old")  # where a save was cut off
         if any(os.path.isfile(place / file) for file in (CONFIG, WEIGHTS)):
             return place
     if os.path.isfile(Path(name) / "recipe.toml"):
@@ -262,8 +268,8 @@ def find(name: str | Path, revision: str | None = None) -> Path:
     raise ModelError(f"{name}: no such model; {hint}")
 
 
-def device_named(name: str | torch.device) -> torch.device:
-    """The device of this name; "auto" is a CUDA device where there is one."""
+def find_device(name: str | torch.device) -> torch.device:
+    """Find the device of this name; "auto" is a CUDA device where there is one."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -275,129 +281,89 @@ def device_named(name: str | torch.device) -> torch.device:
     return device
 
 
-def _card(config: ModelConfig, told: Mapping[str, Any]) -> bytes:
-    return card_text(config.kind, config.task, config.data, config.labels, told).encode()
-
-
-def _write(
-    folder: Path,
-    model: nn.Module,
-    config: ModelConfig,
-    vocabulary: Vocabulary,
-    card: bytes,
-    target: TargetVocabulary | None,
-) -> None:
-    if KINDS[config.kind].translates != (target is not None):
-        raise ModelError(f"{folder}: a translator, and nothing else, needs the words that it translates into")
-    words, into = vocabulary.to_bytes(), target.to_bytes() if target else b""
-    if (size := max(len(words), len(into))) > Vocabulary.LONGEST or len(vocabulary) > Vocabulary.MOST:
-        most = f"{Vocabulary.MOST:,} words in {Vocabulary.LONGEST:,} bytes"
-        raise ModelError(
-            f"{folder}: {len(vocabulary):,} words in {size:,} bytes; at most {most} can be loaded"
-        )
-    state, precision = model.state_dict(), Precision(config.weights, config.vectors)
-    outline = _outline(config, _sizes(config, vocabulary, target), folder).state_dict()
-    if mistakes := tensors.compare_layouts(
-        tensors.describe_layout(outline, precision), tensors.describe_layout(state, precision)
-    ):
-        raise ModelError(f"{folder}: the model is not what its configuration says: {mistakes}")
-    files = {
-        CONFIG: (json.dumps(asdict(config), indent=2, allow_nan=False) + "\n").encode(),
-        WEIGHTS: tensors.write_weights(state, precision, compute_digest(words + into)),
-        WORDS: words,
-        **({TARGET: into} if target else {}),
-    }
-    files |= {SUMS: write_sums(files), CARD: card}
-    # Links are followed: what is renamed must be the folder itself.
-    place, new, old = Path(os.path.realpath(folder)), _beside(folder, "new"), _beside(folder, "old")
+def read_config(sums: Checksums) -> ModelConfig:
+    """Read the configuration of a folder, given its checksums."""
+    file = sums.folder / CONFIG
     try:
-        _swap_in(place, new, old, files)
-    except OSError as error:
-        with suppress(OSError):
-            _bring_back(place, old)
-            _remove(new)
-        reason = error.strerror or str(error)
-        raise ModelError(f"{folder} cannot be written: {reason}; what was there is as it was") from None
-
-
-def _swap_in(folder: Path, new: Path, old: Path, files: dict[str, bytes]) -> None:
-    """Replace a model folder by a new one, which is whole before it takes the name.
-
-    Between the two renames there is no folder of the name; `find` and the next save then take the old one.
-    """
-    _bring_back(folder, old)
-    if folder.exists() and (others := set(os.listdir(folder)) - set(files)):
-        what = f"other files than a model's: {tensors.list_names(others)}"
-        raise ModelError(f"{folder} holds {what}; choose another folder")
-    _remove(new, old)
-    new.mkdir(parents=True)
-    for name, written in files.items():
-        write_bytes(new / name, written)
-    if folder.exists():
-        folder.rename(old)
-    new.rename(folder)
-    settle(folder.parent)
-    _remove(old)
-
-
-def _bring_back(folder: Path, old: Path) -> None:
-    if old.exists() and not folder.exists():
-        old.rename(folder)
-
-
-def _remove(*folders: Path) -> None:
-    for folder in folders:
-        if folder.exists():
-            shutil.rmtree(folder)
-
-
-def _beside(folder: Path, state: str) -> Path:
-    place = Path(os.path.realpath(folder))
-    return place.parent / f".{place.name}.{state}"
-
-
-def _outline(config: ModelConfig, sizes: tuple[int, int], folder: Path) -> nn.Module:
-    """Such a model without its weights: nothing is allocated, whatever sizes are claimed, nor drawn."""
-    try:
-        with torch.random.fork_rng(devices=[]), torch.device("meta"), Undrawn():
-            return KINDS[config.kind].module(config.model, *sizes).eval()
-    except (RuntimeError, TypeError, ValueError, OverflowError) as error:
-        reason = str(error).split("\n")[0]
-        raise ModelError(f"{folder / CONFIG}: no model can be built as it says: {reason}") from None
-
-
-def _read_vocabulary(file: Path, kind: type[Words], sums: Checksums) -> tuple[Words, bytes]:
-    """The words, and their file as it is."""
-    written = sums.read(file.name, kind.LONGEST)
-    try:
-        return kind.from_bytes(written), written
-    except InputError as error:
-        raise ModelError(f"{file} is no vocabulary: {error}; {AGAIN}") from None
-
-
-def _read_config(file: Path, sums: Checksums) -> ModelConfig:
-    written = sums.read(file.name, LONGEST)
-    data = _parsed(file, written)
+        data = parse_json(sums.read(CONFIG, LONGEST))
+        if not isinstance(data, dict):
+            raise ValueError(f"expected keys and values, got {type(data).__name__}")
+    except ValueError as error:
+        raise ModelError(f"{file} is no configuration: {error}; {AGAIN}") from None
     if type(number := data.get("format")) is int and number > FORMAT:
         reason = f"format {shorten(number)} is newer than {FORMAT}, which this nse reads"
         raise ModelError(f"{file}: {reason}: update nse")
     read_older(data)
     kind = KINDS.get(str(data.get("kind")), KINDS["pair"])  # an unknown one is refused below, with the rest
-    whole = make_dataclass("ModelConfig", [("model", kind.config)], bases=(Described,), kw_only=True)
+    whole = make_dataclass("ModelConfig", [("model", kind.config)], bases=(ModelConfig,), kw_only=True)
     try:
-        return ModelConfig(**vars(strict.build(whole, data, source=str(file))))
-    except (ConfigError, RecursionError) as error:
+        return ModelConfig(**vars(build(whole, data, source=str(file))))
+    except RecursionError:
+        raise ModelError(f"{file} is no configuration: nested too deep; {AGAIN}") from None
+    except ConfigError as error:
         first, *mistakes = str(error).split("\n  ")
-        more = [f"and {len(mistakes) - tensors.MANY} more"] if len(mistakes) > tensors.MANY else []
-        raise ModelError("; ".join([first, *mistakes[: tensors.MANY], *more])) from None
+        raise ModelError("; ".join([first, *keep_first(mistakes)])) from None
 
 
-def _parsed(file: Path, written: bytes) -> dict[str, object]:
-    """Parse the keys and values of a configuration."""
+def read_vocabulary(sums: Checksums, name: str, kind: type[Words]) -> tuple[Words, bytes]:
+    """Read the words of a folder, given its checksums; returns them and their file as it is."""
+    content = sums.read(name, kind.LONGEST)
     try:
-        data = parse_json(written)
-        if not isinstance(data, dict):
-            raise ValueError(f"expected keys and values, got {type(data).__name__}")
-        return data
-    except ValueError as error:
-        raise ModelError(f"{file} is no configuration: {error}; {AGAIN}") from None
+        return kind.from_bytes(content), content
+    except InputError as error:
+        raise ModelError(f"{sums.folder / name} is no vocabulary: {error}; {AGAIN}") from None
+
+
+def outline(
+    folder: Path, config: ModelConfig, vocabulary: Vocabulary, target: TargetVocabulary | None
+) -> nn.Module:
+    """Build a model without its weights: nothing is allocated, whatever sizes are claimed, nor drawn."""
+    outputs = len(config.labels if target is None else target)
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"), Undrawn():
+            return KINDS[config.kind].module(config.model, len(vocabulary), outputs).eval()
+    except (RuntimeError, TypeError, ValueError, OverflowError) as error:
+        reason = str(error).split("\n")[0]
+        raise ModelError(f"{folder / CONFIG}: no model can be built as it says: {reason}") from None
+
+
+def replace_folder(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Replace a model folder by a new one, which is whole before it takes the name.
+
+    Between the two renames there is no folder of the name; `find` and the next save then take the old one.
+    """
+    # Links are followed: what is renamed must be the folder itself.
+    place, new, old = Path(os.path.realpath(folder)), beside(folder, "new"), beside(folder, "old")
+    try:
+        bring_back(old, place)
+        if place.exists() and (others := set(os.listdir(place)) - set(files)):
+            what = f"other files than a model's: {list_names(others)}"
+            raise ModelError(f"{folder} holds {what}; choose another folder")
+        for left in (new, old):
+            shutil.rmtree(left, ignore_errors=True)
+        new.mkdir(parents=True)
+        for name, content in files.items():
+            write_bytes(new / name, content)
+        if place.exists():
+            place.rename(old)
+        new.rename(place)
+        settle(place.parent)
+        shutil.rmtree(old, ignore_errors=True)
+    except OSError as error:
+        with suppress(OSError):
+            bring_back(old, place)
+            shutil.rmtree(new, ignore_errors=True)
+        reason = error.strerror or str(error)
+        raise ModelError(f"{folder} cannot be written: {reason}; what was there is as it was") from None
+
+
+def beside(folder: Path, state: str) -> Path:
+    """Name the folder beside a model folder that is its new or its old one during a save."""
+    place = Path(os.path.realpath(folder))
+    return place.parent / f".{place.name}.{state}"
+
+
+def bring_back(old: Path, place: Path) -> None:
+    """Give a folder its name back where a save was cut off between its two renames."""
+    if old.exists() and not place.exists():
+        old.rename(place)

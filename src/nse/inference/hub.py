@@ -10,19 +10,15 @@ from pathlib import Path
 from nse.errors import ModelError
 
 PREFIX = "hf:"
+"""How the name of such a model begins; a path never does, so that nothing is fetched by accident."""
 
 NAME = re.compile(
-    r"(?P<owner>[A-Za-z0-9][\w.-]*)/(?P<name>[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?", re.ASCII
+    r"hf:(?P<repository>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?", re.ASCII
 )
 
 
-def is_remote(name: str | Path) -> bool:
-    """Whether a model's name asks for the Hub; a path never does, so that nothing is fetched by accident."""
-    return isinstance(name, str) and name.startswith(PREFIX)
-
-
-def fetched(name: str, files: Sequence[str], revision: str | None = None) -> Path:
-    """The folder of a model of the Hub, in the cache that huggingface_hub keeps.
+def fetch_model(name: str, files: Sequence[str], revision: str | None = None) -> Path:
+    """Fetch a model of the Hub; returns its folder in the cache that huggingface_hub keeps.
 
     All files are of one commit, which is the folder's name. Only the files of a model folder are fetched, so
     neither pickles nor code ever reach the disk.
@@ -35,18 +31,18 @@ def fetched(name: str, files: Sequence[str], revision: str | None = None) -> Pat
     Raises:
         ModelError: There is no such model, or it cannot be reached.
     """
-    found = NAME.fullmatch(name.removeprefix(PREFIX))
-    if not found or ".." in name:
+    match = NAME.fullmatch(name)
+    if not match or ".." in name:
         raise ModelError(f"{name}: expected hf:owner/name or hf:owner/name@commit")
-    if found["revision"] and revision and found["revision"] != revision:
-        raise ModelError(f"{name}: two revisions are asked for, {found['revision']} and {revision}; give one")
+    commit = match["revision"] or revision
+    if revision not in (None, commit):
+        raise ModelError(f"{name}: two revisions are asked for, {commit} and {revision}; give one")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # which model is used is nobody's business
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-    repository, commit = f"{found['owner']}/{found['name']}", found["revision"] or revision
     try:
-        place = snapshot_download(repository, revision=commit, allow_patterns=list(files))
+        return Path(snapshot_download(match["repository"], revision=commit, allow_patterns=list(files)))
     except LocalEntryNotFoundError:
         raise ModelError(
             f"{name}: is not in the cache, and the Hub cannot be reached; check the name and the connection, "
@@ -55,4 +51,3 @@ def fetched(name: str, files: Sequence[str], revision: str | None = None) -> Pat
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         reason = str(error).strip().split("\n")[0]
         raise ModelError(f"{name}: cannot be fetched from the Hub: {reason}") from None
-    return Path(place)

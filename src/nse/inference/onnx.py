@@ -7,12 +7,11 @@ which stays one operation of the graph. PyTorch has it under a private name, in 
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,9 +22,10 @@ from torch.nn import functional as F
 
 import nse
 from nse.errors import InputError, RunError, explain_errors
-from nse.files import make_sure, write_bytes
-from nse.inference import folder as hub
-from nse.inference import inputs as reading
+from nse.files import make_sure, open_replacement
+from nse.inference import folder
+from nse.inference.checksums import compute_digest
+from nse.inference.inputs import limit, stack_rows
 from nse.inference.model import Model
 from nse.nn.encoder import NSE
 from nse.nn.sentence_encoder import at_end
@@ -52,9 +52,9 @@ def to_onnx(model: Model | str | Path, file: Path) -> dict[str, Any]:
     """Write a classifier or a ranker as an ONNX file, and beside it its vocabulary.
 
     Args:
-        model: What `hub.load` gave or takes: a shipped model's name, a run or a model folder.
-        file: Where; `words_file` says where the vocabulary goes. Files that are there are replaced, once the
-            new ones are made and checked.
+        model: A loaded model, or what `nse.load` takes: a shipped model's name, a run or a model folder.
+        file: Where; of `a.onnx` the vocabulary is `a.vocabulary.txt`. Files that are there are replaced, once
+            the new ones are made and checked.
 
     Returns:
         file, vocabulary (its file), bytes, opset, and difference, the largest of a score from PyTorch's.
@@ -64,24 +64,19 @@ def to_onnx(model: Model | str | Path, file: Path) -> dict[str, Any]:
         RunError: It cannot be written, or does not give PyTorch's scores.
     """
     refuse_missing()
-    for each in (file, words_file(file)):
+    beside = file.with_name(f"{file.stem}.vocabulary.txt")
+    for each in (file, beside):
         with explain_errors(f"{each} cannot be written"):
             make_sure(each)
-    loaded = model if isinstance(model, Model) else hub.load(model)
-    names = inputs(loaded)
-    refuse_large(loaded)
-    loaded = loaded.with_module(copy.deepcopy(loaded.module).cpu().eval())
-    words = loaded.vocabulary.to_bytes()
-    content = graph(loaded, names, {**about(loaded), "vocabulary_sha256": hashlib.sha256(words).hexdigest()})
-    difference = checked(loaded, list(names), content)
-    put(file, content, words)
-    told = {"file": str(file), "vocabulary": str(words_file(file)), "bytes": len(content)}
-    return {**told, "opset": OPSET, "difference": difference}
-
-
-def words_file(file: Path) -> Path:
-    """Where the vocabulary of an ONNX file lies: beside it."""
-    return file.with_name(f"{file.stem}.vocabulary.txt")
+    model = model if isinstance(model, Model) else folder.load(model)
+    inputs = name_inputs(model)
+    module, words = copy.deepcopy(model.module).cpu().eval(), model.vocabulary.to_bytes()
+    content = export_graph(module, inputs, make_inputs(model, 3, 6), describe_model(model, words))
+    batches = [make_inputs(model, *size, seed) for seed, size in enumerate(SIZES, start=1)]
+    difference = check_scores(module, content, list(inputs), batches)
+    write_files(file, content, beside, words)
+    written = {"file": str(file), "vocabulary": str(beside), "bytes": len(content)}
+    return {**written, "opset": OPSET, "difference": difference}
 
 
 def refuse_missing() -> None:
@@ -92,35 +87,29 @@ def refuse_missing() -> None:
         raise InputError(f"export: needs a newer PyTorch than {torch.__version__}: pip install -U torch")
 
 
-def inputs(loaded: Model) -> dict[str, tuple[str, ...]]:
-    """What the file takes, in the model's order: of each input its name, and the names of its dimensions."""
-    if loaded.kind.translates:
+def name_inputs(model: Model) -> dict[str, tuple[str, ...]]:
+    """Name what the file takes, and the dimensions of each; a model that cannot be exported is refused."""
+    if model.kind.translates:
         why = "translates, and its search for a translation is not in ONNX's reach here"
-        raise InputError(f"model: {loaded.folder} {why}; export a model of sentences, pairs or documents")
-    found = dict[str, tuple[str, ...]]()
-    for name in loaded.inputs:
-        if loaded.kind.has_sentences:
-            found |= {name: ("sentences", "words"), f"{name}_lengths": ("sentences",)}
-            found |= {f"{name}_rows": ("batch", "most_sentences"), f"{name}_counts": ("batch",)}
-        else:
-            found |= {name: ("batch", f"{name}_words"), f"{name}_lengths": ("batch",)}
-    return found
-
-
-def refuse_large(loaded: Model) -> None:
-    """Refuse a model that does not fit one file, before anything is computed."""
-    size = sum(tensor.nbytes for tensor in loaded.module.state_dict().values())
+        raise InputError(f"model: {model.folder} {why}; export a model of sentences, pairs or documents")
+    size = sum(tensor.nbytes for tensor in model.module.state_dict().values())
     if size > LARGEST:
-        told = f"has {size:,} bytes of weights, and an ONNX file holds {LARGEST:,}"
-        raise InputError(f"model: {loaded.folder} {told}; export one that knows fewer words")
+        why = f"has {size:,} bytes of weights, and an ONNX file holds {LARGEST:,}"
+        raise InputError(f"model: {model.folder} {why}; export one that knows fewer words")
+    inputs = dict[str, tuple[str, ...]]()
+    for name in model.inputs:
+        if model.kind.has_sentences:
+            inputs |= {name: ("sentences", "words"), f"{name}_lengths": ("sentences",)}
+            inputs |= {f"{name}_rows": ("batch", "most_sentences"), f"{name}_counts": ("batch",)}
+        else:
+            inputs |= {name: ("batch", f"{name}_words"), f"{name}_lengths": ("batch",)}
+    return inputs
 
 
-def about(loaded: Model) -> dict[str, str]:
-    """What a program needs to know beside the graph, for the file's metadata."""
-    config = loaded.config
-    longest = {"longest": reading.limit(loaded)}  # words of a text that are read
-    if loaded.kind.has_sentences:
-        longest["longest_sentence"] = config.model.longest
+def describe_model(model: Model, words: bytes) -> dict[str, str]:
+    """Describe what a program needs to know beside the graph, for the file's metadata."""
+    config = model.config
+    sentence = {"longest_sentence": str(config.model.longest)} if model.kind.has_sentences else {}
     return {
         "nse": nse.__version__,
         "kind": config.kind,
@@ -128,23 +117,49 @@ def about(loaded: Model) -> dict[str, str]:
         "labels": json.dumps(config.labels),
         "tokenizer": config.tokenizer,
         "pieces": json.dumps(config.pieces),
-        **{name: str(words) for name, words in longest.items()},
+        "longest": str(limit(model)),  # words of a text that are read
+        **sentence,
+        "vocabulary_sha256": compute_digest(words),
     }
 
 
-def graph(loaded: Model, names: dict[str, tuple[str, ...]], metadata: dict[str, str]) -> bytes:
-    """The ONNX file of a model."""
-    model = exportable(loaded.module)
-    with quiet(), torch.no_grad():
+def make_inputs(model: Model, batch: int, most: int, seed: int = 0) -> list[Tensor]:
+    """Make random texts: the first `most` words long, the others shorter, one empty.
+
+    Of a document each is a sentence, and there are two documents: of all sentences, and of the first.
+    """
+    draw, columns = torch.Generator().manual_seed(seed), []
+    for column in range(len(model.inputs)):
+        lengths = torch.randint(1, most + 1, (batch,), generator=draw).tolist()
+        lengths[0] = most
+        if batch > 2 and column == 0:
+            lengths[-1] = 0
+        drawn = [torch.randint(1, len(model.vocabulary), (n,), generator=draw) for n in lengths]
+        columns.append([tuple(ids.tolist()) for ids in drawn])
+        most = most // 2 + 2  # the two texts of a pair differ in length
+    rows: list[Any] = list(zip(*columns, strict=True))
+    if model.kind.has_sentences:
+        rows = [(tuple(columns[0]),), (tuple(columns[0][:1]),)][:batch]
+    return list(stack_rows(rows, model.kind.has_sentences).select(torch.arange(len(rows))).inputs)
+
+
+def export_graph(
+    module: nn.Module,
+    inputs: Mapping[str, tuple[str, ...]],
+    example: Sequence[Tensor],
+    metadata: Mapping[str, str],
+) -> bytes:
+    """Export a module as the content of an ONNX file."""
+    with ignore_warnings(), torch.no_grad():
         program = torch.onnx.export(
-            model,
-            tuple(made_up(loaded, 3, 6)),
+            make_exportable(module),
+            tuple(example),
             dynamo=True,
             verbose=False,
             opset_version=OPSET,
-            input_names=list(names),
+            input_names=list(inputs),
             output_names=["scores"],
-            dynamic_shapes=tuple(dict(enumerate(sizes)) for sizes in names.values()),
+            dynamic_shapes=tuple(dict(enumerate(sizes)) for sizes in inputs.values()),
         )
         assert program is not None
         from onnx_ir.passes.common import ClearMetadataAndDocStringPass, RemoveUnusedNodesPass
@@ -158,95 +173,64 @@ def graph(loaded: Model, names: dict[str, tuple[str, ...]], metadata: dict[str, 
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def ignore_warnings() -> Iterator[None]:
     """Let the exporter neither warn nor log what is no error."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():
-            for kind in (DeprecationWarning, FutureWarning, UserWarning):
-                warnings.simplefilter("ignore", kind)
+            warnings.simplefilter("ignore")
             yield
     finally:
         logging.disable(before)
 
 
-def made_up(loaded: Model, batch: int, most: int, seed: int = 0) -> list[Tensor]:
-    """Inputs of a model: so many random texts, the first `most` words long, the others shorter, one empty."""
-    draw, found = torch.Generator().manual_seed(seed), list[Tensor]()
-    for column in range(len(loaded.inputs)):
-        lengths = torch.randint(1, most + 1, (batch,), generator=draw)
-        lengths[0] = most
-        if batch > 2 and column == 0:
-            lengths[-1] = 0
-        found += texts(loaded, lengths.tolist(), draw)
-        most = most // 2 + 2  # the two texts of a pair differ in length
-    return found
-
-
-def texts(loaded: Model, lengths: Sequence[int], draw: torch.Generator) -> list[Tensor]:
-    """Random texts of these numbers of words, as the model takes them; of a document each is a sentence."""
-    ids = [tuple(torch.randint(1, len(loaded.vocabulary), (n,), generator=draw).tolist()) for n in lengths]
-    if not loaded.kind.has_sentences:
-        return reading.as_texts(ids).inputs
-    documents = reading.as_documents([ids, ids[:1]][: len(ids)])  # all sentences, and the first alone
-    return list(documents.select(torch.arange(len(documents.counts))).inputs)
-
-
 @torch.no_grad()
-def checked(loaded: Model, names: Sequence[str], content: bytes) -> float:
-    """The largest difference between the scores of a file, in onnxruntime, and PyTorch's.
+def check_scores(
+    module: nn.Module, content: bytes, names: Sequence[str], batches: Sequence[Sequence[Tensor]]
+) -> float:
+    """Compare the scores of a file, in onnxruntime, with PyTorch's; returns the largest difference.
 
     Raises:
         RunError: It is too large, a label is another, or the file does not run.
     """
-    batches = [made_up(loaded, *size, seed) for seed, size in enumerate(SIZES, start=1)]
-    largest = 0.0
-    for given, found, (batch, most) in zip(batches, run(content, names, batches), SIZES, strict=True):
-        wanted = loaded.module(*given)
+    import onnxruntime
+
+    options, largest = onnxruntime.SessionOptions(), 0.0
+    options.log_severity_level = 4  # what goes wrong is told by the error
+    try:
+        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        arrays = [dict(zip(names, (each.numpy() for each in batch), strict=True)) for batch in batches]
+        scores = [torch.from_numpy(session.run(["scores"], each)[0]) for each in arrays]
+    except Exception as error:  # onnxruntime has a dozen kinds of its own
+        reason = str(error).split("\n")[0]
+        raise RunError(f"export: onnxruntime does not run the file; nothing is written: {reason}") from error
+    for batch, found in zip(batches, scores, strict=True):
+        wanted = module(*batch)
         difference = float((found - wanted).abs().max())
         allowed = TOLERANCE * max(1.0, float(wanted.abs().max()))
         if not (difference <= allowed and found.argmax(dim=-1).equal(wanted.argmax(dim=-1))):
             raise RunError(
                 f"export: the file does not give PyTorch's scores: they differ by {difference:.2g} for "
-                f"{batch} texts of up to {most} words; nothing is written"
+                f"{len(found)} texts of up to {batch[0].shape[1]} words; nothing is written"
             )
         largest = max(largest, difference)
     return largest
 
 
-def run(content: bytes, names: Sequence[str], batches: Sequence[Sequence[Tensor]]) -> list[Tensor]:
-    """The scores that an ONNX file gives to batches of inputs, in onnxruntime."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # what goes wrong is told by the error
-    try:
-        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        arrays = [{name: each.numpy() for name, each in zip(names, given, strict=True)} for given in batches]
-        return [torch.from_numpy(session.run(["scores"], each)[0]) for each in arrays]
-    except Exception as error:  # onnxruntime has a dozen kinds of its own
-        reason = str(error).split("\n")[0]
-        raise RunError(f"export: onnxruntime does not run the file; nothing is written: {reason}") from error
+def write_files(file: Path, content: bytes, beside: Path, words: bytes) -> None:
+    """Write an ONNX file and its vocabulary; if one cannot be written, both are as they were."""
+    with (
+        explain_errors(f"{file} cannot be written", advice="; what was there is as it was"),
+        open_replacement(beside) as vocabulary,
+    ):
+        vocabulary.write(words)
+        vocabulary.flush()
+        with open_replacement(file) as handle:
+            handle.write(content)
 
 
-def put(file: Path, content: bytes, words: bytes) -> None:
-    """Write both files; if one cannot be written, both are as they were."""
-    beside = words_file(file)
-    new, before = not beside.exists(), beside.read_bytes() if beside.is_file() else None
-    try:
-        write_bytes(beside, words)
-        write_bytes(file, content)
-    except OSError as error:
-        with suppress(OSError):
-            if before is not None:
-                write_bytes(beside, before)
-            elif new:
-                beside.unlink(missing_ok=True)
-        raise RunError(f"{file} cannot be written: {error.strerror}; what was there is as it was") from None
-
-
-def exportable(model: nn.Module) -> nn.Module:
+def make_exportable(model: nn.Module) -> nn.Module:
     """Copy a model with its weights, and make every loop over words in it one operation."""
     model = copy.deepcopy(model)
     for parent in list(model.modules()):

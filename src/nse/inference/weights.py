@@ -29,7 +29,7 @@ LARGEST = 1 << 34
 """Bytes that are read of a file of weights: 16 GiB; five million words of 600 numbers each need 11."""
 
 MANY = 20
-"""So many names are listed in an error; the rest is counted."""
+"""So many names or mistakes are listed in an error; the rest is counted."""
 
 DTYPES: dict[torch.dtype, str] = {
     torch.float32: "F32",
@@ -58,30 +58,6 @@ class Precision(NamedTuple):
         return stored if tensor.is_floating_point() else tensor.dtype
 
 
-def describe_layout(state: Mapping[str, Tensor], precision: Precision) -> dict[str, str]:
-    """Describe each tensor of a file of these weights, as "F32 [3, 4]"; they may be on the meta device."""
-    layout = {name: f"{DTYPES[precision.of(name, each)]} {list(each.shape)}" for name, each in state.items()}
-    if VECTORS in layout and precision.vectors == "int8":
-        layout[SCALE] = f"F32 {list(state[VECTORS].shape[:1])}"
-    return layout
-
-
-def compare_layouts(expected: Mapping[str, str], found: Mapping[str, str]) -> str:
-    """Say by name what is missing, what is too much and what differs; nothing where all is as expected."""
-    both = expected.keys() & found.keys()
-    wrong = [f"{n}: expected {expected[n]}, found {found[n]}" for n in both if expected[n] != found[n]]
-    missing, more = expected.keys() - found.keys(), found.keys() - expected.keys()
-    groups = {"missing ": missing, "unexpected ": more, "": wrong}
-    return "; ".join(f"{title}{list_names(names)}" for title, names in groups.items() if names)
-
-
-def list_names(names: Iterable[str]) -> str:
-    """List names in a line, in their order."""
-    every = sorted(names)
-    more = f" and {len(every) - MANY} more" if len(every) > MANY else ""
-    return ", ".join(shorten(name, 200) for name in every[:MANY]) + more
-
-
 def write_weights(state: Mapping[str, Tensor], precision: Precision, checksum: str) -> bytes:
     """Write the file of these weights, which must be finite, and of the checksum of their vocabulary."""
     # Cloned, because on a GPU an LSTM's weights are views of one block, which safetensors refuses.
@@ -103,16 +79,15 @@ def round_to_bytes(rows: Tensor) -> tuple[Tensor, Tensor]:
     return small.to(torch.int8), scale.squeeze(1)
 
 
-def read_weights(
-    file: Path, expected: Mapping[str, str], checksum: str, sums: Checksums
-) -> dict[str, Tensor]:
-    """Read weights as float32; they must be exactly the expected ones, and finite.
+def load_weights(module: nn.Module, file: Path, precision: Precision, checksum: str, sums: Checksums) -> None:
+    """Load weights into a module as float32; they must be exactly the module's, and finite.
 
-    The file's head is compared with what is expected before anything else is read.
+    The file's head is compared with the module before anything else is read.
 
     Args:
+        module: Without weights of its own; it may be on the meta device.
         file: The safetensors file.
-        expected: What must be in it; see `describe_layout`.
+        precision: How it was stored.
         checksum: Of the vocabulary that it must have been saved with.
         sums: Of the files of its folder.
     """
@@ -123,7 +98,7 @@ def read_weights(
         with safe_open(file, framework="pt") as stored:
             slices = {name: stored.get_slice(name) for name in stored.keys()}  # noqa: SIM118
             layout = {name: f"{each.get_dtype()} {each.get_shape()}" for name, each in slices.items()}
-            if mistakes := compare_layouts(expected, layout):
+            if mistakes := compare_layouts(describe_layout(module.state_dict(), precision), layout):
                 raise ModelError(
                     f"{file} does not fit the configuration and vocabulary beside it: {mistakes}"
                 )
@@ -139,10 +114,37 @@ def read_weights(
             tensors[VECTORS] = tensors[VECTORS] * tensors.pop(SCALE)[:, None]
             refuse_non_finite(str(file), {VECTORS: tensors[VECTORS]})
         for name, tensor in tensors.items():  # copied: in the memory of a file, products round otherwise
-            tensors[name] = tensor.to(
-                torch.float32 if tensor.is_floating_point() else tensor.dtype, copy=True
-            )
-        return tensors
+            dtype = torch.float32 if tensor.is_floating_point() else tensor.dtype
+            tensors[name] = tensor.to(dtype, copy=True)
+        module.load_state_dict(tensors, assign=True)
+
+
+def describe_layout(state: Mapping[str, Tensor], precision: Precision) -> dict[str, str]:
+    """Describe each tensor of a file of these weights, as "F32 [3, 4]"; they may be on the meta device."""
+    layout = {name: f"{DTYPES[precision.of(name, each)]} {list(each.shape)}" for name, each in state.items()}
+    if VECTORS in layout and precision.vectors == "int8":
+        layout[SCALE] = f"F32 {list(state[VECTORS].shape[:1])}"
+    return layout
+
+
+def compare_layouts(expected: Mapping[str, str], found: Mapping[str, str]) -> str:
+    """Say by name what is missing, what is too much and what differs; nothing where all is as expected."""
+    both = expected.keys() & found.keys()
+    wrong = [f"{n}: expected {expected[n]}, found {found[n]}" for n in both if expected[n] != found[n]]
+    missing, more = expected.keys() - found.keys(), found.keys() - expected.keys()
+    groups = {"missing ": missing, "unexpected ": more, "": wrong}
+    return "; ".join(f"{title}{list_names(names)}" for title, names in groups.items() if names)
+
+
+def list_names(names: Iterable[str]) -> str:
+    """List names in a line, in their order."""
+    return ", ".join(shorten(name, 200) for name in keep_first(sorted(names)))
+
+
+def keep_first(items: list[str]) -> list[str]:
+    """Return the first items of a list, and how many more there are."""
+    more = [f"and {len(items) - MANY} more"] if len(items) > MANY else []
+    return [*items[:MANY], *more]
 
 
 def refuse_pickle(file: Path, start: bytes) -> None:
