@@ -21,6 +21,7 @@ from nse.errors import ConfigError, DataError, ModelError
 from nse.inference import folder as hub
 from nse.inference import weights
 from nse.inference.checksums import SUMS
+from nse.inference.kinds import KINDS
 from nse.tasks import load_recipe
 from nse.text.vocabulary import Vocabulary
 from small_models import document_model, ranking_model, sentence_model, translator
@@ -31,11 +32,11 @@ MAKERS = {"pair": saved, "sentence": sentence_model, "document": document_model,
 
 NUMBERS = {
     kind: {
-        entry.key: ranges(config)[entry.key]
-        for entry in describe(config)
+        entry.key: ranges(KINDS[kind].config)[entry.key]
+        for entry in describe(KINDS[kind].config)
         if entry.type in ("integer", "number")
     }
-    for kind, (config, _) in hub.KINDS.items()
+    for kind in MAKERS
 }
 """The keys of every kind's own configuration that take numbers; a key without a range is an error here."""
 

@@ -27,22 +27,11 @@ from torch import Tensor, nn
 from nse.config import build, check_labels, check_name
 from nse.errors import ConfigError, FieldsError, InputError, ModelError, shorten, suggest
 from nse.files import parse_json, read_bounded, settle, write_bytes
-from nse.inference import hub
+from nse.inference import hub, weights
 from nse.inference.card import write_card
 from nse.inference.checksums import AGAIN, SUMS, Checksums, compute_digest, translate_errors, write_sums
 from nse.inference.kinds import KINDS, read_older
 from nse.inference.model import Model
-from nse.inference.weights import (
-    VECTORS,
-    Precision,
-    Undrawn,
-    compare_layouts,
-    describe_layout,
-    keep_first,
-    list_names,
-    load_weights,
-    write_weights,
-)
 from nse.nn.text_model import TextConfig
 from nse.text.vocabulary import TargetVocabulary, Vocabulary
 
@@ -140,13 +129,13 @@ def save(
         raise ModelError(
             f"{folder}: {len(vocabulary):,} words in {size:,} bytes; at most {most} can be loaded"
         )
-    state, precision = model.state_dict(), Precision(config.weights, config.vectors)
-    expected = describe_layout(outline(folder, config, vocabulary, target).state_dict(), precision)
-    if mistakes := compare_layouts(expected, describe_layout(state, precision)):
+    modules = outline(folder, config, vocabulary, target), model
+    expected, found = (weights.describe_layout(each.state_dict(), config) for each in modules)
+    if mistakes := weights.compare_layouts(expected, found):
         raise ModelError(f"{folder}: the model is not what its configuration says: {mistakes}")
     files = {
         CONFIG: (json.dumps(asdict(config), indent=2, allow_nan=False) + "\n").encode(),
-        WEIGHTS: write_weights(state, precision, compute_digest(words + into)),
+        WEIGHTS: weights.write_weights(model.state_dict(), config, compute_digest(words + into)),
         WORDS: words,
         **({TARGET: into} if target else {}),
     }
@@ -176,11 +165,11 @@ def load(name: str | Path, device: str | torch.device = "cpu", revision: str | N
     translates = KINDS[config.kind].translates
     target, into = read_vocabulary(sums, TARGET, TargetVocabulary) if translates else (None, b"")
     module = outline(folder, config, vocabulary, target)
-    precision, digest = Precision(config.weights, config.vectors), compute_digest(words + into)
-    load_weights(module, folder / WEIGHTS, precision, digest, sums)
+    weights.load_weights(module, folder / WEIGHTS, config, compute_digest(words + into), sums)
     called = folder.parent.name if folder.name == "model" else folder.name  # a run's by the run
     called = str(name) if str(name).startswith(hub.PREFIX) else called
-    return Model(module.to(place).eval(), config, vocabulary, folder, target, called)
+    with translate_errors(folder / WEIGHTS):  # there may be no memory to fold them
+        return Model(module.to(place).eval(), config, vocabulary, folder, target, called)
 
 
 def compact(
@@ -221,7 +210,7 @@ def add_words(loaded: Model, words: WordVectors) -> tuple[nn.Module, Vocabulary]
     if loaded.config.model.trained:
         raise ModelError(f"{loaded.folder}: it learned the vectors of its words; others would not fit")
     state, first = loaded.module.state_dict(), len(Vocabulary.SPECIAL)
-    own, known = state[VECTORS], loaded.vocabulary.words[first:]
+    own, known = state[weights.VECTORS], loaded.vocabulary.words[first:]
     both = {row: word for row, word in enumerate(known, first) if words.find(word) is not None}
     rows = own[list(both)]
     error = rows.abs().amax(dim=1, keepdim=True) / 100  # what int8 may cost, and more
@@ -229,7 +218,7 @@ def add_words(loaded: Model, words: WordVectors) -> tuple[nn.Module, Vocabulary]
         raise ModelError(f"{loaded.folder}: it was not trained with the vectors {words.name}")
     new = sorted(set(words.words) - {*known, *Vocabulary.SPECIAL})
     vocabulary = Vocabulary([*known, *new])
-    state |= {VECTORS: torch.cat([own, stack(new)])}
+    state |= {weights.VECTORS: torch.cat([own, stack(new)])}
     if RARITY in state:  # a word that training never met is as rare as can be
         state[RARITY] = torch.cat([state[RARITY], state[RARITY].max().expand(len(new))])
     module = outline(loaded.folder, loaded.config, vocabulary, loaded.target)
@@ -302,7 +291,7 @@ def read_config(sums: Checksums) -> ModelConfig:
         raise ModelError(f"{file} is no configuration: nested too deep; {AGAIN}") from None
     except ConfigError as error:
         first, *mistakes = str(error).split("\n  ")
-        raise ModelError("; ".join([first, *keep_first(mistakes)])) from None
+        raise ModelError("; ".join([first, *weights.keep_first(mistakes)])) from None
 
 
 def read_vocabulary(sums: Checksums, name: str, kind: type[Words]) -> tuple[Words, bytes]:
@@ -320,7 +309,7 @@ def outline(
     """Build a model without its weights: nothing is allocated, whatever sizes are claimed, nor drawn."""
     outputs = len(config.labels if target is None else target)
     try:
-        with torch.random.fork_rng(devices=[]), torch.device("meta"), Undrawn():
+        with torch.random.fork_rng(devices=[]), torch.device("meta"), weights.Undrawn():
             return KINDS[config.kind].module(config.model, len(vocabulary), outputs).eval()
     except (RuntimeError, TypeError, ValueError, OverflowError) as error:
         reason = str(error).split("\n")[0]
@@ -337,7 +326,7 @@ def replace_folder(folder: Path, files: Mapping[str, bytes]) -> None:
     try:
         bring_back(old, place)
         if place.exists() and (others := set(os.listdir(place)) - set(files)):
-            what = f"other files than a model's: {list_names(others)}"
+            what = f"other files than a model's: {weights.list_names(others)}"
             raise ModelError(f"{folder} holds {what}; choose another folder")
         for left in (new, old):
             shutil.rmtree(left, ignore_errors=True)

@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -178,8 +179,7 @@ def ignore_warnings() -> Iterator[None]:
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
         logging.disable(before)
@@ -264,14 +264,6 @@ class WholeLSTM(nn.Module):
         return (x.transpose(0, 1),)
 
 
-class Left(NamedTuple):
-    """What a sentence encoder takes of an NSE; see `nse.nn.encoder.Encoding`."""
-
-    outputs: Tensor
-    last: Tensor
-    memory: Memory
-
-
 class ScanNSE(nn.Module):
     """An `NSE` over words [B, T, k] for the exporter: the loop over words is one operation.
 
@@ -287,8 +279,8 @@ class ScanNSE(nn.Module):
             self.folded = first.ih @ nse.compose.weight
             self.bias = F.linear(b, first.ih, first.bias_ih + first.bias_hh)
 
-    def forward(self, x: Tensor, lengths: Tensor, *, shared: tuple[Memory, ...] = ()) -> Left:
-        """Encode words of these lengths [B], where other encoders' memories may be shared."""
+    def forward(self, x: Tensor, lengths: Tensor, *, shared: tuple[Memory, ...] = ()) -> Any:
+        """Encode words of these lengths [B]; returns what a sentence encoder takes of an `Encoding`."""
         from torch._higher_order_ops.scan import scan_op  # imports the compiler, which takes seconds
         from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
@@ -313,8 +305,11 @@ class ScanNSE(nn.Module):
 
         *after, outputs = scan_op(flat_step, tree_leaves(state), given, tuple(tree_leaves(fixed)))
         outputs = outputs.transpose(0, 1) * running[..., None]
-        memory = own._replace(slots=after[len(h) + len(c)])
-        return Left(outputs[:, starts:], at_end(outputs, lengths + starts), memory)
+        return SimpleNamespace(
+            outputs=outputs[:, starts:],
+            last=at_end(outputs, lengths + starts),
+            memory=own._replace(slots=after[len(h) + len(c)]),
+        )
 
 
 def step(state: Any, word: Any, fixed: Any) -> tuple[Any, Tensor]:

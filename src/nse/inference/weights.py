@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import safe_open
@@ -18,6 +18,9 @@ from torch.overrides import TorchFunctionMode
 from nse.errors import ModelError, shorten
 from nse.files import open_regular
 from nse.inference.checksums import AGAIN, Checksums, translate_errors
+
+if TYPE_CHECKING:
+    from nse.inference.folder import ModelConfig
 
 VECTORS, SCALE = "embedding.weight", "embedding.weight.scale"
 """The tensor of the words' vectors, and what its rows are multiplied by where it is stored as int8."""
@@ -31,44 +34,28 @@ LARGEST = 1 << 34
 MANY = 20
 """So many names or mistakes are listed in an error; the rest is counted."""
 
-DTYPES: dict[torch.dtype, str] = {
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.int8: "I8",
-    torch.uint8: "U8",
-    torch.int32: "I32",
-    torch.int64: "I64",
-    torch.bool: "BOOL",
-}
-"""How safetensors names what a model may be stored as."""
-
 DRAWING = {nn.init.normal_, nn.init.uniform_, Tensor.normal_, Tensor.uniform_}
 """How a tensor is filled with random numbers."""
 
 
-class Precision(NamedTuple):
-    """How weights and the words' vectors are stored: names of dtypes, int8 for vectors alone."""
-
-    weights: str
-    vectors: str
-
-    def of(self, name: str, tensor: Tensor) -> torch.dtype:
-        """Return how a tensor is stored; whole numbers stay what they are."""
-        stored: torch.dtype = getattr(torch, self.vectors if name == VECTORS else self.weights)
-        return stored if tensor.is_floating_point() else tensor.dtype
+def choose_dtype(name: str, tensor: Tensor, config: ModelConfig) -> torch.dtype:
+    """Choose how a tensor is stored; whole numbers stay what they are."""
+    stored: torch.dtype = getattr(torch, config.vectors if name == VECTORS else config.weights)
+    return stored if tensor.is_floating_point() else tensor.dtype
 
 
-def write_weights(state: Mapping[str, Tensor], precision: Precision, checksum: str) -> bytes:
+def write_weights(state: Mapping[str, Tensor], config: ModelConfig, checksum: str) -> bytes:
     """Write the file of these weights, which must be finite, and of the checksum of their vocabulary."""
     # Cloned, because on a GPU an LSTM's weights are views of one block, which safetensors refuses.
     tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in state.items()}
     refuse_non_finite("the weights", tensors)
     for name, tensor in list(tensors.items()):
-        if precision.of(name, tensor) == torch.int8 != tensor.dtype:
+        dtype = choose_dtype(name, tensor, config)
+        if dtype == torch.int8 != tensor.dtype:
             tensors[name], tensors[SCALE] = round_to_bytes(tensor.float())
         else:
-            tensors[name] = tensor.to(precision.of(name, tensor))
-    refuse_non_finite(f"the weights as {precision.weights}", tensors)
+            tensors[name] = tensor.to(dtype)
+    refuse_non_finite(f"the weights as {config.weights}", tensors)
     return save(tensors, {CHECKSUM: checksum})
 
 
@@ -79,17 +66,10 @@ def round_to_bytes(rows: Tensor) -> tuple[Tensor, Tensor]:
     return small.to(torch.int8), scale.squeeze(1)
 
 
-def load_weights(module: nn.Module, file: Path, precision: Precision, checksum: str, sums: Checksums) -> None:
-    """Load weights into a module as float32; they must be exactly the module's, and finite.
+def load_weights(module: nn.Module, file: Path, config: ModelConfig, checksum: str, sums: Checksums) -> None:
+    """Load weights as float32; they must be exactly the module's, finite, and saved with this vocabulary.
 
     The file's head is compared with the module before anything else is read.
-
-    Args:
-        module: Without weights of its own; it may be on the meta device.
-        file: The safetensors file.
-        precision: How it was stored.
-        checksum: Of the vocabulary that it must have been saved with.
-        sums: Of the files of its folder.
     """
     with translate_errors(file), open_regular(file) as handle:
         refuse_pickle(file, handle.read(9) or b"")
@@ -98,7 +78,7 @@ def load_weights(module: nn.Module, file: Path, precision: Precision, checksum: 
         with safe_open(file, framework="pt") as stored:
             slices = {name: stored.get_slice(name) for name in stored.keys()}  # noqa: SIM118
             layout = {name: f"{each.get_dtype()} {each.get_shape()}" for name, each in slices.items()}
-            if mistakes := compare_layouts(describe_layout(module.state_dict(), precision), layout):
+            if mistakes := compare_layouts(describe_layout(module.state_dict(), config), layout):
                 raise ModelError(
                     f"{file} does not fit the configuration and vocabulary beside it: {mistakes}"
                 )
@@ -119,11 +99,14 @@ def load_weights(module: nn.Module, file: Path, precision: Precision, checksum: 
         module.load_state_dict(tensors, assign=True)
 
 
-def describe_layout(state: Mapping[str, Tensor], precision: Precision) -> dict[str, str]:
+def describe_layout(state: Mapping[str, Tensor], config: ModelConfig) -> dict[str, str]:
     """Describe each tensor of a file of these weights, as "F32 [3, 4]"; they may be on the meta device."""
-    layout = {name: f"{DTYPES[precision.of(name, each)]} {list(each.shape)}" for name, each in state.items()}
-    if VECTORS in layout and precision.vectors == "int8":
-        layout[SCALE] = f"F32 {list(state[VECTORS].shape[:1])}"
+    layout = {}
+    for name, tensor in state.items():
+        dtype = choose_dtype(name, tensor, config)
+        layout[name] = f"{'F' if dtype.is_floating_point else 'I'}{8 * dtype.itemsize} {list(tensor.shape)}"
+        if name == VECTORS and dtype == torch.int8:
+            layout[SCALE] = f"F32 {list(tensor.shape[:1])}"
     return layout
 
 
