@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nse.data.catalogue import VECTORS, describe_data
+from nse.data.readers.word_vectors import load_vectors
 from nse.inference import folder as hub
 from nse.text.tokenize import TOKENIZERS
-from nse.text.vectors import load_vectors
 from nse.train.evaluate import evaluate
 
 ROOM = Path(__file__).parents[1] / "src" / "nse" / "pretrained"

@@ -6,6 +6,10 @@ import lzma
 import zipfile
 
 import numpy as np
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+
+from nse.data.cache import KEY
 
 
 def line(label, premise, hypothesis):
@@ -103,3 +107,12 @@ def save_vectors(folder, name, words, rows):
     (folder / "vectors").mkdir(parents=True, exist_ok=True)
     np.save(folder / "vectors" / f"{name}.npy", rows)
     (folder / "vectors" / f"{name}.words.txt").write_text("".join(f"{word}\n" for word in words), "utf-8")
+
+
+def harm_file(file, harm):
+    """Change tensors and information of a prepared file; its checksum stays."""
+    with safe_open(file, framework="numpy") as opened:
+        information = json.loads(opened.metadata()[KEY])
+    tensors = {name: tensor.copy() for name, tensor in load_file(file).items()}
+    harm(tensors, information)
+    save_file(tensors, file, {KEY: json.dumps(information)})

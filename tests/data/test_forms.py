@@ -1,15 +1,13 @@
 """Documents and translations from published files to one file of ids, and back to their words."""
 
-import json
 from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
 
-from data.made_up import save_vectors, write
-from nse.data.cache import KEY, TARGET, load, save
+from data.made_up import harm_file, save_vectors, write
+from nse.data.cache import TARGET, load, save
 from nse.data.prepare import obtain, prepare
 from nse.data.readers.parallel import MULTI30K
 from nse.errors import DataError
@@ -361,23 +359,14 @@ PAIR_HARMS = {
 }
 
 
-def harmed(prepared, file, harm):
-    save(prepared, file)
-    tensors, information = (
-        {name: each.copy() for name, each in load_file(file).items()},
-        dict(prepared.information),
-    )
-    harm(tensors, information)
-    save_file(tensors, file, {KEY: json.dumps(information)})
-
-
 @pytest.mark.parametrize(
     ("name", "harm"),
     [*(("yelp13", harm) for harm in DOCUMENT_HARMS), *(("multi30k", harm) for harm in PAIR_HARMS)],
 )
 def test_what_does_not_fit_together_is_refused(folder, tmp_path, name, harm):
     file = tmp_path / "x.safetensors"
-    harmed(prepare(name, "tiny.2d", folder), file, (DOCUMENT_HARMS | PAIR_HARMS)[harm])
+    save(prepare(name, "tiny.2d", folder), file)
+    harm_file(file, (DOCUMENT_HARMS | PAIR_HARMS)[harm])
     with pytest.raises(DataError, match=r"x.safetensors: is not a prepared data set of format 1: "):
         load(file)
 
@@ -386,6 +375,7 @@ def test_what_does_not_fit_together_is_refused(folder, tmp_path, name, harm):
 def test_what_does_not_fit_together_is_refused_without_vectors_too(folder, tmp_path, harm):
     file = tmp_path / "x.safetensors"
     write_pairs(folder, test=[("a b c d e f g h i j k l m n o p q r s t", "hund")])  # ids for all to fit
-    harmed(prepare("multi30k", None, folder), file, PAIR_HARMS[harm])
+    save(prepare("multi30k", None, folder), file)
+    harm_file(file, PAIR_HARMS[harm])
     with pytest.raises(DataError, match=r"x.safetensors: is not a prepared data set of format 1: "):
         load(file)

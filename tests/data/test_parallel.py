@@ -3,11 +3,14 @@
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from data.made_up import write
 from nse.data.readers import parallel
 from nse.data.splits import Rows
 from nse.errors import DataError
+from nse.text import moses
 
 DOGS = ("The dog's ball.\nTwo\u00a0cats!\n", "Der Ball des Hundes.\nZwei Katzen\u2028!\n")
 ROWS = {
@@ -18,6 +21,16 @@ ROWS = {
 
 def rows_of(texts, read):
     return Rows(texts, [0] * len(texts["source"]), read, tokenized=True)
+
+
+def counts(name, folder):
+    """How many rows each split has, without a look at their words; reading them gives as many."""
+    found, rows = parallel.read(name, folder, raw=True), parallel.read(name, folder)
+    assert {split: each.read for split, each in found.items()} == {
+        split: each.read for split, each in rows.items()
+    }
+    assert all(len(each.labels) == len(rows[split].labels) for split, each in found.items())
+    return {split: len(each.labels) for split, each in found.items()}
 
 
 def files(folder, names, **changed):
@@ -91,42 +104,42 @@ def write_published(folder, form="plain", place="iwslt14", **changed):
 @pytest.mark.parametrize("form", ["plain", "gz", "xz"])
 def test_every_form_of_multi30k(tmp_path, form):
     write_multi30k(tmp_path, form)
-    rows = parallel.read_multi30k(tmp_path)
+    rows = parallel.read("multi30k", tmp_path)
     assert list(rows) == ["train", "dev", "test", "test_2017"]
     for each in rows.values():
         assert each == rows_of(ROWS, 2)
-    sources = parallel.multi30k_sources(tmp_path)
-    assert parallel.count_multi30k(tmp_path) == dict.fromkeys(rows, 2)
+    sources = parallel.sources("multi30k", tmp_path)
+    assert counts("multi30k", tmp_path) == dict.fromkeys(rows, 2)
     assert list(sources)[:4] == ["train.en", "train.de", "dev.en", "dev.de"]
     assert sources["test_2017.de"].path.name.startswith("test_2017_flickr.de")
 
 
 def test_multi30k_may_be_a_clone(tmp_path):
     write_multi30k(tmp_path, "gz", "multi30k/data/task1/raw")
-    assert parallel.read_multi30k(tmp_path)["test"].texts == ROWS
+    assert parallel.read("multi30k", tmp_path)["test"].texts == ROWS
 
 
 def test_europarl(tmp_path):
     write_europarl(tmp_path, "xz", dev=("A B " * 30 + "\n", "c " * 60))  # long pairs stay
-    rows = parallel.read_europarl(tmp_path)
+    rows = parallel.read("europarl", tmp_path)
     assert list(rows) == ["train", "dev", "test"]
     assert rows["train"] == rows["test"] == rows_of(ROWS, 2)
     assert rows["dev"].texts == {"source": [" ".join("ab" * 30)], "target": [" ".join("c" * 60)]}
-    assert list(parallel.europarl_sources(tmp_path))[-1] == "test.de"
+    assert list(parallel.sources("europarl", tmp_path))[-1] == "test.de"
 
 
 def test_pairs_with_an_empty_side_are_dropped_and_counted(tmp_path):
     write_europarl(tmp_path, train=("One\n\u200b\nthree\n\nfive\r\n", "Eins\nzwei\n \u00a0\n\nFünf\r\n"))
-    rows = parallel.read_europarl(tmp_path)["train"]
+    rows = parallel.read("europarl", tmp_path)["train"]
     assert rows == rows_of({"source": ["one", "five"], "target": ["eins", "fünf"]}, 5)
-    assert parallel.count_europarl(tmp_path) == {"train": 2, "dev": 2, "test": 2}
+    assert counts("europarl", tmp_path) == {"train": 2, "dev": 2, "test": 2}
 
 
 @pytest.mark.parametrize("place", ["iwslt14", "iwslt14/en-de", "en-de"])
 @pytest.mark.parametrize("form", ["plain", "gz", "xz"])
 def test_iwslt14_as_published(tmp_path, form, place):
     write_published(tmp_path, form, place)
-    rows = parallel.read_iwslt14(tmp_path)
+    rows = parallel.read("iwslt14", tmp_path)
     assert list(rows) == ["train", "dev", "test"]
     numbers = (23, 46, 69)
     texts = {"source": [f"line {n} ." for n in numbers], "target": [f"zeile {n} ." for n in numbers]}
@@ -139,14 +152,14 @@ def test_iwslt14_as_published(tmp_path, form, place):
     assert not any("person" in text or "<" in text for text in train.texts["source"])
     order = ["ted.dev2010", "tedx.dev2012", "ted.tst2010", "ted.tst2011", "ted.tst2012"]
     assert rows["test"].texts["source"] == [f"of {name} a set ." for name in order]
-    sources = parallel.iwslt14_sources(tmp_path)
+    sources = parallel.sources("iwslt14", tmp_path)
     assert list(sources)[:3] == ["train.en", "train.de", "TED.dev2010.en"]
     assert len(sources) == 12
 
 
 def test_iwslt14_of_the_other_direction_and_without_the_optional_set(tmp_path):
     write_published(tmp_path, place="de-en", direction="de-en", optional=False)
-    rows = parallel.read_iwslt14(tmp_path)
+    rows = parallel.read("iwslt14", tmp_path)
     assert rows["train"].texts["source"][0] == "dogs run"
     assert rows["test"].read == 4
 
@@ -155,7 +168,7 @@ def test_segments_need_not_be_good_xml(tmp_path):
     english = segments("A &amp; B &lt; C", "It\u2019s < &quot;so&quot; & so", "x&nbsp;y")
     german = segments("A &amp; B", "so & so", "z").replace('<seg id="3">', "  <seg  id=\"3\" x='1'>")
     write_published(tmp_path, tst2012=(english.replace("y </seg>", "y"), german))
-    rows = parallel.read_iwslt14(tmp_path)["test"]
+    rows = parallel.read("iwslt14", tmp_path)["test"]
     assert rows.texts["source"][-3:] == ["a & b < c", 'it \'s < " so " & so', "x y"]
     assert rows.texts["target"][-3:] == ["a & b", "so & so", "z"]
 
@@ -164,10 +177,30 @@ def test_long_pairs_of_iwslt14_are_dropped_and_counted(tmp_path):
     just, long = "a " * 25, "a " * 26
     tests = (segments(just, long, "b", "", "c"), segments("d", "e", long, "f", just))
     write_published(tmp_path, dev2010=tests)
-    rows = parallel.read_iwslt14(tmp_path)["test"]
+    rows = parallel.read("iwslt14", tmp_path)["test"]
     assert (rows.read, len(rows.labels)) == (9, 6)
     assert rows.texts["target"][:2] == ["d", just.strip()]
-    assert parallel.count_iwslt14(tmp_path) == {"train": 69, "dev": 3, "test": 6}
+    assert counts("iwslt14", tmp_path) == {"train": 69, "dev": 3, "test": 6}
+
+
+def test_pairs_are_counted_without_a_look_at_most_of_their_words(tmp_path, monkeypatch):
+    sentence = "A dog's ball, isn't it? " * 4
+    tests = (segments("a dog.", sentence, "a " * 30, ". " * 26), segments("b", "c", "d", "e"))
+    write_published(tmp_path, dev2010=tests)
+    split = []
+    monkeypatch.setattr(moses, "moses", lambda text, _: split.append(text) or ["word"] * 26)
+    assert (
+        len(parallel.read("iwslt14", tmp_path, raw=True)["test"].labels) == 5
+    )  # four other sets, and "a dog."
+    assert split == [sentence.strip()]
+
+
+@given(
+    st.text(st.characters(exclude_categories=["Cs"])) | st.text(" .,'aI\u00e4\u00df\u0301-_@&;!?\"1/\u200b")
+)
+def test_no_split_gives_fewer_words_than_spaces_do_or_more_than_there_are_parts(text):
+    for words in (moses.english(text), moses.german(text)):
+        assert len(moses.plain(text).split()) <= len(words) <= len(parallel._PARTS.findall(text))
 
 
 ESCAPED = (
@@ -179,7 +212,7 @@ ESCAPED = (
 @pytest.mark.parametrize("form", ["plain", "gz", "xz"])
 def test_iwslt14_as_usually_prepared(tmp_path, form):
     write_prepared(tmp_path, form, train=ESCAPED, dev=("&amp;apos; c\u00a0d\u200c\n", "&amp;lt; x.y, z\n"))
-    rows = parallel.read_iwslt14(tmp_path)
+    rows = parallel.read("iwslt14", tmp_path)
     assert list(rows) == ["train", "dev", "test"]
     texts = {"source": ['it \'s " a & b " well-known @-@ x'], "target": ["[ x ] | < >"]}
     assert rows["train"] == rows_of(texts, 2)
@@ -189,34 +222,33 @@ def test_iwslt14_as_usually_prepared(tmp_path, form):
 
 def test_prepared_files_may_lack_the_training_split(tmp_path):
     write_prepared(tmp_path, splits=["dev", "test"])
-    assert list(parallel.read_iwslt14(tmp_path)) == ["dev", "test"]
-    assert list(parallel.iwslt14_sources(tmp_path)) == ["dev.en", "dev.de", "test.en", "test.de"]
+    assert list(parallel.read("iwslt14", tmp_path)) == ["dev", "test"]
+    assert list(parallel.sources("iwslt14", tmp_path)) == ["dev.en", "dev.de", "test.en", "test.de"]
 
 
 def test_published_files_come_first(tmp_path):
     write_prepared(tmp_path)
     write_published(tmp_path)
-    assert parallel.read_iwslt14(tmp_path)["test"].read == 5
+    assert parallel.read("iwslt14", tmp_path)["test"].read == 5
 
 
-READERS = {
-    "multi30k": (write_multi30k, parallel.read_multi30k, parallel.multi30k_sources),
-    "europarl": (write_europarl, parallel.read_europarl, parallel.europarl_sources),
-    "iwslt14": (write_prepared, parallel.read_iwslt14, parallel.iwslt14_sources),
+WRITERS = {
+    "multi30k": write_multi30k,
+    "europarl": write_europarl,
+    "iwslt14": write_prepared,
 }
 
 
-@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("name", WRITERS)
 def test_what_is_missing_is_told(tmp_path, name):
-    write_data, read, sources = READERS[name]
-    for call in (read, sources):
+    for call in (parallel.read, parallel.sources):
         with pytest.raises(DataError, match=rf"{name}: no train.*{name}.*put the published files there"):
-            call(tmp_path)
-    write_data(tmp_path)
+            call(name, tmp_path)
+    WRITERS[name](tmp_path)
     (tmp_path / name / "train.de").unlink()
-    for call in (read, sources):
+    for call in (parallel.read, parallel.sources):
         with pytest.raises(DataError, match=rf"{name}: no train\.de in .*{name}"):
-            call(tmp_path)
+            call(name, tmp_path)
 
 
 @pytest.mark.parametrize("missing", ["train.tags.en-de.de", "IWSLT14.TED.tst2011.en-de.en.xml"])
@@ -224,7 +256,7 @@ def test_what_is_missing_of_the_published_files_is_told(tmp_path, missing):
     write_published(tmp_path)
     (tmp_path / "iwslt14" / missing).unlink()
     with pytest.raises(DataError, match=rf"iwslt14: no {re.escape(missing)} in "):
-        parallel.iwslt14_sources(tmp_path)
+        parallel.sources("iwslt14", tmp_path)
 
 
 @pytest.mark.parametrize("language", ["en", "de"])
@@ -232,51 +264,48 @@ def test_half_of_the_optional_set_is_not_enough(tmp_path, language):
     write_published(tmp_path)
     (tmp_path / "iwslt14" / f"IWSLT14.TEDX.dev2012.en-de.{language}.xml").unlink()
     with pytest.raises(DataError, match=rf"no IWSLT14\.TEDX\.dev2012\.en-de\.{language}\.xml"):
-        parallel.iwslt14_sources(tmp_path)
+        parallel.sources("iwslt14", tmp_path)
 
 
-@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("name", WRITERS)
 def test_different_numbers_of_lines(tmp_path, name):
-    write_data, read, _ = READERS[name]
-    write_data(tmp_path, dev=("a\nb\nc\n", "a\nb\n"))
+    WRITERS[name](tmp_path, dev=("a\nb\nc\n", "a\nb\n"))
     wanted = r"\.en and .*\.de: expected as many lines of text in both, got 3 and 2; remove both"
     with pytest.raises(DataError, match=wanted):
-        read(tmp_path)
+        parallel.read(name, tmp_path)
 
 
 def test_different_numbers_of_lines_in_the_published_files(tmp_path):
     write_published(tmp_path, tst2010=(segments("a", "b"), segments("a")))
     with pytest.raises(DataError, match=r"tst2010\.en-de\.en\.xml and .* got 2 and 1"):
-        parallel.read_iwslt14(tmp_path)
+        parallel.read("iwslt14", tmp_path)
     write_published(tmp_path, train=(talk("a", "b", 40, "x"), talk("a", "b", 39, "x")))
     with pytest.raises(DataError, match=r"train\.tags\.en-de\.en and .* got 42 and 41"):
-        parallel.read_iwslt14(tmp_path)
+        parallel.read("iwslt14", tmp_path)
 
 
-@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("name", WRITERS)
 @pytest.mark.parametrize("form", ["plain", "xz"])
 def test_a_broken_line_is_named(tmp_path, name, form):
-    write_data, read, _ = READERS[name]
-    write_data(tmp_path, form, test=("a\nb\nc\n", b"a\nb\n\xff\n"))
+    WRITERS[name](tmp_path, form, test=("a\nb\nc\n", b"a\nb\n\xff\n"))
     with pytest.raises(DataError, match=r"\.de(\.xz)?: line 3: is not UTF-8"):
-        read(tmp_path)
+        parallel.read(name, tmp_path)
 
 
-@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("name", WRITERS)
 @pytest.mark.parametrize("texts", [("", ""), ("\n \n", "a\nb\n")])
 def test_an_empty_split_is_refused(tmp_path, name, texts):
-    write_data, read, _ = READERS[name]
-    write_data(tmp_path, test=texts)
+    WRITERS[name](tmp_path, test=texts)
     with pytest.raises(
         DataError, match=r"\.en and .*\.de: expected pairs with words on both sides.*, got none"
     ):
-        read(tmp_path)
+        parallel.read(name, tmp_path)
 
 
 def test_too_few_lines_for_development(tmp_path):
     write_published(tmp_path, train=("a\n" * 22, "b\n" * 22))
     with pytest.raises(DataError, match=r"both sides, 25 at most, got none in 0 lines for a split"):
-        parallel.read_iwslt14(tmp_path)
+        parallel.read("iwslt14", tmp_path)
 
 
 def test_a_truncated_file_is_named(tmp_path):
@@ -284,4 +313,4 @@ def test_a_truncated_file_is_named(tmp_path):
     file = tmp_path / "europarl" / "train.de.gz"
     file.write_bytes(file.read_bytes()[:-40])
     with pytest.raises(DataError, match=r"train\.de\.gz: cannot be read"):
-        parallel.read_europarl(tmp_path)
+        parallel.read("europarl", tmp_path)

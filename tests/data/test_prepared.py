@@ -1,6 +1,5 @@
 """From published files to one file of ids, found again."""
 
-import json
 import os
 import pickle
 import shutil
@@ -10,9 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
-from data.made_up import HEADER, line, write_snli, write_vectors, write_wikiqa
+from data.made_up import HEADER, harm_file, line, write_snli, write_vectors, write_wikiqa
+from nse.data import prepare as module
 from nse.data.cache import KEY, load, save
 from nse.data.prepare import obtain, prepare
 from nse.errors import DataError
@@ -185,6 +185,32 @@ def test_it_is_made_once_and_again_when_a_source_changes(folder):
     assert said[2:] == said[:2]
 
 
+def test_sources_are_read_again_only_where_size_or_time_differ(folder, monkeypatch):
+    first = obtain("snli", "set.2d", folder)
+    cached = folder.parent / "cache" / "snli.set.2d.safetensors"
+    hashed, checksums = [], module.checksums
+    monkeypatch.setattr(module, "checksums", lambda files, *_: hashed.append(len(files)) or checksums(files))
+    said = []
+    assert obtain("snli", "set.2d", folder, said.append).fingerprint == first.fingerprint
+    assert hashed == []
+    os.utime(folder / "snli_1.0" / "snli_1.0_dev.jsonl", (1, 1))  # as copied: the same bytes
+    for _ in range(2):  # the second time it is known
+        assert obtain("snli", "set.2d", folder, said.append).fingerprint == first.fingerprint
+        assert hashed == [5]
+    assert load(cached).information["sources"] == first.information["sources"]
+    harm_file(cached, without_stamps)  # as before there were any
+    assert obtain("snli", "set.2d", folder, said.append).fingerprint == first.fingerprint
+    assert (hashed, said) == ([5, 5], [])
+    write_vectors(folder, scale=2)
+    assert obtain("snli", "set.2d", folder, said.append).fingerprint != first.fingerprint
+    assert said[0] == "preparing snli with set.2d"
+
+
+def without_stamps(tensors, information):
+    """Leave out what files of the first version did not have."""
+    del information["stamps"], information["checksum"]
+
+
 def test_words_of_another_tokenizer_are_not_taken_for_its_own(folder):
     first = obtain("snli", "set.2d", folder)
     cached = folder.parent / "cache" / "snli.set.2d.safetensors"
@@ -333,11 +359,8 @@ HARMS = {
 @pytest.mark.parametrize("harm", HARMS)
 def test_what_does_not_fit_together_is_refused(folder, tmp_path, harm):
     file = tmp_path / "x.safetensors"
-    prepared = prepare("snli", "set.2d", folder)
-    save(prepared, file)
-    tensors, information = load_file(file), dict(prepared.information)
-    HARMS[harm](tensors, information)
-    save_file(tensors, file, {KEY: json.dumps(information)})
+    save(prepare("snli", "set.2d", folder), file)
+    harm_file(file, HARMS[harm])
     with pytest.raises(DataError, match=r"x.safetensors: is not a prepared data set of format 1: "):
         load(file)
 
@@ -362,15 +385,20 @@ GROUP_HARMS = {
 def test_groups_that_do_not_fit_are_refused(folder, tmp_path, harm):
     write_wikiqa(folder)
     file = tmp_path / "x.safetensors"
-    prepared = prepare("wikiqa", None, folder)
-    save(prepared, file)
-    tensors, information = load_file(file), dict(prepared.information)
-    GROUP_HARMS[harm](tensors, information)
-    save_file(tensors, file, {KEY: json.dumps(information)})
+    save(prepare("wikiqa", None, folder), file)
+    harm_file(file, GROUP_HARMS[harm])
     with pytest.raises(
         DataError, match=r"x.safetensors: is not a prepared data set of format 1: .*groups|list"
     ):
         load(file)
+
+
+def test_a_file_from_before_there_were_checksums_is_good(folder, tmp_path):
+    prepared = prepare("snli", "set.2d", folder)
+    save(prepared, tmp_path / "x.safetensors")
+    harm_file(tmp_path / "x.safetensors", lambda tensors, information: information.pop("checksum"))
+    again = load(tmp_path / "x.safetensors")
+    assert (again.fingerprint, again.information) == (prepared.fingerprint, prepared.information)
 
 
 def test_groups_need_not_lie_together(folder, tmp_path):

@@ -14,7 +14,7 @@ from nse.errors import DataError
 @pytest.mark.parametrize("form", ["plain", "gz", "xz", "zip"])
 def test_every_published_form(tmp_path, form):
     write_sst(tmp_path, form)
-    rows = sst.read_fine(tmp_path)
+    rows = sst.read(tmp_path)
     assert list(rows) == ["train", "dev", "test"]
     assert rows["train"].texts == {
         "sentence": [
@@ -30,7 +30,7 @@ def test_every_published_form(tmp_path, form):
 
 def test_binary_drops_what_is_neutral(tmp_path):
     write_sst(tmp_path)
-    rows = sst.read_binary(tmp_path)
+    rows = sst.read(tmp_path, binary=True)
     assert rows["train"].texts["sentence"] == [
         "It 's -LRB- good",
         "'s -LRB- good",
@@ -47,7 +47,7 @@ def test_binary_drops_what_is_neutral(tmp_path):
 
 def test_every_phrase_is_kept_as_often_as_it_is_there(tmp_path):
     write_sst(tmp_path, train=b"(3 (3 good) (3 (3 good) (3 good)))\r\n" * 2)
-    rows = sst.read_fine(tmp_path)["train"]
+    rows = sst.read(tmp_path)["train"]
     assert rows.texts["sentence"] == ["good good good", "good", "good good", "good", "good"] * 2
 
 
@@ -55,7 +55,7 @@ def test_every_phrase_is_kept_as_often_as_it_is_there(tmp_path):
 def test_where_it_may_lie(tmp_path, place):
     (tmp_path / "one").mkdir()
     write_sst(tmp_path / "one")
-    assert sst.read_fine(tmp_path / "one" / "sst")["test"].labels == [1]  # trees/ in the folder itself
+    assert sst.read(tmp_path / "one" / "sst")["test"].labels == [1]  # trees/ in the folder itself
     (tmp_path / "two" / place).mkdir(parents=True)
     write_sst(tmp_path / "two" / place, "zip")
     assert sst.sources(tmp_path / "two")["dev"].member == "trees/dev.txt"
@@ -65,11 +65,11 @@ def test_the_folder_may_be_named_from_here(tmp_path, monkeypatch):
     (tmp_path / "data").mkdir()
     write_sst(tmp_path / "data", "zip")
     monkeypatch.chdir(tmp_path)
-    assert sst.read_fine(Path("data"))["test"].labels == [1]
+    assert sst.read(Path("data"))["test"].labels == [1]
 
 
 def test_any_other_train_txt_is_left_alone(tmp_path):
-    for split in sst.SPLITS:
+    for split in ("train", "dev", "test"):
         (tmp_path / f"{split}.txt").write_text("something else\n")
     with pytest.raises(DataError, match=r"sst: no train\.txt in .*nse data fetch sst-fine --data"):
         sst.sources(tmp_path)
@@ -103,9 +103,9 @@ GOOD = b"(3 (2 so) (4 good))\n"
 @pytest.mark.parametrize("split", ["train", "dev"])
 def test_a_broken_line_is_named(tmp_path, split, form, broken, message):
     write_sst(tmp_path, form, **{split: GOOD + GOOD + broken + GOOD})
-    for read in (sst.read_fine, sst.read_binary):
+    for binary in (False, True):
         with pytest.raises(DataError, match=rf"{split}\.txt: line 3: .*{message}"):
-            read(tmp_path)
+            sst.read(tmp_path, binary)
 
 
 @pytest.mark.parametrize("form", ["gz", "xz", "zip"])
@@ -114,4 +114,54 @@ def test_a_truncated_file_is_named(tmp_path, form):
     (file,) = [*tmp_path.glob("*.zip"), *tmp_path.glob("sst/trees/train*")]
     file.write_bytes(file.read_bytes()[:-40])
     with pytest.raises(DataError, match=re.escape(file.name)):
-        sst.read_fine(tmp_path)
+        sst.read(tmp_path)
+
+
+def test_every_phrase_has_its_label_and_words():
+    phrases = sst.parse_tree("(3 (2 (2 The) (2 film)) (4 (3 is) (4 great)))\n")
+    assert [(phrase.label, " ".join(phrase.words)) for phrase in phrases] == [
+        (3, "The film is great"),
+        (2, "The film"),
+        (2, "The"),
+        (2, "film"),
+        (4, "is great"),
+        (3, "is"),
+        (4, "great"),
+    ]
+
+
+def test_only_the_ascii_space_separates():
+    assert sst.parse_tree("(3 (2 2\u00a01/2) (2 x\u2028y))")[0].words == ["2\u00a01/2", "x\u2028y"]
+    assert sst.parse_tree("(2 one)")[0].words == ["one"]
+
+
+def test_a_tree_deeper_than_the_stack():
+    depth = 100_000
+    phrases = sst.parse_tree("".join(f"({n % 5} (2 w{n}) " for n in range(depth)) + "(4 end)" + ")" * depth)
+    assert len(phrases[0].words) == depth + 1
+    assert len(phrases) == 2 * depth + 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "empty"),
+        ("(2", "1 more closing brackets"),
+        ("(3 (2 a)", "1 more closing brackets"),
+        ("(2 a) (2 b)", r"nothing after the last bracket, got '\('"),
+        ("(2 a))", r"nothing after the last bracket, got '\)'"),
+        ("word", "expected an opening bracket, got 'word'"),
+        (")", r"expected an opening bracket, got '\)'"),
+        ("(x a)", "a whole number after an opening bracket, got 'x'"),
+        ("(-1 a)", "a whole number after an opening bracket, got '-1'"),
+        ("(² a)", "a whole number after an opening bracket"),
+        ("((2 a))", "a whole number after an opening bracket"),
+        ("(2)", "expected a word or phrases"),
+        ("(2 a b)", "got also 'b'"),
+        ("(3 (2 a) b)", "got also 'b'"),
+        ("(3 a (2 b))", "got both"),
+    ],
+)
+def test_a_broken_tree_is_told(text, message):
+    with pytest.raises(ValueError, match=message):
+        sst.parse_tree(text)

@@ -30,7 +30,7 @@ def write_yelp(folder, form="plain", name="yelp-2013-{}.txt.ss", **changed):
 @pytest.mark.parametrize("place", ["yelp13", "emnlp-2015-data", "."])
 def test_every_form_and_place(tmp_path, form, place):
     write_yelp(tmp_path / place, form)
-    rows = tang.read_yelp(tmp_path)
+    rows = tang.read("yelp13", tmp_path)
     assert list(rows) == ["train", "dev", "test"]
     assert rows["train"].texts == {
         "document": ["so good .\na dog , café !", "bad .\nvery bad dog .", ""],
@@ -45,7 +45,7 @@ def test_every_form_and_place(tmp_path, form, place):
 @pytest.mark.parametrize("name", ["imdb-{}.txt.ss", "imdb.{}.txt.ss"])
 def test_imdb(tmp_path, place, name):
     write_yelp(tmp_path / place, "xz", name, dev=line(10, "great <sssss> dog"))
-    rows = tang.read_imdb(tmp_path)
+    rows = tang.read("imdb", tmp_path)
     assert [each.labels for each in rows.values()] == [[4, 0, 2], [9], [3, 0]]
     assert rows["dev"].texts == {"document": ["great\ndog"]}
 
@@ -53,17 +53,17 @@ def test_imdb(tmp_path, place, name):
 def test_two_sets_are_not_mixed(tmp_path):
     write_yelp(tmp_path, "plain", "imdb.{}.txt.ss")
     (tmp_path / "imdb-train.txt.ss").write_bytes(line(1, "other"))
-    assert {source.path.name for source in tang.imdb_sources(tmp_path).values()} == {
+    assert {source.path.name for source in tang.sources("imdb", tmp_path).values()} == {
         *("imdb.train.txt.ss", "imdb.dev.txt.ss", "imdb.test.txt.ss")
     }
     write_yelp(tmp_path / "imdb", "gz", "imdb-{}.txt.ss")
-    assert tang.imdb_sources(tmp_path)["test"].path == tmp_path / "imdb" / "imdb-test.txt.ss.gz"
+    assert tang.sources("imdb", tmp_path)["test"].path == tmp_path / "imdb" / "imdb-test.txt.ss.gz"
 
 
 def test_a_file_without_any_mark_is_raw(tmp_path):
     raw = line(5, "So good.The dog ran...\tYes!  I liked Mr. Fox") + line(1, "bad") + line(2, " ")
     write_yelp(tmp_path, train=raw, dev=raw + line(3, "a. B. <sssss> c"))
-    rows = tang.read_yelp(tmp_path)
+    rows = tang.read("yelp13", tmp_path)
     assert rows["train"].texts["document"] == ["So good.\nThe dog ran...\nYes!\nI liked Mr. Fox", "bad", ""]
     assert rows["dev"].texts["document"] == [
         "So good.The dog ran... Yes! I liked Mr. Fox",
@@ -77,7 +77,7 @@ def test_a_document_is_its_lines_alone(tmp_path):
     odd = "".join(chr(n) for n in range(0x3000) if len(f"a{chr(n)}b".splitlines()) > 1 and chr(n) != "\n")
     text = "".join(f"a{letter}b" for letter in odd)
     write_yelp(tmp_path, train=line(1, text), dev=line(1, f"{text} <sssss>{odd}"))
-    rows = tang.read_yelp(tmp_path)
+    rows = tang.read("yelp13", tmp_path)
     for split in ("train", "dev"):
         (document,) = rows[split].texts["document"]
         assert document == "a " + "ba " * (len(odd) - 1) + "b"
@@ -91,11 +91,11 @@ def test_a_missing_file_is_named(tmp_path, missing):
     (tmp_path / "imdb" / f"imdb.{missing}.txt.ss.xz").unlink()
     unpack = r"plain, \.gz or \.xz; get emnlp-2015-data\.7z from its authors and unpack it in "
     with pytest.raises(DataError, match=rf"yelp13: no yelp-2013-{missing}\.txt\.ss in .*yelp13, .*{unpack}"):
-        tang.yelp_sources(tmp_path)
+        tang.sources("yelp13", tmp_path)
     with pytest.raises(DataError, match=rf"imdb: no imdb\.{missing}\.txt\.ss in .*imdb, .*{unpack}"):
-        tang.read_imdb(tmp_path)
+        tang.read("imdb", tmp_path)
     with pytest.raises(DataError, match=r"imdb: no imdb-train\.txt\.ss in "):
-        tang.imdb_sources(tmp_path / "yelp13")
+        tang.sources("imdb", tmp_path / "yelp13")
 
 
 GOOD = line(1, "so <sssss> good")
@@ -119,19 +119,19 @@ GOOD = line(1, "so <sssss> good")
 def test_a_broken_line_is_named(tmp_path, split, form, broken, message):
     write_yelp(tmp_path, form, **{split: GOOD + GOOD + broken + GOOD})
     with pytest.raises(DataError, match=rf"yelp-2013-{split}\.txt\.ss.*: line 3: {message}"):
-        tang.read_yelp(tmp_path)
+        tang.read("yelp13", tmp_path)
 
 
 def test_imdb_has_ten_ratings(tmp_path):
     write_yelp(tmp_path, "plain", "imdb-{}.txt.ss", dev=line(11, "x"))
     with pytest.raises(DataError, match=r"line 1: rating: expected a whole number from 1 to 10, got '11'"):
-        tang.read_imdb(tmp_path)
+        tang.read("imdb", tmp_path)
 
 
 def test_an_empty_file_is_named(tmp_path):
     write_yelp(tmp_path, dev=b"")
     with pytest.raises(DataError, match=r"yelp-2013-dev\.txt\.ss: is empty; remove it and get it again"):
-        tang.read_yelp(tmp_path)
+        tang.read("yelp13", tmp_path)
 
 
 @pytest.mark.parametrize("form", ["gz", "xz"])
@@ -140,4 +140,4 @@ def test_a_truncated_file_is_named(tmp_path, form):
     file = tmp_path / f"yelp-2013-train.txt.ss.{form}"
     file.write_bytes(file.read_bytes()[:-10])
     with pytest.raises(DataError, match=r"yelp-2013-train\.txt\.ss.*: cannot be read"):
-        tang.read_yelp(tmp_path)
+        tang.read("yelp13", tmp_path)

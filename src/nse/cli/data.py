@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from typer import Argument, Option, Typer
 
@@ -23,8 +22,8 @@ def status(data: options.Data = None, as_json: options.Json = False) -> None:
     from rich.table import Table
 
     from nse.data.folders import named_folder
+    from nse.data.status import describe_status
     from nse.data.status import status as look
-    from nse.data.status import told
 
     report = look(named_folder(data))
     if as_json:
@@ -36,7 +35,7 @@ def status(data: options.Data = None, as_json: options.Json = False) -> None:
             f"There is no data folder {report['folder']}: name yours with --data or NSE_DATA.", markup=False
         )
     table = Table("data", f"in {report['folder']}")
-    for row in told(report):
+    for row in describe_status(report):
         table.add_row(*row)
     console.print(table)
 
@@ -55,18 +54,13 @@ def fetch(
     ] = None,
 ) -> None:
     """Get a data set or vectors from their public address; go on where an earlier try broke off."""
-    from rich.console import Console
-
     from nse.data.catalogue import downloads
     from nse.data.fetch import fetch as get
     from nse.data.folders import meter, named_folder
 
-    def tell(line: str) -> None:
-        Console(stderr=True, highlight=False).print(line, markup=False, soft_wrap=True)
-
     for download in downloads(name):
         with meter(download.file) as progress:
-            get(download, named_folder(data), mirror, log=tell, progress=progress)
+            get(download, named_folder(data), mirror, progress=progress)
 
 
 @app.command()
@@ -84,31 +78,20 @@ def prepare(
     """Turn a data set and word vectors into one file of ids, which training reads."""
     from nse.data.cache import save
     from nse.data.catalogue import data_set
-    from nse.data.folders import cache_folder, data_folder, meter
+    from nse.data.folders import cache_folder, data_folder
     from nse.data.prepare import file_name, sources
     from nse.data.prepare import prepare as make
+    from nse.data.status import describe_prepared
 
     folder = data_folder(data)
     file = (out or cache_folder()) / file_name(name, vectors)
     sources(data_set(name), vectors, folder)  # what is missing is told before anything is written
     with explain_errors(f"{file}: cannot be written", DataError, "; choose another folder with --out"):
         make_sure(file)
-        with meter(vectors or name) as progress:
-            prepared = make(name, vectors, folder, progress)
+        prepared = make(name, vectors, folder)
         save(prepared, file)
     size, words = file.stat().st_size, len(prepared.vocabulary)
     report = {"file": str(file), "bytes": size, "fingerprint": prepared.fingerprint}
     report |= {"words": words, "information": prepared.information}
     line = f"{file}: {size:,} bytes, {words:,} words"
-    print_result(report, as_json, line, *describe_counts(prepared.information))
-
-
-def describe_counts(information: dict[str, Any]) -> Iterator[str]:
-    """Describe the counts and the coverage of a prepared data set."""
-    from nse.text.vectors import Coverage
-
-    for split, rows in information["rows"].items():
-        dropped = rows["read"] - rows["kept"]
-        yield f"{split}: {rows['kept']:,} of {rows['published']:,} rows, {dropped:,} left out"
-    if information["vectors"]:
-        yield str(Coverage(**information["coverage"]))
+    print_result(report, as_json, line, *describe_prepared(prepared.information))

@@ -5,8 +5,8 @@ where there are some, and for each split SPLIT.labels [N], SPLIT.COLUMN.lengths 
 ids of all texts one after the other; for a ranking also SPLIT.groups [N]. Of documents the lengths are those
 of all sentences, and SPLIT.COLUMN.counts [N] tells how many each document has. Of translations `target` holds
 the words of the translations, whose ids are of their own; and the words that have vectors come first, so that
-`vectors` has a row for those alone. Everything else is one JSON text in the metadata. The same sources give
-the same bytes.
+`vectors` has a row for those alone. Everything else is one JSON text in the metadata, with a checksum of all.
+The same sources give the same bytes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Column(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """N."""
+        """N: how many rows there are."""
         return len(self.lengths if self.counts is None else self.counts)
 
 
@@ -102,32 +102,29 @@ class Prepared:
         return digest.hexdigest()
 
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """What the file holds, by name."""
-        words = np.frombuffer(self.vocabulary.to_bytes(), np.uint8)
-        found: dict[str, NDArray[Any]] = {"vocabulary": words}
-        if self.vectors is not None:
-            found["vectors"] = self.vectors
-        if self.target is not None:
-            found["target"] = np.frombuffer(self.target.to_bytes(), np.uint8)
+        """Name what the file holds."""
+        words = {"vocabulary": self.vocabulary, "target": self.target}
+        found: dict[str, NDArray[Any] | None] = {
+            name: np.frombuffer(known.to_bytes(), np.uint8)
+            for name, known in words.items()
+            if known is not None
+        }
+        found["vectors"] = self.vectors
         for split, columns in self.splits.items():
-            found[f"{split}.labels"] = columns.labels
-            if columns.groups is not None:
-                found[f"{split}.groups"] = columns.groups
+            found |= {f"{split}.labels": columns.labels, f"{split}.groups": columns.groups}
             for name, column in columns.texts.items():
-                found[f"{split}.{name}.ids"] = column.ids
-                found[f"{split}.{name}.lengths"] = column.lengths
-                if column.counts is not None:
-                    found[f"{split}.{name}.counts"] = column.counts
-        return found
+                found |= {f"{split}.{name}.{part}": each for part, each in column._asdict().items()}
+        return {name: tensor for name, tensor in found.items() if tensor is not None}
 
     def words(self, column: str) -> Vocabulary:
-        """What the ids of a column stand for."""
+        """Return what the ids of a column stand for."""
         return self.target if self.target is not None and column == TARGET else self.vocabulary
 
 
 def save(prepared: Prepared, file: Path) -> None:
     """Write a prepared data set; whatever interrupts it, the file is the old one or the new one."""
-    metadata = {KEY: json.dumps(prepared.information, sort_keys=True, allow_nan=False)}
+    information = prepared.information | {"checksum": _compute_checksum(prepared)}
+    metadata = {KEY: json.dumps(information, sort_keys=True, allow_nan=False)}
     tensors = {name: np.ascontiguousarray(tensor) for name, tensor in prepared.tensors().items()}
     file.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(file, to_bytes(tensors, metadata))
@@ -142,19 +139,16 @@ def load(file: Path) -> Prepared:
     except (OSError, SafetensorError, ValueError, TypeError) as error:
         raise DataError(f"{file}: is not a whole prepared data set: {error}; {AGAIN}") from None
     try:
-        return _built(json.loads(text or "null"), tensors)
+        return _build(json.loads(text or "null"), tensors)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise DataError(f"{file}: is not a prepared data set of format {FORMAT}: {error}; {AGAIN}") from None
 
 
-def _built(information: Any, tensors: dict[str, NDArray[Any]]) -> Prepared:
-    """What a file holds; `ValueError` and the like where it does not fit together."""
+def _build(information: Any, tensors: dict[str, NDArray[Any]]) -> Prepared:
+    """Build what a file holds; `ValueError` and the like where it is not what was written."""
     if not isinstance(information, dict) or information.get("format") != FORMAT:
         raise ValueError("it does not tell its format" if not information else "another format")
-    for name in {"vocabulary", "target"} & tensors.keys():
-        if tensors[name].dtype != np.uint8:
-            raise ValueError(f"{name} is not bytes")
-    grouped = _grouped(information)
+    checksum = information.pop("checksum", None)
     splits = {
         split: Columns(
             {
@@ -166,14 +160,14 @@ def _built(information: Any, tensors: dict[str, NDArray[Any]]) -> Prepared:
                 for name in names
             },
             tensors[f"{split}.labels"],
-            tensors[f"{split}.groups"] if split in grouped else None,
+            tensors.get(f"{split}.groups"),
         )
         for split, names in information["columns"].items()
     }
     prepared = Prepared(
         name=information["data"],
         vocabulary=Vocabulary.from_bytes(tensors["vocabulary"].tobytes()),
-        vectors=tensors["vectors"] if information["vectors"] is not None else None,
+        vectors=tensors.get("vectors"),
         splits=splits,
         labels=tuple(information["labels"]),
         information=information,
@@ -181,60 +175,11 @@ def _built(information: Any, tensors: dict[str, NDArray[Any]]) -> Prepared:
     )
     if extra := tensors.keys() - prepared.tensors().keys():
         raise ValueError(f"unknown tensors: {', '.join(sorted(extra))}")
-    _check(prepared)
+    if checksum not in (None, _compute_checksum(prepared)):  # files from before it have none
+        raise ValueError("its words, ids, labels, groups or figures are not those that were written")
     return prepared
 
 
-def _grouped(information: dict[str, Any]) -> list[str]:
-    """The splits whose rows belong to groups: files of other data do not speak of them."""
-    grouped = information.get("groups", [])
-    if not isinstance(grouped, list) or not all(split in information["columns"] for split in grouped):
-        raise ValueError("groups are not a list of splits")
-    return grouped
-
-
-def _check(prepared: Prepared) -> None:
-    """Raise ValueError where the numbers do not fit together."""
-    for split, columns in prepared.splits.items():
-        _check_range(f"{split}.labels", columns.labels, 0, len(prepared.labels))
-        if columns.groups is not None:
-            _check_groups(f"{split}.groups", columns.groups, len(columns.labels))
-        kept, _, _ = (prepared.information["rows"][split][key] for key in ("kept", "read", "published"))
-        for name, column in columns.texts.items():
-            _check_range(f"{split}.{name}.ids", column.ids, Vocabulary.UNKNOWN, len(prepared.words(name)))
-            _check_range(f"{split}.{name}.lengths", column.lengths, 0, len(column.ids) + 1)
-            if column.counts is not None:
-                _check_range(f"{split}.{name}.counts", column.counts, 0, len(column.lengths) + 1)
-                if column.counts.sum(dtype=np.int64) != len(column.lengths):
-                    raise ValueError(f"{split}.{name}: the counts do not add up to the sentences")
-            if not column.rows == len(columns.labels) == kept:
-                raise ValueError(f"{split}.{name}: lengths, labels and rows kept differ in number")
-            if column.lengths.sum(dtype=np.int64) != len(column.ids):
-                raise ValueError(f"{split}.{name}: the lengths do not add up to the ids")
-    if prepared.target is None and any(TARGET in columns.texts for columns in prepared.splits.values()):
-        raise ValueError("the words of translations are missing")
-    known = len(prepared.vocabulary) if prepared.target is None else prepared.information["known"]
-    if not 0 <= known <= len(prepared.vocabulary):
-        raise ValueError("known: there are not so many words")
-    matrix = prepared.vectors
-    if matrix is None:
-        return
-    if matrix.dtype != np.float16 or matrix.ndim != 2 or len(matrix) != known:
-        raise ValueError("vectors are not float16 [words, d]")
-    if not np.isfinite(matrix).all() or matrix[: Vocabulary.UNKNOWN + 1].any():
-        raise ValueError("vectors hold NaN, Inf, or something for padding and the unknown")
-
-
-def _check_groups(name: str, groups: NDArray[Any], rows: int) -> None:
-    _check_range(name, groups, 0, rows)
-    if len(groups) != rows:
-        raise ValueError(f"{name}: not one for each label")
-    if rows and len(np.unique(groups)) != groups.max() + 1:
-        raise ValueError(f"{name}: a number is left out")
-
-
-def _check_range(name: str, numbers: NDArray[Any], low: int, high: int) -> None:
-    if numbers.dtype != np.int32 or numbers.ndim != 1:
-        raise ValueError(f"{name}: is not a list of int32")
-    if len(numbers) and not (low <= numbers.min() and numbers.max() < high):
-        raise ValueError(f"{name}: not every number is from {low} to {high - 1}")
+def _compute_checksum(prepared: Prepared) -> str:
+    told = json.dumps(prepared.information, sort_keys=True) + prepared.fingerprint
+    return hashlib.sha256(told.encode()).hexdigest()

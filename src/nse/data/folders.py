@@ -1,27 +1,27 @@
-"""Where data lies, and where what was made of it is kept."""
+"""Where data lies, where what was made of it is kept, and what is told while files are read."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from nse.console import make_bar
+from nse.data.sources import Progress
 from nse.errors import DataError
-from nse.text.published import Progress
 
 CHUNK = 1 << 20
 
 
 def named_folder(option: Path | None) -> Path:
-    """The data folder, there or not: `--data`, else NSE_DATA, else ./data."""
+    """Name the data folder, there or not: `--data`, else NSE_DATA, else ./data."""
     return option or Path(os.environ.get("NSE_DATA") or "data")
 
 
 def data_folder(option: Path | None) -> Path:
-    """The data folder, which must be there."""
+    """Name the data folder, which must be there."""
     folder = named_folder(option)
     if not folder.is_dir():
         raise DataError(
@@ -32,7 +32,7 @@ def data_folder(option: Path | None) -> Path:
 
 
 def cache_folder() -> Path:
-    """Where prepared files are kept: NSE_CACHE, else ~/.cache/nse."""
+    """Name the folder of prepared files: NSE_CACHE, else ~/.cache/nse."""
     try:
         return Path(os.environ.get("NSE_CACHE") or "~/.cache/nse").expanduser()
     except RuntimeError:
@@ -41,23 +41,31 @@ def cache_folder() -> Path:
         ) from None
 
 
-def checksum(file: Path, progress: Progress | None = None) -> str:
-    """The sha256 of a file."""
-    digest = hashlib.sha256()
-    total = file.stat().st_size
-    done = 0
-    with file.open("rb") as handle:
-        while chunk := handle.read(CHUNK):
-            digest.update(chunk)
-            done += len(chunk)
-            if progress:
-                progress(done, total)
-    return digest.hexdigest()
+def checksums(files: Sequence[Path], progress: Progress | None = None) -> list[str]:
+    """Compute the sha256 of each file."""
+    total, done, sums = sum(file.stat().st_size for file in files), 0, []
+    for file in files:
+        digest = hashlib.sha256()
+        with file.open("rb") as handle:
+            while chunk := handle.read(CHUNK):
+                digest.update(chunk)
+                done += len(chunk)
+                if progress:
+                    progress(done, total)
+        sums.append(digest.hexdigest())
+    return sums
+
+
+def say(line: str) -> None:
+    """Tell a person what is done, on standard error: results go to standard output."""
+    from rich.console import Console
+
+    Console(stderr=True, highlight=False).print(line, markup=False, soft_wrap=True)
 
 
 @contextmanager
 def meter(what: str) -> Iterator[Progress | None]:
-    """A bar by bytes on standard error for the time of a block; nothing where that is not a terminal."""
+    """Show a bar by bytes on standard error for the time of a block; nothing where that is not a terminal."""
     from rich.progress import DownloadColumn, TransferSpeedColumn
 
     with make_bar(DownloadColumn(), TransferSpeedColumn()) as bar:

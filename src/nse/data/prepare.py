@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,56 +14,50 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nse.data.cache import FORMAT, TARGET, Column, Columns, Ints, Prepared, load, save
+from nse.data.cache import FORMAT, TARGET, Column, Columns, Prepared, load, save
 from nse.data.catalogue import DataSet, data_set
-from nse.data.folders import cache_folder, checksum, data_folder
+from nse.data.folders import cache_folder, checksums, data_folder, meter, say
+from nse.data.readers.word_vectors import load_vectors, vector_sources
 from nse.data.splits import Rows
-from nse.errors import DataError, explain_errors
-from nse.text.published import Progress, Source
+from nse.errors import DataError
 from nse.text.tokenize import TOKENIZERS
-from nse.text.vectors import Vectors, coverage, load_vectors, vector_sources
+from nse.text.vectors import Vectors, coverage
 from nse.text.vocabulary import TargetVocabulary, Vocabulary
 
 Log = Callable[[str], None]
 
 
-def obtain(
-    name: str,
-    vectors: str | None,
-    data: Path | None,
-    log: Log = lambda _: None,
-    progress: Progress | None = None,
-) -> Prepared:
-    """A data set as ids, made only where it has to be.
+def obtain(name: str, vectors: str | None, data: Path | None, log: Log = say) -> Prepared:
+    """Take a data set as ids, made only where it has to be.
 
     A prepared file in the data folder or in `prepared/` in it is taken as it is. Else the published files are
-    prepared, and the result is kept in the cache folder for as long as they stay the same. Without vectors,
-    any prepared file of the data set will do where the published files are not there.
+    prepared, and the result is kept in the cache folder for as long as they stay the same: their sizes and
+    times, or else their checksums. Without vectors, any prepared file of the data set will do where the
+    published files are not there.
 
     Args:
         name: Of the data set.
         vectors: Their name, such as glove.840B.300d; None for every word, without vectors.
         data: The data folder; None means NSE_DATA, else ./data.
-        log: Told what is done, in a line.
-        progress: Told how far a text file of vectors is read.
+        log: Called with a line about what is done; prints it on standard error by default.
     """
-    entry = data_set(name)
-    folder = data_folder(data)
+    entry, folder, called = data_set(name), data_folder(data), file_name(name, vectors)
     for place in (folder, folder / "prepared"):
-        if (file := place / file_name(name, vectors)).is_file():
-            return _expected(file, load(file), name, vectors)
+        if (file := place / called).is_file():
+            return _load_named(file, called)
     try:
         files = sources(entry, vectors, folder)
     except DataError:
         if vectors is None and (found := prepared_files(name, folder)):
             log(f"reading {found[0]}, because the published files are not in {folder}")
-            return _in_its_words(found[0], load(found[0]))
+            return _load_named(found[0])
         raise
-    cached = cache_folder() / file_name(name, vectors)
-    if (known := _still_good(cached, entry, files, log)) is not None:
+    cached, stamps = cache_folder() / called, _stamp(files)
+    if (known := _load_cached(cached, entry, files, stamps, log)) is not None:
         return known
     log(f"preparing {name}" + (f" with {vectors}" if vectors else ""))
-    prepared = prepare(name, vectors, folder, progress)
+    prepared = prepare_set(name, entry, vectors, folder)
+    prepared.information["stamps"] = stamps
     try:
         save(prepared, cached)
         log(f"kept in {cached}")
@@ -72,7 +67,7 @@ def obtain(
 
 
 def file_name(name: str, vectors: str | None) -> str:
-    """What the file of a data set and vectors is called."""
+    """Name the file of a data set and vectors."""
     file = f"{name}.{vectors}.safetensors" if vectors else f"{name}.safetensors"
     if Path(file).name != file:
         raise DataError(f"vectors {vectors!r}: expected a name such as glove.840B.300d, not a path")
@@ -80,25 +75,19 @@ def file_name(name: str, vectors: str | None) -> str:
 
 
 def prepared_files(name: str, folder: Path) -> list[Path]:
-    """The prepared files of a data set in a data folder."""
-    return [
-        file
-        for place in (folder, folder / "prepared")
-        for file in sorted(place.glob(f"{name}.*safetensors"))
-        if file.is_file()
+    """List the prepared files of a data set in a data folder."""
+    found = [
+        file for place in (folder, folder / "prepared") for file in sorted(place.glob(f"{name}.*safetensors"))
     ]
+    return [file for file in found if file.is_file()]
 
 
-def _expected(file: Path, prepared: Prepared, name: str, vectors: str | None) -> Prepared:
-    held = file_name(prepared.name, prepared.information["vectors"])
-    if held != file_name(name, vectors):
-        raise DataError(f"{file}: holds {held}; rename it, or remove it")
-    return _in_its_words(file, prepared)
-
-
-def _in_its_words(file: Path, prepared: Prepared) -> Prepared:
-    """The same, if its texts were cut into words as its data set is by now."""
+def _load_named(file: Path, called: str = "") -> Prepared:
+    """Load a file that holds what its name says, in the words into which its data set is cut by now."""
+    prepared = load(file)
     name, vectors = prepared.name, prepared.information["vectors"]
+    if called and file_name(name, vectors) != called:
+        raise DataError(f"{file}: holds {file_name(name, vectors)}; rename it, or remove it")
     made_with, tokenizer = prepared.information.get("tokenizer"), data_set(name).tokenizer
     if made_with != tokenizer:
         given = f" --vectors {vectors}" if vectors else ""
@@ -109,8 +98,21 @@ def _in_its_words(file: Path, prepared: Prepared) -> Prepared:
     return prepared
 
 
-def _still_good(cached: Path, entry: DataSet, files: list[Path], log: Log) -> Prepared | None:
-    """What the cache holds, if it was made from these very files, and with the same words."""
+Stamps = list[list[Any]]
+"""Name, size and time of change of each file."""
+
+
+def _stamp(files: Iterable[Path]) -> Stamps:
+    try:
+        return [[file.name, (status := file.stat()).st_size, status.st_mtime_ns] for file in files]
+    except OSError as error:
+        raise DataError(f"{error.filename}: cannot be read: {error.strerror}") from None
+
+
+def _load_cached(
+    cached: Path, entry: DataSet, files: Sequence[Path], stamps: Stamps, log: Log
+) -> Prepared | None:
+    """Load what the cache holds, if it was made from these very files, and with the same words."""
     if not cached.is_file():
         return None
     try:
@@ -119,12 +121,20 @@ def _still_good(cached: Path, entry: DataSet, files: list[Path], log: Log) -> Pr
         log(str(error))
         return None
     held = prepared.information
-    same = held.get("sources") == [described(file) for file in files]
-    return prepared if same and held.get("tokenizer") == entry.tokenizer else None
+    sizes = [[source["name"], source["size"]] for source in held["sources"]]
+    if held.get("tokenizer") != entry.tokenizer or sizes != [stamp[:2] for stamp in stamps]:
+        return None
+    if held.get("stamps") != stamps:
+        if held["sources"] != _describe(files):
+            return None
+        held["stamps"] = stamps  # so that next time nobody has to read the files
+        with suppress(OSError):
+            save(prepared, cached)
+    return prepared
 
 
-def prepare(name: str, vectors: str | None, data: Path, progress: Progress | None = None) -> Prepared:
-    """From published files to ids.
+def prepare(name: str, vectors: str | None, data: Path) -> Prepared:
+    """Turn published files into ids.
 
     With vectors, the vocabulary is the words of all splits that have one, and every other word is unknown.
     Without, it is every word, and so are both vocabularies of a translation.
@@ -133,45 +143,38 @@ def prepare(name: str, vectors: str | None, data: Path, progress: Progress | Non
         name: Of the data set.
         vectors: Their name, such as glove.840B.300d.
         data: The data folder.
-        progress: Told how far a text file of vectors is read.
     """
-    return prepare_set(name, data_set(name), vectors, data, progress)
+    return prepare_set(name, data_set(name), vectors, data)
 
 
-def prepare_set(
-    name: str,
-    entry: DataSet,
-    vectors: str | None,
-    data: Path,
-    progress: Progress | None = None,
-    least: int = 0,
-) -> Prepared:
-    """From the files of any data set to ids; see `prepare`.
+def prepare_set(name: str, entry: DataSet, vectors: str | None, data: Path, least: int = 0) -> Prepared:
+    """Turn the files of any data set into ids; see `prepare`.
 
     Args:
         name: What it is called.
         entry: How it is read.
         vectors: Their name.
         data: The data folder.
-        progress: Told how far a text file of vectors is read.
         least: Without vectors, known words are those that occur so often in train; 0 means every word.
     """
     files = sources(entry, vectors, data)  # before anything is read: what is missing is told at once
     rows = entry.read(data)
-    columns = [name for name in next(iter(rows.values())).texts if name != TARGET]
-    splits, counts = _numbered(rows, columns, TOKENIZERS[entry.tokenizer], entry.documents)
-    found = load_vectors(data, vectors, counts.keys(), progress) if vectors else None
-    learned = _frequent(splits["train"], counts, columns, least) if least else counts
-    known = Counter({word: counts[word] for word in (found.words if found else learned)})
-    vocabulary, target = Vocabulary.counted(known), None
-    vectors_of = vocabulary
-    if entry.translation:
-        # A translation may take over a word of the source that has no vector: all of them are kept.
-        others = Counter({word: n for word, n in counts.items() if word not in known})
-        vocabulary = Vocabulary([*_listed(vocabulary), *_listed(Vocabulary.counted(others))])
-        splits, target = _with_target(rows, splits)
-    table = np.array(vocabulary.encode(counts), np.int32)  # from the order of appearance to ids
-    information: dict[str, Any] = {
+    columns = {split: list(each.texts) for split, each in rows.items()}
+    read = [name for name in next(iter(columns.values())) if name != TARGET]
+    texts, words = _number_words(rows, read, TOKENIZERS[entry.tokenizer], entry.documents)
+    counts = _count_words(words, texts.values())
+    found, known = None, counts.keys()
+    if vectors:
+        with meter(vectors) as progress:
+            found = load_vectors(data, vectors, known, progress)
+        known = found.words.keys()
+    elif least:
+        known = {word: n for word, n in _count_words(words, [texts["train"]]).items() if n >= least}.keys()
+    # A translation may take over a word of the source that has no vector: all of them are kept.
+    vocabulary = _order_words(counts, known, everything=entry.translation)
+    _replace_numbers(texts, words, vocabulary)
+    size = len(Vocabulary.SPECIAL) + len(known - set(Vocabulary.SPECIAL))
+    information = {
         "format": FORMAT,
         "data": name,
         "labels": list(entry.labels),
@@ -181,90 +184,75 @@ def prepare_set(
             split: {"read": each.read, "kept": len(each.labels), "published": entry.published[split]}
             for split, each in rows.items()
         },
-        "columns": {split: list(each.texts) for split, each in rows.items()},
+        "columns": columns,
         "coverage": asdict(coverage(counts, known)),
-        "sources": [described(file) for file in files],
+        "sources": _describe(files),
     }
     if grouped := [split for split, each in rows.items() if each.groups is not None]:
         information["groups"] = grouped
     if entry.translation:
-        information["known"] = len(vectors_of)
+        information["known"] = size
     return Prepared(
         name=name,
         vocabulary=vocabulary,
-        vectors=_matrix(found, vectors_of) if found else None,
-        splits={split: _mapped(each, columns, table) for split, each in splits.items()},
+        vectors=_make_matrix(found, vocabulary.words[:size]) if found else None,
+        target=_add_target(rows, texts) if entry.translation else None,
+        splits={split: _make_columns(texts[split], each) for split, each in rows.items()},
         labels=entry.labels,
         information=json.loads(json.dumps(information)),  # as it will be read back
-        target=target,
     )
 
 
-def _frequent(train: Columns, counts: Counter[str], columns: Sequence[str], least: int) -> list[str]:
-    """The words that occur so often in train, from words numbered as in `counts`."""
-    seen = sum(np.bincount(train.texts[name].ids, minlength=len(counts)) for name in columns)
-    return [word for word, n in zip(counts, np.asarray(seen).tolist(), strict=True) if n >= least]
-
-
-def _listed(vocabulary: Vocabulary) -> tuple[str, ...]:
-    return vocabulary.words[len(vocabulary.SPECIAL) :]
-
-
-def _with_target(
-    rows: Mapping[str, Rows], splits: dict[str, Columns]
-) -> tuple[dict[str, Columns], TargetVocabulary]:
-    """The column of translations as well; their words by how frequent they are in train, then the others."""
-    found, counts = _numbered(rows, [TARGET], _spaced)
-    learned = found["train"].texts[TARGET].ids if "train" in found else np.zeros(0, np.int32)
-    seen = np.bincount(learned, minlength=len(counts)).tolist()
-    order = sorted(zip(counts, seen, strict=True), key=lambda each: (-each[1], each[0]))
-    target = TargetVocabulary([word for word, _ in order if word not in TargetVocabulary.SPECIAL])
-    table = np.array(target.encode(counts), np.int32)
-    return {
-        split: columns._replace(texts=columns.texts | _mapped(found[split], [TARGET], table).texts)
-        for split, columns in splits.items()
-    }, target
+def _order_words(counts: Counter[str], known: Set[str], everything: bool) -> Vocabulary:
+    """Order words by how frequent they are: those that are known, and then perhaps the others."""
+    words = (counts.keys() if everything else known) - set(Vocabulary.SPECIAL)
+    return Vocabulary(sorted(words, key=lambda word: (word not in known, -counts[word], word)))
 
 
 def sources(entry: DataSet, vectors: str | None, data: Path) -> list[Path]:
-    """Every file that `prepare` reads; `DataError` says what is missing."""
-    found: list[Source] = list(entry.sources(data).values())
-    if vectors:
-        found += vector_sources(data, vectors)
-    return list(dict.fromkeys(source.path for source in found))
+    """Find every file that `prepare` reads; `DataError` says what is missing."""
+    found = [*entry.sources(data).values(), *(vector_sources(data, vectors) if vectors else ())]
+    return list(dict.fromkeys(file.path for file in found))
 
 
-def described(file: Path) -> dict[str, Any]:
-    """A source by its name, size and checksum."""
-    with explain_errors(f"{file}: cannot be read", DataError):
-        return {"name": file.name, "size": file.stat().st_size, "sha256": checksum(file)}
+def _describe(files: Sequence[Path]) -> list[dict[str, Any]]:
+    """Tell name, size and checksum of each file."""
+    try:
+        with meter("checksums") as progress:
+            sums = checksums(files, progress)
+        return [
+            {"name": file.name, "size": file.stat().st_size, "sha256": checksum}
+            for file, checksum in zip(files, sums, strict=True)
+        ]
+    except OSError as error:
+        raise DataError(f"{error.filename or files[0].parent}: cannot be read: {error.strerror}") from None
 
 
-def _numbered(
+Texts = dict[str, dict[str, Column]]
+"""The columns of each split."""
+
+
+def _number_words(
     rows: Mapping[str, Rows],
     names: Sequence[str],
     tokenize: Callable[[str], list[str]],
     documents: bool = False,
-) -> tuple[dict[str, Columns], Counter[str]]:
-    """Words numbered as they appear, and how often each does: lists of words would fill the memory."""
+) -> tuple[Texts, list[str]]:
+    """Number words as they appear, because lists of words would fill the memory; returns them too."""
     numbers: dict[str, int] = {}
-    splits = {}
+    texts: Texts = {}
     for split, each in rows.items():
-        words = _spaced if each.tokenized else tokenize
-        texts = {name: _column(each.texts[name], words, documents, numbers) for name in names}
-        groups = None if each.groups is None else np.array(each.groups, np.int32)
-        splits[split] = Columns(texts, np.array(each.labels, np.int32), groups)
-    totals = np.zeros(len(numbers), np.int64)
-    for columns in splits.values():
-        for column in columns.texts.values():
-            totals += np.bincount(column.ids, minlength=len(numbers))
-    return splits, Counter(dict(zip(numbers, totals.tolist(), strict=True)))
+        split_words = _split_spaced if each.tokenized else tokenize
+        texts[split] = {
+            name: _number_column(each.texts[name], split_words, documents, numbers) for name in names
+        }
+    return texts, list(numbers)
 
 
-def _column(
+def _number_column(
     texts: Iterable[str], tokenize: Callable[[str], list[str]], documents: bool, numbers: dict[str, int]
 ) -> Column:
-    """One column; words that were not met before get the next number."""
+    """Number the words of one column; those that were not met before get the next number."""
     flat, lengths, counts = array("i"), array("i"), array("i")
     for text in texts:
         sentences = text.split("\n") if documents and text else [text] if not documents else []
@@ -277,23 +265,45 @@ def _column(
     return Column(*found) if documents else Column(next(found), next(found))
 
 
-def _spaced(text: str) -> list[str]:
-    """The words of a text that is nothing but words with a space between."""
+def _split_spaced(text: str) -> list[str]:
+    """Split a text that is nothing but words with a space between."""
     return text.split(" ") if text else []
 
 
-def _mapped(columns: Columns, names: Sequence[str], table: Ints) -> Columns:
-    """These columns by the numbers of a table, the others as they are."""
-    texts = {
-        name: column._replace(ids=table[column.ids]) if name in names else column
-        for name, column in columns.texts.items()
-    }
-    return columns._replace(texts=texts)
+def _count_words(words: Sequence[str], splits: Iterable[Mapping[str, Column]]) -> Counter[str]:
+    """Count numbered words in some splits."""
+    totals = np.zeros(len(words), np.int64)
+    for column in (column for columns in splits for column in columns.values()):
+        totals += np.bincount(column.ids, minlength=len(words))
+    return Counter(dict(zip(words, totals.tolist(), strict=True)))
 
 
-def _matrix(vectors: Vectors, vocabulary: Vocabulary) -> NDArray[np.float16]:
+def _replace_numbers(texts: Texts, words: Sequence[str], vocabulary: Vocabulary) -> None:
+    """Write ids in the place of the numbers of words."""
+    table = np.array(vocabulary.encode(words), np.int32)
+    for columns in texts.values():
+        columns.update({name: column._replace(ids=table[column.ids]) for name, column in columns.items()})
+
+
+def _add_target(rows: Mapping[str, Rows], texts: Texts) -> TargetVocabulary:
+    """Add the column of translations; their words by how frequent they are in train, then the others."""
+    targets, words = _number_words(rows, [TARGET], _split_spaced)
+    seen = _count_words(words, [targets[split] for split in targets if split == "train"])
+    vocabulary = TargetVocabulary.counted(seen)
+    _replace_numbers(targets, words, vocabulary)
+    for split, columns in texts.items():
+        columns.update(targets[split])
+    return vocabulary
+
+
+def _make_columns(texts: dict[str, Column], rows: Rows) -> Columns:
+    groups = None if rows.groups is None else np.array(rows.groups, np.int32)
+    return Columns(texts, np.array(rows.labels, np.int32), groups)
+
+
+def _make_matrix(vectors: Vectors, words: Sequence[str]) -> NDArray[np.float16]:
     with np.errstate(over="ignore"):
-        matrix = vectors.of(vocabulary.words).astype(np.float16)
+        matrix = vectors.of(words).astype(np.float16)
     if not np.isfinite(matrix).all():
         raise DataError(f"vectors {vectors.name}: hold numbers that are too large for float16")
     matrix[[Vocabulary.PAD, Vocabulary.UNKNOWN]] = 0  # also where a set has a vector called <unk>

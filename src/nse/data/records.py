@@ -9,11 +9,10 @@ import os
 import stat
 import sys
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from nse.errors import DataError
 from nse.files import BROKEN, COMPRESSED, decompress
@@ -28,6 +27,20 @@ class Problem(NamedTuple):
     number: int
     why: str
     lines: int = 1
+
+
+def number_lines(handle: IO[bytes]) -> Iterator[tuple[int, bytes | Problem]]:
+    """Number lines from 1, without what ends them; one that is too long is a problem."""
+    number = 0
+    while line := handle.readline(LONGEST + 2):
+        number += 1
+        content = line.removesuffix(b"\n").removesuffix(b"\r")
+        if len(content) > LONGEST:
+            while line and not line.endswith(b"\n"):
+                line = handle.readline(LONGEST)
+            yield number, Problem(number, f"is longer than {LONGEST:,} bytes; break it up")
+        else:
+            yield number, content.removeprefix(BOM_UTF8) if number == 1 else content
 
 
 class Source:
@@ -55,47 +68,29 @@ class Source:
         except OSError as error:
             raise self._refused(error) from None
         self._handle = decompress(self._raw, self.name)
-        self.steady, self.size = self._measured()
+        try:
+            status = os.fstat(self._raw.fileno())
+            self.steady, self.size = stat.S_ISREG(status.st_mode), status.st_size
+        except (io.UnsupportedOperation, OSError):  # standard input of a test
+            self.steady, self.size = False, 0
 
     def __enter__(self) -> Source:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if not self.is_input:
             self._raw.close()
 
     def position(self) -> int:
-        """How many bytes of a steady source were taken so far."""
+        """Tell how many bytes of a steady source were taken so far."""
         return self._raw.tell() if self.steady else 0
 
     def lines(self) -> Iterator[tuple[int, bytes | Problem]]:
-        """Its lines without what ends them, numbered from 1; one that is too long is a problem.
-
-        Raises:
-            DataError: It cannot be read on.
-        """
-        number = 0
+        """Number its lines; `DataError` tells that it cannot be read on."""
         try:
-            while line := self._handle.readline(LONGEST + 2):
-                number += 1
-                content = line.removesuffix(b"\n").removesuffix(b"\r")
-                if len(content) > LONGEST:
-                    while line and not line.endswith(b"\n"):
-                        line = self._handle.readline(LONGEST)
-                    yield number, Problem(number, f"is longer than {LONGEST:,} bytes; break it up")
-                else:
-                    yield number, content.removeprefix(BOM_UTF8) if number == 1 else content
+            yield from number_lines(self._handle)
         except BROKEN as error:
             raise self._refused(error) from None
-
-    def _measured(self) -> tuple[bool, int]:
-        try:
-            found = os.fstat(self._raw.fileno())
-        except (io.UnsupportedOperation, OSError):  # standard input of a test
-            return False, 0
-        return stat.S_ISREG(found.st_mode), found.st_size
 
     def _refused(self, error: Exception) -> DataError:
         return DataError(f"{self.name}: cannot be read: {getattr(error, 'strerror', None) or error}")
@@ -110,13 +105,8 @@ class Format(StrEnum):
     text = "text"
 
 
-ENDINGS = {
-    ".jsonl": Format.jsonl,
-    ".ndjson": Format.jsonl,
-    ".json": Format.jsonl,
-    ".tsv": Format.tsv,
-    ".csv": Format.csv,
-}
+ENDINGS = dict.fromkeys((".jsonl", ".ndjson", ".json"), Format.jsonl)
+ENDINGS |= {".tsv": Format.tsv, ".csv": Format.csv}
 """The formats that the ending of a file's name tells; any other is text."""
 
 WORDS = {"NoneType": "null", "bool": "a truth value", "int": "a number", "float": "a number", "str": "a text"}
@@ -127,12 +117,12 @@ class OpenQuote(Problem):
     """A quote of a CSV that is not closed; the lines after it cannot be told from its text."""
 
 
-class BadLineError(Exception):
+class BadLineError(ValueError):
     """A line is no row; says why."""
 
 
 def guess_format(file: Path | None) -> Format:
-    """The format that a file's name tells; standard input is text."""
+    """Guess the format by a file's name; standard input is text."""
     if file is None:
         return Format.text
     plain = file.with_suffix("") if file.suffix in COMPRESSED else file
@@ -140,7 +130,7 @@ def guess_format(file: Path | None) -> Format:
 
 
 def decode_line(line: bytes) -> str:
-    """The text of a line."""
+    """Decode a line."""
     if b"\0" in line:
         raise BadLineError("holds a NUL, as UTF-16 and files that are no text do; write it as UTF-8")
     try:
@@ -149,10 +139,11 @@ def decode_line(line: bytes) -> str:
         raise BadLineError("is not UTF-8") from None
 
 
-def parse_object(line: bytes) -> dict[str, Any]:
-    """The JSON object of a line."""
+def parse_object(line: bytes | str) -> dict[str, Any]:
+    """Parse the JSON object of a line."""
+    text = line if isinstance(line, str) else decode_line(line)
     try:
-        value = json.loads(decode_line(line))
+        value = json.loads(text)
     except json.JSONDecodeError as error:
         raise BadLineError(f"is not JSON: {error.msg} at column {error.colno}") from None
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, a list of lists of lists
@@ -163,7 +154,7 @@ def parse_object(line: bytes) -> dict[str, Any]:
 
 
 def split_tsv(lines: Iterable[tuple[int, bytes | Problem]]) -> Iterator[tuple[int, list[str] | Problem]]:
-    """Lines cut at tabs; a quote is a letter like any other."""
+    """Cut lines at tabs; a quote is a letter like any other."""
     for number, line in lines:
         if isinstance(line, Problem):
             yield number, line
@@ -175,7 +166,7 @@ def split_tsv(lines: Iterable[tuple[int, bytes | Problem]]) -> Iterator[tuple[in
 
 
 def split_csv(lines: Iterable[tuple[int, bytes | Problem]]) -> Iterator[tuple[int, list[str] | Problem]]:
-    """Records of CSV, which may be several lines each where a quoted text has line breaks.
+    """Read records of CSV, which may be several lines each where a quoted text has line breaks.
 
     Ends with an `OpenQuote` where a quote is not closed, or might not be: nobody knows then how many rows are
     inside of it, nor where the next one begins.
@@ -222,5 +213,18 @@ def split_csv(lines: Iterable[tuple[int, bytes | Problem]]) -> Iterator[tuple[in
 
 
 def json_type(value: Any) -> str:
-    """What a JSON value is, in words."""
+    """Name the type of a JSON value."""
     return WORDS[type(value).__name__]
+
+
+def check_text(record: Mapping[str, object], key: str) -> str:
+    """Return a text of a record; `ValueError` says what is wrong with any other value."""
+    text = record.get(key)
+    if not isinstance(text, str):
+        shown = json.dumps(record[key])[:40] if key in record else "nothing"
+        raise ValueError(f"{key}: expected a text, got {shown}")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{key}: holds half of a surrogate pair") from None
+    return text

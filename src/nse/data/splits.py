@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+SPLITS = ("train", "dev", "test")
+
 
 class Rows(NamedTuple):
-    """The labelled rows of one split.
-
-    Attributes:
-        texts: The columns by name, such as premise and hypothesis; a text for each row. A document is its
-            sentences, one a line.
-        labels: The number of each row's label; 0 where there are none, as in a translation.
-        read: How many rows the file holds, those that are dropped for want of a label too.
-        groups: For a ranking, which question each row belongs to, numbered from 0 in the order of the file;
-            None where rows stand alone.
-        tokenized: Whether the texts are words already, with one space between two.
-    """
+    """The labelled rows of one split."""
 
     texts: dict[str, list[str]]
+    """The columns by name, such as premise and hypothesis. A document is its sentences, one a line."""
     labels: list[int]
+    """The number of each row's label; 0 where there are none, as in a translation."""
     read: int
+    """How many rows the file holds, those that are dropped for want of a label too."""
     groups: list[int] | None = None
+    """Of a ranking: which question each row belongs to, from 0 in the order of the file."""
     tokenized: bool = False
+    """Whether the texts are words already, with one space between two."""

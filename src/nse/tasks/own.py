@@ -24,6 +24,7 @@ from nse.data.folders import data_folder
 from nse.data.prepare import prepare_set
 from nse.data.readers.table import Table, read
 from nse.data.readers.table_rows import held_out, labelled, labels_of
+from nse.data.sources import DataFile
 from nse.data.splits import Rows
 from nse.errors import DataError, FieldsError, InputError
 from nse.nn.pair import PairClassifier
@@ -31,7 +32,6 @@ from nse.nn.text_model import TextConfig, TextModel
 from nse.tasks.answers import rarity
 from nse.tasks.published import about, give_vectors, vectors_for
 from nse.tasks.task import Examples
-from nse.text.published import Source
 from nse.text.tensors import Labelled
 from nse.text.vocabulary import Vocabulary
 
@@ -192,12 +192,9 @@ def prepared(
         folder: The data folder, where vectors are given by name.
         translation: Whether a column is a translation of another.
     """
-    files = {split: Source(Path(getattr(data, split) or data.train)) for split in splits.rows}
+    files = {split: DataFile(Path(getattr(data, split) or data.train)) for split in splits.rows}
     entry = DataSet(
         about="your own",
-        section="",
-        licence="",
-        downloads=(),
         published={split: rows.read for split, rows in splits.rows.items()},
         labels=splits.labels,
         tokenizer=data.tokenizer,

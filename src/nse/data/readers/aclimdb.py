@@ -12,13 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, NamedTuple, cast
 
+from nse.data.sources import BUFFER, DataFile, describe_search, find_file, name_errors
 from nse.data.splits import Rows
 from nse.errors import DataError
 from nse.files import decompress
-from nse.text.published import BUFFER, Source, find_each, told
 from nse.text.sentence_splitter import sentences
 
-SPLITS = ("train", "dev", "test")
 LABELS = ("1", "2", "3", "4", "7", "8", "9", "10")
 """The ratings that are there: what is neither good nor bad was left out."""
 
@@ -38,75 +37,56 @@ class _Review(NamedTuple):
     document: str
 
 
-def sources(folder: Path) -> dict[str, Source]:
-    """Where each split lies; dev is cut from the training set, and one archive may hold all.
+def sources(folder: Path) -> dict[str, DataFile]:
+    """Find each split; dev is cut from the training set, and one archive may hold all.
 
     In a data folder or in `aclImdb/` in it, this is `aclImdb_train.tar` and `aclImdb_test.tar`, plain or
     compressed, or else the published archive. `DataError` says what is missing.
     """
     places = [folder / "aclImdb", folder]
-    names = {split: f"aclImdb_{split}.tar" for split in ("train", "test")}
-    otherwise = f"{ARCHIVE}; type `nse data fetch aclimdb --data {folder}`"
-    try:
-        found = find_each("aclimdb", names, places, [], otherwise)
-    except DataError:
-        archive = next((path for place in places if (path := place / ARCHIVE).is_file()), None)
-        if archive is None:
-            raise
-        found = dict.fromkeys(names, Source(archive))
-    return {"train": found["train"], "dev": found["train"], "test": found["test"]}
+    names = ("aclImdb_train.tar", "aclImdb_test.tar")
+    found = [find_file(places, name) for name in names]
+    if None in found and (archive := find_file(places, ARCHIVE)):
+        found = [archive, archive]
+    train, test = found
+    if train is None or test is None:
+        looked = describe_search(names[train is not None], places, [f"inside {ARCHIVE}"])
+        raise DataError(f"aclimdb: no {looked}; type `nse data fetch aclimdb --data {folder}`")
+    return {"train": train, "dev": train, "test": test}
 
 
-def read(folder: Path) -> dict[str, Rows]:
-    """The three splits, bad reviews before good ones, each by number; a review's sentences are its lines."""
+def read(folder: Path, raw: bool = False) -> dict[str, Rows]:
+    """Read the three splits, bad reviews before good ones, each by number; its sentences are its lines.
+
+    Args:
+        folder: The data folder.
+        raw: Whether reviews stay as they are, which is enough to count them.
+    """
     files = sources(folder)
     reviews: dict[tuple[str, str, int], _Review] = {}
-    for path in dict.fromkeys(source.path for source in files.values()):
-        held = [split for split, source in files.items() if source.path == path]
-        for member, content in _members(path):
+    for path in dict.fromkeys(file.path for file in files.values()):
+        held = [split for split, file in files.items() if file.path == path]
+        for member, content in _read_members(path):
             try:
-                review = _review(member, content)
+                review = _parse_review(member, content, raw)
                 if review.split in held and reviews.setdefault(review[:3], review) is not review:
                     raise ValueError(f"review {review.number} is there twice")
             except ValueError as error:
-                raise DataError(f"{path}, {member}: {error}") from None
-    return {split: _rows(split, source, reviews) for split, source in files.items()}
+                why = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else error
+                raise DataError(f"{path}, {member}: {why}") from None
+    return {split: _make_rows(split, file, reviews) for split, file in files.items()}
 
 
-def count(folder: Path) -> dict[str, int]:
-    """How many reviews each split has, without reading what they say."""
-    files, found = sources(folder), dict.fromkeys(SPLITS, 0)
-    for path in dict.fromkeys(source.path for source in files.values()):
-        for member, _ in _members(path):
-            try:
-                split = _named(member)[0]
-            except ValueError as error:
-                raise DataError(f"{path}, {member}: {error}") from None
-            found[split] += files[split].path == path
-    return found
-
-
-def _rows(split: str, source: Source, reviews: dict[tuple[str, str, int], _Review]) -> Rows:
+def _make_rows(split: str, file: DataFile, reviews: dict[tuple[str, str, int], _Review]) -> Rows:
     chosen = [reviews[key] for key in sorted(reviews) if key[0] == split]
     if not chosen:
-        raise DataError(f"{source}: holds no reviews for {split}; remove it and get it again")
-    return Rows(
-        {"document": [each.document for each in chosen]}, [each.label for each in chosen], len(chosen)
-    )
+        raise DataError(f"{file}: holds no reviews for {split}; remove it and get it again")
+    texts = {"document": [review.document for review in chosen]}
+    return Rows(texts, [review.label for review in chosen], len(chosen))
 
 
-def _review(member: str, content: bytes) -> _Review:
-    """A review from its file; `ValueError` says what is wrong with it."""
-    named = _named(member)
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError:
-        raise ValueError("is not UTF-8") from None
-    return _Review(*named, "\n".join(sentences(text)))
-
-
-def _named(member: str) -> tuple[str, str, int, int]:
-    """Split, folder, number and label of a review by the name of its file."""
+def _parse_review(member: str, content: bytes, raw: bool) -> _Review:
+    """Parse a review and the name of its file; `ValueError` says what is wrong with it."""
     place = _MEMBER.fullmatch(member)
     assert place  # the others are not read
     split, folder, name = place.groups()
@@ -116,18 +96,17 @@ def _named(member: str) -> tuple[str, str, int, int]:
     number, rating = int(found[1]), found[2]
     if rating not in LABELS:
         raise ValueError(f"rating: expected one of {', '.join(LABELS)}, got {rating}")
-    return "dev" if split == "train" and _is_dev(number) else split, folder, number, LABELS.index(rating)
+    # Every tenth hundred is for dev: where neighbours review the same film, few films are on both sides.
+    if split == "train" and number // 100 % 10 == 9:
+        split = "dev"
+    text = content.decode("utf-8")
+    return _Review(split, folder, number, LABELS.index(rating), text if raw else "\n".join(sentences(text)))
 
 
-def _is_dev(number: int) -> bool:
-    """Every tenth hundred: where neighbours review the same film, few films are on both sides."""
-    return number // 100 % 10 == 9
-
-
-def _members(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Name and content of each file of a review, in the archive's order; nothing is written to the disk."""
-    with told(Source(path)), path.open("rb") as raw:
-        stream = _Stream(decompress(raw, path))  # which tells when it was cut off; that of tarfile does not
+def _read_members(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Read name and content of each review, in the archive's order; nothing is written to the disk."""
+    with name_errors(DataFile(path)), path.open("rb") as handle:
+        stream = _Stream(decompress(handle, path))  # which tells when it was cut off; tarfile's does not
         try:
             with tarfile.open(fileobj=cast(IO[bytes], stream), mode="r|") as archive:
                 for member in archive:
@@ -145,8 +124,7 @@ class _Stream:
 
     def __init__(self, handle: IO[bytes]) -> None:
         self._handle = handle
-        self._size = 0
-        self._filled = 0
+        self._size = self._filled = 0
 
     def read(self, size: int) -> bytes:
         chunk = self._handle.read(size)
@@ -156,7 +134,7 @@ class _Stream:
         return chunk
 
     def check_end(self, position: int) -> None:
-        """Whether it was right to stop here: tarfile does so without a word where a header is broken."""
+        """Refuse to stop here wrongly: tarfile does so without a word where a header is broken."""
         while self.read(BUFFER):
             pass
         if self._filled > position or self._size < position + tarfile.BLOCKSIZE:

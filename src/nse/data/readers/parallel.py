@@ -9,14 +9,15 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
+from nse.data.sources import DataFile, describe_search, find_file, find_files, parse_lines
 from nse.data.splits import Rows
 from nse.errors import DataError
 from nse.text import moses
-from nse.text.published import Source, find, lines
 
 LABELS = ("pair",)
 """A pair has no label; every row is given the first, 0."""
@@ -50,202 +51,158 @@ Take = Callable[[str], str | None]
 Split = Callable[[str], list[str]]
 """From a text to its words."""
 
-RAW: tuple[Split, Split] = (moses.english, moses.german)
-
 
 class Pair(NamedTuple):
     """Two files, of which each line of one translates the same line of the other."""
 
-    english: Source
-    german: Source
+    english: DataFile
+    german: DataFile
 
     def __str__(self) -> str:
         return f"{self.english} and {self.german}"
 
 
-def multi30k_sources(folder: Path) -> dict[str, Source]:
-    """Where the files lie, `multi30k/` or a clone of that name; `DataError` says what is missing."""
-    return _named(_multi30k(folder))
+def sources(data: str, folder: Path) -> dict[str, DataFile]:
+    """Find the files of a data set, by names such as `train.en`; `DataError` says what is missing."""
+    pairs = _find_pairs(data, folder)
+    return {
+        f"{name}.{language}": file
+        for name, pair in pairs.items()
+        for language, file in zip(LANGUAGES, pair, strict=True)
+    }
 
 
-def read_multi30k(folder: Path) -> dict[str, Rows]:
-    """Descriptions of photographs: train, dev, test (of 2016) and test_2017."""
-    return {split: read_split([pair]) for split, pair in _multi30k(folder).items()}
+def read(data: str, folder: Path, raw: bool = False) -> dict[str, Rows]:
+    """Read the splits of a data set; pairs of which a side has no words are dropped.
 
+    `multi30k` describes photographs: train, dev, test (of 2016) and test_2017. `europarl` is short speech in
+    the European Parliament, cut and filtered beforehand.
 
-def count_multi30k(folder: Path) -> dict[str, int]:
-    """How many rows each split has, without a look at their words."""
-    return {split: _count(pair) for split, pair in _multi30k(folder).items()}
-
-
-def _multi30k(folder: Path) -> dict[str, Pair]:
-    place = folder / "multi30k"
-    return _pairs("multi30k", MULTI30K, [place, place / "data" / "task1" / "raw"])
-
-
-def europarl_sources(folder: Path) -> dict[str, Source]:
-    """Where the files lie, `europarl/` in a data folder; `DataError` says what is missing."""
-    return _named(_europarl(folder))
-
-
-def read_europarl(folder: Path) -> dict[str, Rows]:
-    """Short speech in the European Parliament: train, dev and test, cut and filtered beforehand."""
-    return {split: read_split([pair]) for split, pair in _europarl(folder).items()}
-
-
-def count_europarl(folder: Path) -> dict[str, int]:
-    """How many rows each split has, without a look at their words."""
-    return {split: _count(pair) for split, pair in _europarl(folder).items()}
-
-
-def _europarl(folder: Path) -> dict[str, Pair]:
-    return _pairs("europarl", EUROPARL, [folder / "europarl"])
-
-
-def iwslt14_sources(folder: Path) -> dict[str, Source]:
-    """Where the files of TED talks lie, as published or else prepared; `DataError` says what is missing."""
-    return _named(_published(folder) or _prepared(folder))
-
-
-def read_iwslt14(folder: Path) -> dict[str, Rows]:
-    """TED talks: train, dev and test, of which pairs of more than 25 words on a side are dropped.
-
+    `iwslt14` is TED talks: train, dev and test, of which pairs of more than 25 words on a side are dropped.
     Of the published files, every 23rd training pair is for development, and all sets for development and
     tests together are the test. Titles and descriptions of talks are text too. Where those files are not
     there, `iwslt14/` may hold train, valid and test as a usual script leaves them: split into words, in lower
     case, with escapes. That script drops pairs of very different lengths before it takes every 23rd, so
     the rows for development are not the same. Its training files may be missing: then so is the split.
-    """
-    if published := _published(folder):
-        return _read_published(published)
-    return {
-        split: read_split([pair], words=(_unescaped, _unescaped), longest=LONGEST)
-        for split, pair in _prepared(folder).items()
-    }
-
-
-def count_iwslt14(folder: Path) -> dict[str, int]:
-    """How many rows each split has; how long they are is known only when they are read."""
-    return {split: len(rows.labels) for split, rows in read_iwslt14(folder).items()}
-
-
-def _published(folder: Path) -> dict[str, Pair]:
-    """The training files and the sets, nothing where there is no English training file."""
-    for direction in ("en-de", "de-en"):  # the same talks, published twice
-        places = [folder / "iwslt14", folder / "iwslt14" / direction, folder / direction]
-        if not find(places, f"train.tags.{direction}.en"):
-            continue
-        names = {name: f"IWSLT14.{name}.{direction}.{{}}.xml" for name in TESTS}
-        if not _any(places, names[OPTIONAL]):
-            del names[OPTIONAL]
-        return _pairs("iwslt14", {"train": f"train.tags.{direction}.{{}}", **names}, places)
-    return {}
-
-
-def _prepared(folder: Path) -> dict[str, Pair]:
-    places = [folder / "iwslt14"]
-    if not any(_any(places, name) for name in PREPARED.values()):
-        raise DataError(
-            f"iwslt14: no train.tags.en-de.en in {places[0]} or {folder / 'en-de'}, plain, .gz or .xz, "
-            f"and no valid.en in {places[0]}; put the published files there"
-        )
-    names = PREPARED
-    if not _any(places, names["train"]):
-        names = {split: name for split, name in names.items() if split != "train"}
-    return _pairs("iwslt14", names, places)
-
-
-def _read_published(pairs: Mapping[str, Pair]) -> dict[str, Rows]:
-    training = _sides(pairs["train"], _tagged)
-    tests = [pair for name, pair in pairs.items() if name != "train"]
-    dev = training[EVERY - 1 :: EVERY]
-    train = [sides for number, sides in enumerate(training, start=1) if number % EVERY]
-    return {
-        "train": _rows(train, [pairs["train"]], RAW, LONGEST),
-        "dev": _rows(dev, [pairs["train"]], RAW, LONGEST),
-        "test": read_split(tests, _segment, longest=LONGEST),
-    }
-
-
-def read_split(
-    pairs: Sequence[Pair], take: Take = str, words: tuple[Split, Split] = RAW, longest: float = inf
-) -> Rows:
-    """The rows of pairs of files, one after another; pairs of which a side has no words are dropped.
 
     Args:
-        pairs: Which files.
-        take: From a line to its text.
-        words: From a text to its words, in English and in German.
-        longest: Pairs of which a side has more words are dropped too.
+        data: `multi30k`, `europarl` or `iwslt14`.
+        folder: The data folder.
+        raw: Whether texts need not be split as they should, which is enough to count pairs, and fast.
     """
-    return _rows([sides for pair in pairs for sides in _sides(pair, take)], pairs, words, longest)
+    pairs = _find_pairs(data, folder)
+    published = TESTS[0] in pairs  # of IWSLT 2014
+    longest = LONGEST if data == "iwslt14" else inf
+    splits: list[Split] = [moses.english, moses.german]
+    if data == "iwslt14" and not published:
+        splits = [_split_escaped, _split_escaped]
+    if raw:
+        splits = [partial(_split_roughly, split=split, longest=longest) for split in splits]
+    make = partial(_make_rows, splits=splits, longest=longest)
+    if not published:
+        return {split: make([pair], _read_sides([pair])) for split, pair in pairs.items()}
+    train, *tests = pairs.values()
+    training = _read_sides([train], _take_tagged)
+    kept = [sides for number, sides in enumerate(training, start=1) if number % EVERY]
+    return {
+        "train": make([train], kept),
+        "dev": make([train], training[EVERY - 1 :: EVERY]),
+        "test": make(tests, _read_sides(tests, _take_segment)),
+    }
 
 
-def _rows(
-    sides: Iterable[tuple[str, str]], pairs: Sequence[Pair], words: tuple[Split, Split], longest: float
+def _find_pairs(data: str, folder: Path) -> dict[str, Pair]:
+    """Find the two files of each split; of published talks, those of training and of each test set."""
+    place = folder / data
+    if data == "multi30k":
+        return _pair_files(data, MULTI30K, [place, place / "data" / "task1" / "raw"])  # also of a clone
+    if data == "europarl":
+        return _pair_files(data, EUROPARL, [place])
+    for direction in ("en-de", "de-en"):  # the same talks, published twice
+        places = [place, place / direction, folder / direction]
+        if find_file(places, f"train.tags.{direction}.en"):
+            names = {name: f"IWSLT14.{name}.{direction}.{{}}.xml" for name in TESTS}
+            if not _is_there(names[OPTIONAL], places):
+                del names[OPTIONAL]
+            return _pair_files(data, {"train": f"train.tags.{direction}.{{}}", **names}, places)
+    there = [split for split, name in PREPARED.items() if _is_there(name, [place])]
+    if not there:
+        raise DataError(
+            f"{data}: no {describe_search('train.tags.en-de.en', [place, folder / 'en-de'])}, "
+            f"and no valid.en in {place}; put the published files there"
+        )
+    names = {split: name for split, name in PREPARED.items() if split in there or split != "train"}
+    return _pair_files(data, names, [place])
+
+
+def _is_there(name: str, places: Sequence[Path]) -> bool:
+    """Tell whether the file of a language is there: then the other has to be there too."""
+    return any(find_file(places, name.format(language)) for language in LANGUAGES)
+
+
+def _pair_files(data: str, names: Mapping[str, str], places: Sequence[Path]) -> dict[str, Pair]:
+    wanted = {(key, each): name.format(each) for key, name in names.items() for each in LANGUAGES}
+    found = find_files(data, wanted, places, "; put the published files there")
+    return {key: Pair(*(found[key, language] for language in LANGUAGES)) for key in names}
+
+
+def _read_sides(pairs: Iterable[Pair], take: Take = str) -> list[tuple[str, str]]:
+    """Read the texts of pairs of files, one after the other."""
+    sides: list[tuple[str, str]] = []
+    for pair in pairs:
+        english, german = ([text for text in parse_lines(file, take) if text is not None] for file in pair)
+        if len(english) != len(german):
+            raise DataError(
+                f"{pair}: expected as many lines of text in both, got {len(english)} and {len(german)}; "
+                "remove both and get them again"
+            )
+        sides += zip(english, german, strict=True)
+    return sides
+
+
+def _make_rows(
+    pairs: Sequence[Pair], sides: Sequence[tuple[str, str]], splits: Sequence[Split], longest: float
 ) -> Rows:
-    english, german = words
-    sources: list[str] = []
-    targets: list[str] = []
-    read = 0
-    for text, translation in sides:
-        read += 1
-        source, target = english(text), german(translation)
-        if source and target and max(len(source), len(target)) <= longest:
-            sources.append(" ".join(source))
-            targets.append(" ".join(target))
-    if not sources:
+    """Split texts into words; pairs with an empty side, or one of more words than `longest`, are dropped."""
+    texts: dict[str, list[str]] = {"source": [], "target": []}
+    for side in sides:
+        words = [split(text) for split, text in zip(splits, side, strict=True)]
+        if all(words) and max(map(len, words)) <= longest:
+            for column, each in zip(texts.values(), words, strict=True):
+                column.append(" ".join(each))
+    if not texts["source"]:
+        most = "" if longest == inf else f", {longest} at most"
         raise DataError(
-            f"{', '.join(map(str, pairs))}: expected pairs with words on both sides{_at_most(longest)}, "
-            f"got none in {read} lines for a split; remove them and get them again"
+            f"{', '.join(map(str, pairs))}: expected pairs with words on both sides{most}, "
+            f"got none in {len(sides)} lines for a split; remove them and get them again"
         )
-    return Rows({"source": sources, "target": targets}, [0] * len(sources), read, tokenized=True)
+    return Rows(texts, [0] * len(texts["source"]), len(sides), tokenized=True)
 
 
-def _count(pair: Pair) -> int:
-    """How many rows `read_split` gives where pairs may be long."""
-    return sum(bool(moses.plain(text) and moses.plain(other)) for text, other in _sides(pair, str))
+def _split_roughly(text: str, split: Split, longest: float) -> list[str]:
+    """Split at spaces where that is enough to know whether a text has no words, or too many.
+
+    No split gives fewer words than that, nor more than there are runs of ASCII letters and other signs.
+    """
+    words = moses.plain(text).split()
+    sure = longest == inf or len(words) > longest or len(_PARTS.findall(text)) <= longest
+    return words if sure else split(text)
 
 
-def _at_most(longest: float) -> str:
-    return "" if longest == inf else f", {longest} at most"
-
-
-def _sides(pair: Pair, take: Take) -> list[tuple[str, str]]:
-    english, german = (_texts(source, take) for source in pair)
-    if len(english) != len(german):
-        raise DataError(
-            f"{pair}: expected as many lines of text in both, got {len(english)} and {len(german)}; "
-            "remove both and get them again"
-        )
-    return list(zip(english, german, strict=True))
-
-
-def _texts(source: Source, take: Take) -> list[str]:
-    texts = []
-    for number, line in lines(source):
-        try:
-            text = take(line.decode("utf-8"))
-        except UnicodeDecodeError:
-            raise DataError(f"{source}: line {number}: is not UTF-8; remove it and get it again") from None
-        if text is not None:
-            texts.append(text)
-    return texts
-
-
+_PARTS = re.compile(r"[A-Za-z0-9]+|\S")
 _ABOUT = re.compile(r"</?(?:url|keywords|speaker|talkid|reviewer|translator|doc)\b")
 _AROUND = re.compile(r"</?(?:title|description)>")
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)(?:</seg>|$)")
 
 
-def _tagged(line: str) -> str | None:
-    """The text of a line of a training file; None where it tells about a talk."""
+def _take_tagged(line: str) -> str | None:
+    """Take the text of a line of a training file; None where it tells about a talk."""
     line = moses.plain(line)
     return None if _ABOUT.match(line) else _AROUND.sub("", line)
 
 
-def _segment(line: str) -> str | None:
-    """The text of a line of a test set, which need not be good XML."""
+def _take_segment(line: str) -> str | None:
+    """Take the text of a line of a test set, which need not be good XML."""
     found = _SEGMENT.search(moses.plain(line))
     # The training text has straight apostrophes alone, and Moses knows no others.
     return html.unescape(found[1]).replace("\u2019", "'") if found else None
@@ -264,34 +221,6 @@ _ESCAPES = {
 _ESCAPE = re.compile("|".join(_ESCAPES))
 
 
-def _unescaped(text: str) -> list[str]:
-    """The words of a text that Moses has split and escaped."""
+def _split_escaped(text: str) -> list[str]:
+    """Split a text that Moses has split and escaped."""
     return [_ESCAPE.sub(lambda found: _ESCAPES[found[0]], word.lower()) for word in moses.plain(text).split()]
-
-
-def _pairs(data: str, names: Mapping[str, str], places: Sequence[Path]) -> dict[str, Pair]:
-    return {
-        key: Pair(*(_found(data, places, name.format(language)) for language in LANGUAGES))
-        for key, name in names.items()
-    }
-
-
-def _any(places: Sequence[Path], name: str) -> bool:
-    """Whether the file of a language is there: then the other has to be there too."""
-    return any(find(places, name.format(language)) for language in LANGUAGES)
-
-
-def _found(data: str, places: Sequence[Path], name: str) -> Source:
-    if source := find(places, name):
-        return source
-    where = " or ".join(map(str, places))
-    raise DataError(f"{data}: no {name} in {where}, plain, .gz or .xz; put the published files there")
-
-
-def _named(pairs: Mapping[str, Pair]) -> dict[str, Source]:
-    """The files by names such as `train.en`."""
-    return {
-        f"{name}.{language}": source
-        for name, pair in pairs.items()
-        for language, source in zip(LANGUAGES, pair, strict=True)
-    }

@@ -1,16 +1,18 @@
-"""The Stanford Sentiment Treebank, as published (section 4.3 of the paper)."""
+"""The Stanford Sentiment Treebank, as published (section 4.3 of the paper).
+
+Its trees are in the brackets of the Penn Treebank, such as `(3 (2 The) (4 film))`: each phrase has a label.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from nse.data.splits import Rows
-from nse.errors import DataError
-from nse.text.published import Source, find_each, lines
-from nse.text.trees import Tree, parse
+from nse.data.sources import DataFile, find_files, parse_lines
+from nse.data.splits import SPLITS, Rows
 
-SPLITS = ("train", "dev", "test")
 LABELS = ("very negative", "negative", "neutral", "positive", "very positive")
 BINARY_LABELS = ("negative", "positive")
 ARCHIVE = "trainDevTestTrees_PTB.zip"
@@ -18,66 +20,92 @@ ARCHIVE = "trainDevTestTrees_PTB.zip"
 _FINE = {label: label for label in range(len(LABELS))}
 _BINARY = {0: 0, 1: 0, 3: 1, 4: 1}  # what is neutral is neither
 
+# Only the ASCII space separates: a word may hold a no-break space.
+_PIECE = re.compile(r"[()]|[^ ()]+")
 
-def sources(folder: Path) -> dict[str, Source]:
-    """Where each split lies, `sst/trees/` or `trees/` in a data folder; `DataError` says what is missing."""
-    places = [folder / "sst" / "trees", folder / "trees"]
-    # Whole paths: train.txt says too little to be looked for in the folders where the archive may lie.
-    archives = [str(place.absolute() / ARCHIVE) for place in (folder / "sst", folder)]
+
+def sources(folder: Path) -> dict[str, DataFile]:
+    """Find each split, in `sst/trees/` or `trees/` in a data folder; `DataError` says what is missing."""
     names = {split: f"{split}.txt" for split in SPLITS}
-    otherwise = f"{ARCHIVE} in {folder}; type `nse data fetch sst-fine --data {folder}`"
-    return find_each("sst", names, places, archives, otherwise)
+    places = [folder / "sst" / "trees", folder / "trees"]  # elsewhere, train.txt says too little
+    advice = f" in {folder}; type `nse data fetch sst-fine --data {folder}`"
+    return find_files("sst", names, places, advice, [folder / "sst" / ARCHIVE, folder / ARCHIVE])
 
 
-def read_fine(folder: Path) -> dict[str, Rows]:
-    """Five labels. Every phrase of the training trees, and the whole sentences of the others."""
-    return _read(folder, _FINE)
-
-
-def read_binary(folder: Path) -> dict[str, Rows]:
-    """Two labels. As `read_fine`, but what is neutral is dropped."""
-    return _read(folder, _BINARY)
-
-
-def _read(folder: Path, numbers: Mapping[int, int]) -> dict[str, Rows]:
-    return {
-        split: read_split(source, numbers, phrases=split == "train")
-        for split, source in sources(folder).items()
-    }
-
-
-def read_split(source: Source, numbers: Mapping[int, int], phrases: bool) -> Rows:
-    """The labelled phrases of one file, tree after tree, in the order in which brackets open.
+def read(folder: Path, binary: bool = False) -> dict[str, Rows]:
+    """Read every phrase of the training trees, and the whole sentences of the others.
 
     Args:
-        source: A tree a line.
-        numbers: From a label of the treebank to the number of a row's; phrases with another are dropped.
-        phrases: Whether every phrase is a row, also one that was there before, or only a whole sentence.
+        folder: The data folder.
+        binary: Whether there are two labels, and phrases that are neutral are dropped; else there are five.
     """
-    texts: list[str] = []
-    labels: list[int] = []
-    read = 0
-    for number, line in lines(source):
-        try:
-            tree = _tree(line)
-            for phrase in tree.phrases() if phrases else [tree]:
-                read += 1
-                if (label := numbers.get(phrase.label)) is not None:
-                    texts.append(" ".join(phrase.words))
-                    labels.append(label)
-        except ValueError as error:
-            raise DataError(f"{source}: line {number}: {error}") from None
-    return Rows({"sentence": texts}, labels, read)
+    numbers, rows = _BINARY if binary else _FINE, {}
+    for split, file in sources(folder).items():
+        trees = parse_lines(file, parse_tree)
+        phrases = [phrase for tree in trees for phrase in (tree if split == "train" else tree[:1])]
+        kept = [phrase for phrase in phrases if phrase.label in numbers]
+        texts = [" ".join(phrase.words) for phrase in kept]
+        rows[split] = Rows({"sentence": texts}, [numbers[phrase.label] for phrase in kept], len(phrases))
+    return rows
 
 
-def _tree(line: bytes) -> Tree:
-    """The tree of a line; `ValueError` says what is wrong with it."""
-    try:
-        text = line.decode("utf-8")
-    except UnicodeDecodeError:
-        raise ValueError("is not UTF-8") from None
-    tree = parse(text)
-    for phrase in tree.phrases():
-        if phrase.label >= len(LABELS):
-            raise ValueError(f"label: expected a number from 0 to {len(LABELS) - 1}, got {phrase.label}")
-    return tree
+class Phrase(NamedTuple):
+    """A phrase with its label: from `start` to before `stop` in the words of its sentence."""
+
+    label: int
+    sentence: Sequence[str]
+    start: int
+    stop: int
+
+    @property
+    def words(self) -> Sequence[str]:
+        """The words of the phrase, found when they are asked for: a tree may be deep."""
+        return self.sentence[self.start : self.stop]
+
+
+def parse_tree(text: str) -> list[Phrase]:
+    """Parse a tree into its phrases, the whole sentence first, in the order in which brackets open.
+
+    Raises:
+        ValueError: It is no tree of this treebank.
+    """
+    words: list[str] = []
+    labels, starts, stops = list[int](), list[int](), list[int]()  # of each phrase
+    opened: list[int] = []  # the numbers of phrases that are not closed
+    pieces = iter(_PIECE.findall(text.rstrip("\r\n")))
+    for piece in pieces:
+        if labels and not opened:
+            raise ValueError(f"tree: expected nothing after the last bracket, got {piece[:40]!r}")
+        filled = bool(opened) and len(words) > starts[opened[-1]]
+        if piece == "(":
+            if filled and opened[-1] == len(labels) - 1:  # by a word, not by phrases
+                raise ValueError("tree: expected one word or phrases inside a bracket, got both")
+            opened.append(len(labels))
+            labels.append(_parse_label(next(pieces, "")))
+            starts.append(len(words))
+            stops.append(-1)
+        elif not opened:
+            raise ValueError(f"tree: expected an opening bracket, got {piece[:40]!r}")
+        elif piece == ")":
+            if not filled:
+                raise ValueError("tree: expected a word or phrases inside each bracket, got none")
+            stops[opened.pop()] = len(words)
+        elif filled:
+            raise ValueError(f"tree: expected one word or phrases inside a bracket, got also {piece[:40]!r}")
+        else:
+            words.append(piece)
+    if opened or not labels:
+        raise ValueError(
+            f"tree: expected {len(opened)} more closing brackets" if opened else "tree: is empty"
+        )
+    return [
+        Phrase(label, words, start, stop) for label, start, stop in zip(labels, starts, stops, strict=True)
+    ]
+
+
+def _parse_label(piece: str) -> int:
+    if not (piece.isascii() and piece.isdigit() and len(piece) < 10):
+        raise ValueError(f"tree: expected a whole number after an opening bracket, got {piece[:40]!r}")
+    if int(piece) >= len(LABELS):
+        raise ValueError(f"label: expected a number from 0 to {len(LABELS) - 1}, got {int(piece)}")
+    return int(piece)

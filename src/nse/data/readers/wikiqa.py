@@ -4,79 +4,54 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nse.data.splits import Rows
+from nse.data.sources import DataFile, find_files, parse_lines
+from nse.data.splits import SPLITS, Rows
 from nse.errors import DataError
-from nse.text.published import Source, find_each, lines
 
-SPLITS = ("train", "dev", "test")
 LABELS = ("wrong", "right")
 ARCHIVE = "WikiQACorpus.zip"
-HEADER = ("QuestionID", "Question", "DocumentID", "DocumentTitle", "SentenceID", "Sentence", "Label")
+HEADER = ["QuestionID", "Question", "DocumentID", "DocumentTitle", "SentenceID", "Sentence", "Label"]
 
 
-def sources(folder: Path) -> dict[str, Source]:
-    """Where each split lies, in a data folder or in `WikiQACorpus/`; `DataError` says what is missing."""
+def sources(folder: Path) -> dict[str, DataFile]:
+    """Find each split, in a data folder or in `WikiQACorpus/`; `DataError` says what is missing."""
     names = {split: f"WikiQA-{split}.tsv" for split in SPLITS}
-    otherwise = f"{ARCHIVE}; type `nse data fetch wikiqa --data {folder}`"
-    return find_each("wikiqa", names, [folder / "WikiQACorpus", folder], [ARCHIVE], otherwise)
+    places = [folder / "WikiQACorpus", folder]
+    advice = f"; type `nse data fetch wikiqa --data {folder}`"
+    return find_files("wikiqa", names, places, advice, [place / ARCHIVE for place in places])
 
 
 def read(folder: Path) -> dict[str, Rows]:
-    """The three splits, each with all questions, those without a right answer too."""
-    return {split: read_split(source) for split, source in sources(folder).items()}
+    """Read the three splits, each with all questions, those without a right answer too."""
+    return {split: read_split(file) for split, file in sources(folder).items()}
 
 
-def read_split(source: Source) -> Rows:
-    """The rows of one file; those of a question are a group."""
-    questions: list[str] = []
-    answers: list[str] = []
-    labels: list[int] = []
-    groups: list[int] = []
-    numbers: dict[str, int] = {}
-    number = 0
-    for number, line in lines(source):
-        try:
-            fields = _fields(line)
-            if number == 1:
-                _check_header(fields)
-                continue
-            identity, question, _, _, _, answer, label = fields
-            labels.append(_label(label))
-            groups.append(_group(identity, numbers))
-        except ValueError as error:
-            raise DataError(f"{source}: line {number}: {error}") from None
-        questions.append(question)
-        answers.append(answer)
-    if not number:
-        raise DataError(f"{source}: is empty; remove it and get it again")
-    return Rows({"question": questions, "answer": answers}, labels, len(labels), groups)
+def read_split(file: DataFile) -> Rows:
+    """Read the rows of one file; those of a question are a group."""
+    groups: dict[str, int] = {}
+    header: list[str] = []
 
+    def parse(line: str) -> tuple[str, str, int, int]:
+        fields = line.split("\t")  # a quote is a character like any other
+        if len(fields) != len(HEADER):
+            raise ValueError(f"expected {len(HEADER)} fields between tabs, got {len(fields)}")
+        if not header:
+            if fields != HEADER:
+                raise ValueError(f"expected the header {', '.join(HEADER)}, got {', '.join(fields)[:80]!r}")
+            header.extend(fields)
+            return "", "", 0, 0
+        identity, question, _, _, _, answer, label = fields
+        if label not in ("0", "1"):
+            raise ValueError(f"Label: expected 0 or 1, got {label[:40]!r}")
+        group = groups.setdefault(identity, len(groups))
+        if group != len(groups) - 1:  # the candidates of a question are numbered in order
+            raise ValueError(
+                f"QuestionID: expected the rows of a question together, but {identity[:40]} returns"
+            )
+        return question, answer, int(label), group
 
-def _fields(line: bytes) -> list[str]:
-    """What is between the tabs: a quote is a character like any other."""
-    try:
-        fields = line.decode("utf-8").removesuffix("\r").split("\t")
-    except UnicodeDecodeError:
-        raise ValueError("is not UTF-8") from None
-    if len(fields) != len(HEADER):
-        raise ValueError(f"expected {len(HEADER)} fields between tabs, got {len(fields)}")
-    return fields
-
-
-def _check_header(fields: list[str]) -> None:
-    if tuple(fields) != HEADER:
-        raise ValueError(f"expected the header {', '.join(HEADER)}, got {', '.join(fields)[:80]!r}")
-
-
-def _label(field: str) -> int:
-    if field not in ("0", "1"):
-        raise ValueError(f"Label: expected 0 or 1, got {field[:40]!r}")
-    return int(field)
-
-
-def _group(identity: str, numbers: dict[str, int]) -> int:
-    """The number of a question. Its rows lie together, since the candidates of one are numbered in order."""
-    number = numbers.setdefault(identity, len(numbers))
-    if number != len(numbers) - 1:
-        raise ValueError(f"QuestionID: expected the rows of a question together, but {identity[:40]} returns")
-    return number
+    rows = list(parse_lines(file, parse))[1:]
+    if not header:
+        raise DataError(f"{file}: is empty; remove it and get it again")
+    texts = {"question": [row[0] for row in rows], "answer": [row[1] for row in rows]}
+    return Rows(texts, [row[2] for row in rows], len(rows), [row[3] for row in rows])

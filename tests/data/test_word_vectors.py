@@ -9,8 +9,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from nse.data.readers.word_vectors import list_vectors, load_vectors, vector_sources
 from nse.errors import DataError
-from nse.text.vectors import available, coverage, load_vectors, vector_sources
+from nse.text.vectors import coverage
 
 GLOVE = b"the 1 2\n, 3 4\n. . . 5 6\nat name@domain.com 7 8\nCaf\xc3\xa9 9 10\n\xc2\x85 11 12\n"
 WORDS = ["the", ",", ". . .", "at name@domain.com", "Café", "\x85"]
@@ -121,7 +122,7 @@ def test_missing_vectors_are_told_with_what_is_there(tmp_path):
         load_vectors(tmp_path, "glove.840B.300d")
     for part in ("glove.840B.300d.npy", ".txt.gz", "there is set.2d", "nse data fetch glove.840B.300d"):
         assert part in str(told.value)
-    assert available(tmp_path) == ["set.2d"]
+    assert list_vectors(tmp_path) == ["set.2d"]
 
 
 @pytest.mark.parametrize("name", ["../x", "/x", "", "+a", "a/b", ".hidden"])

@@ -1,0 +1,137 @@
+"""Files as they are published: found plain, compressed or inside an archive, and read line by line."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import IO, NamedTuple, TypeVar, cast
+
+from nse import files
+from nse.data.records import Problem, number_lines
+from nse.errors import DataError
+
+Key = TypeVar("Key")
+Parsed = TypeVar("Parsed")
+
+Progress = Callable[[int, int], None]
+"""Called now and then with how many bytes are done, and of how many."""
+
+SUFFIXES = ("", ".gz", ".xz")
+"""What may follow a published file's name."""
+
+EVERY = 4096
+"""Lines between two reports of progress."""
+
+BUFFER = 1 << 20
+
+BROKEN = (*files.BROKEN, zipfile.BadZipFile, NotImplementedError, RuntimeError)
+"""What reading a truncated, garbled or encrypted file raises."""
+
+
+class DataFile(NamedTuple):
+    """A file, or a member of a zip archive."""
+
+    path: Path
+    member: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.path}, {self.member}" if self.member else str(self.path)
+
+    @property
+    def form(self) -> str:
+        """How it is stored: `zip`, or the file's ending such as `jsonl.xz`."""
+        if self.member:
+            return "zip"
+        ends = [suffix.lstrip(".") for suffix in self.path.suffixes[-2:]]
+        return ".".join(ends if ends[-1:] in (["gz"], ["xz"]) else ends[-1:])
+
+
+def find_file(folders: Iterable[Path], name: str, archives: Iterable[Path] = ()) -> DataFile | None:
+    """Find a file of this name, plain or compressed, in the first folder with it, or inside an archive."""
+    for path in (folder / f"{name}{suffix}" for folder in folders for suffix in SUFFIXES):
+        if path.is_file():
+            return DataFile(path)
+    for path in filter(Path.is_file, archives):
+        with name_errors(DataFile(path)), zipfile.ZipFile(path) as opened:
+            for member in opened.namelist():
+                if PurePosixPath(member).name == name and not member.startswith("__MACOSX"):
+                    return DataFile(path, member)
+    return None
+
+
+def find_files(
+    data: str, names: Mapping[Key, str], folders: Sequence[Path], advice: str, archives: Sequence[Path] = ()
+) -> dict[Key, DataFile]:
+    """Find the files of a data set, by what each is for; `DataError` tells what is missing and what to do."""
+    found = {key: find_file(folders, name, archives) for key, name in names.items()}
+    there = {key: file for key, file in found.items() if file is not None}
+    if missing := [name for key, name in names.items() if key not in there]:
+        inside = [f"inside {archives[0].name}"] if archives else []
+        raise DataError(f"{data}: no {describe_search(missing[0], folders, inside)}{advice}")
+    return there
+
+
+def describe_search(name: str, folders: Sequence[Path], inside: Sequence[str] = ()) -> str:
+    """Say where a file was looked for, and in which forms."""
+    return f"{name} in {_join(map(str, folders))}, {_join(['plain', '.gz', '.xz', *inside])}"
+
+
+def _join(items: Iterable[str]) -> str:
+    *first, last = items
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+@contextmanager
+def name_errors(file: DataFile) -> Iterator[None]:
+    """Raise errors of reading a file as those for people, with its name."""
+    try:
+        yield
+    except BROKEN as error:
+        raise DataError(
+            f"{file}: cannot be read: {error or type(error).__name__}; "
+            "if it is damaged, remove it and get it again"
+        ) from None
+
+
+def read_lines(file: DataFile, progress: Progress | None = None) -> Iterator[tuple[int, bytes]]:
+    """Read the lines of a file with their numbers from 1, without what ends them."""
+    with name_errors(file), _open(file) as (handle, position, total):
+        for number, line in number_lines(handle):
+            if isinstance(line, Problem):
+                raise DataError(f"{file}: line {number}: {line.why}")
+            if progress and number % EVERY == 0:
+                progress(position(), total)
+            yield number, line
+        if progress:
+            progress(total, total)
+
+
+@contextmanager
+def _open(file: DataFile) -> Iterator[tuple[IO[bytes], Callable[[], int], int]]:
+    """Open a file: its content, how far it was read, and how long it is."""
+    with file.path.open("rb") as raw:
+        if not file.member:
+            yield _buffer(files.decompress(raw, file.path)), raw.tell, file.path.stat().st_size
+            return
+        with zipfile.ZipFile(raw) as archive, archive.open(file.member) as handle:
+            buffered = _buffer(handle)
+            yield buffered, buffered.tell, archive.getinfo(file.member).file_size
+
+
+def _buffer(handle: IO[bytes]) -> IO[bytes]:
+    return io.BufferedReader(cast(io.RawIOBase, handle), BUFFER)  # gives lines faster
+
+
+def parse_lines(file: DataFile, parse: Callable[[str], Parsed]) -> Iterator[Parsed]:
+    """Parse each line of a file; one that is not UTF-8, or that `parse` refuses by a ValueError, is named."""
+    for number, line in read_lines(file):
+        try:
+            parsed = parse(line.decode("utf-8"))
+        except UnicodeDecodeError:
+            raise DataError(f"{file}: line {number}: is not UTF-8") from None
+        except ValueError as error:
+            raise DataError(f"{file}: line {number}: {error}") from None
+        yield parsed
