@@ -19,6 +19,7 @@ from nse.viz.trace import MemoryTrace
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks import speed as bench
+from benchmarks.house import table as house_table
 from benchmarks.pictures import TRACES, compared
 from benchmarks.speed.sweeps import sweeps
 
@@ -356,6 +357,11 @@ def page() -> str:
     return "\n".join([*lines, "", f"{size}. Chromium {found['browser']}, {found['cores']} cores."])
 
 
+def house() -> str:
+    """What `benchmarks/house.py` counted."""
+    return house_table(json.loads((ROOT / "docs" / "results" / "house.json").read_text("utf-8")))
+
+
 def result(task: str, recipe: str, seed: int) -> dict[str, Any]:
     """What a run of a recipe reported; a task of several data sets has a folder for each in its own."""
     name = recipe if recipe.startswith(f"{task}/") else f"{task}/{recipe}"
@@ -368,6 +374,7 @@ def report(name: str) -> dict[str, Any]:
 
 
 TABLES = {
+    "CONTRIBUTING.md": {"house": house},
     "README.md": {"results": summary, "speed": speed},
     "docs/benchmarks.md": {"cpu": cpu, "answers": answers, "answers on a GPU": answers_on_a_gpu},
     "docs/logic.md": {"demo": demo},

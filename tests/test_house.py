@@ -14,6 +14,7 @@ import documents_room
 import forking
 import nse
 import stand_in
+from benchmarks.house import TARGETS, House
 from benchmarks.speed.sweeps import fingerprint
 from nse import config
 from nse.tasks import TASKS, load_recipe
@@ -41,6 +42,12 @@ def markers():
                 where = file.relative_to(ROOT).as_posix()
                 found |= {(int(n), where, name) for n in match[1].split(",")}
     return found
+
+
+@pytest.fixture(scope="module")
+def house():
+    """The figures of this tree."""
+    return House(ROOT).measure()
 
 
 def table_rows(document):
@@ -117,6 +124,7 @@ def test_version_is_told_alike():
 
 
 TABLES = [
+    "CONTRIBUTING.md",
     "README.md",
     "docs/benchmarks.md",
     "docs/pictures.md",
@@ -208,6 +216,20 @@ def test_figures_and_pictures_need_no_pytorch():
     check = f"import sys, {', '.join(modules)}; print('torch' in sys.modules)"
     answer = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "root modules",
+        "levels of the import contract",
+        "modules that nse.load imports",
+        "lines that nse.load imports",
+        "documented doors to a model",
+    ],
+)
+def test_the_house_stays_as_small_as_it_must(row, house):
+    assert house[row] <= TARGETS[row][0]
 
 
 def test_import_is_light():
