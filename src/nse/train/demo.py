@@ -11,21 +11,24 @@ from rich.table import Table
 from nse.files import write
 from nse.inference.model import Model
 from nse.tasks import TASKS, load_recipe
-from nse.tasks.task import Examples
-from nse.train.loop import Outcome, fit
+from nse.train.loop import fit
 from nse.train.progress import Progress
 from nse.viz import report, terminal
-from nse.viz.trace import MemoryTrace
 
 MODELS = {"nse": "NSE", "lstm": "LSTM", "bow": "bag of words"}
 QUICK = ["data.train=300", "data.dev=60", "data.test=60", "data.unseen=60", "train.epochs=2", "model.size=16"]
+INTRODUCTION = """\
+Does the first sentence entail, contradict or leave open the second?
+  train   {:,} pairs to learn from
+  test    new pairs
+  unseen  new pairs, with words side by side that never stood so in training"""
 PAIR = ("not all dogs that bark do not dance", "some dogs dance")
 
 
 def demo(
     console: Console, progress: Progress, page: Path, quick: bool = False, seed: int | None = None
 ) -> list[dict[str, Any]]:
-    """Train the three models, print the table and what the memory did, and write a page of it.
+    """Train the three models, print a table and what the memory did, and write a page of that.
 
     Args:
         console: Where the table and the trace go.
@@ -35,67 +38,44 @@ def demo(
         seed: Of initialisation and order, instead of the recipes'.
 
     Returns:
-        A row per model: model, accuracy, accuracy_unseen, parameters, seconds.
+        The table, a row per model.
     """
     overrides = [*(QUICK if quick else []), *([] if seed is None else [f"seed={seed}"])]
     recipes = {name: load_recipe(f"logic/{name}", overrides) for name in MODELS}
     task = TASKS["logic"]
     examples = task.examples(recipes["nse"])
-    console.print(introduction(recipes["nse"].data))
+    console.print(INTRODUCTION.format(recipes["nse"].data.train))
     outcomes = {}
     for name, recipe in recipes.items():
         progress.name = f"{MODELS[name]:>12}"
         outcomes[name] = fit(task, recipe, examples, progress)
-    rows = [row(recipes[name], outcome) for name, outcome in outcomes.items()]
+    rows = [
+        {
+            "model": name,
+            "accuracy": outcome.accuracy["test"],
+            "accuracy_unseen": outcome.accuracy["unseen"],
+            "accuracy_dev": outcome.accuracy["dev"],
+            "parameters": outcome.parameters,
+            "seconds": round(outcome.seconds, 2),
+        }
+        for name, outcome in outcomes.items()
+    ]
     console.print(table(rows))
-    trace = traced(recipes["nse"], outcomes["nse"], examples)
+    about = task.folder(recipes["nse"])
+    trace = Model(outcomes["nse"].model.eval(), about, examples.vocabulary, Path("demo")).trace(*PAIR)
     console.print(terminal.associations(trace, console.width))
     write(page, report.html(trace))
     console.print(f"What its memory did, to look at in a browser: {page}", highlight=False, markup=False)
     return rows
 
 
-def traced(recipe: Any, outcome: Outcome, examples: Examples) -> MemoryTrace:
-    """What the memory of the trained NSE does with a pair of sentences."""
-    config = TASKS["logic"].folder(recipe)
-    model = Model(outcome.model.eval(), config, examples.vocabulary, Path("demo"))
-    return model.trace(*PAIR)
-
-
-def row(recipe: Any, outcome: Outcome) -> dict[str, Any]:
-    """The figures of one model, as the demo tells them."""
-    return {
-        "model": recipe.model.encoder,
-        "accuracy": outcome.accuracy["test"],
-        "accuracy_unseen": outcome.accuracy["unseen"],
-        "accuracy_dev": outcome.accuracy["dev"],
-        "parameters": outcome.parameters,
-        "seconds": round(outcome.seconds, 2),
-    }
-
-
-def introduction(data: Any) -> str:
-    """What is going to happen, in a few lines."""
-    return (
-        "Does the first sentence entail, contradict or leave open the second?\n"
-        f"  train   {data.train:,} pairs to learn from\n"
-        "  test    new pairs\n"
-        "  unseen  new pairs, with words side by side that never stood so in training"
-    )
-
-
 def table(rows: list[dict[str, Any]]) -> Table:
-    """The figures of all models."""
-    shown = Table(title="Accuracy")
-    shown.add_column("model")
-    for name in ("test", "unseen", "time", "parameters"):
-        shown.add_column(name, justify="right")
-    for figures in rows:
-        shown.add_row(
-            MODELS[figures["model"]],
-            f"{100 * figures['accuracy']:.1f}%",
-            f"{100 * figures['accuracy_unseen']:.1f}%",
-            f"{figures['seconds']:.0f} s",
-            f"{figures['parameters']:,}",
-        )
-    return shown
+    """Draw the figures of all models."""
+    drawn = Table(title="Accuracy")
+    drawn.add_column("model")
+    for heading in ("test", "unseen", "time", "parameters"):
+        drawn.add_column(heading, justify="right")
+    for row in rows:
+        accuracies = (f"{100 * row[name]:.1f}%" for name in ("accuracy", "accuracy_unseen"))
+        drawn.add_row(MODELS[row["model"]], *accuracies, f"{row['seconds']:.0f} s", f"{row['parameters']:,}")
+    return drawn
