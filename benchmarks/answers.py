@@ -28,7 +28,7 @@ from nse.files import write
 from nse.inference.inputs import as_texts, encode_text
 from nse.text.sampler import shares
 from nse.text.tensors import Labelled
-from nse.train.environment import environment
+from nse.train.run import environment
 
 RESULTS = Path(__file__).parent / "results"
 PEER = "all-MiniLM-L6-v2"

@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from nse.files import write
-from nse.train.environment import environment
+from nse.train.run import environment
 
 ROOT = Path(__file__).parents[1]
 FAULTS = ROOT / "tests" / "faults"

@@ -36,7 +36,7 @@ from faults.fuzzing import (  # noqa: E402
 from faults.made_checkpoints import checkpoints, stopped_run, try_checkpoint  # noqa: E402
 from faults.made_models import saved  # noqa: E402
 from nse.files import write  # noqa: E402
-from nse.train.environment import environment  # noqa: E402
+from nse.train.run import environment  # noqa: E402
 from serve.made_bodies import asked, bodies  # noqa: E402
 from serve.made_heads import heads, try_heads  # noqa: E402
 

@@ -15,10 +15,10 @@ from typing import Any
 from nse.files import write
 from nse.tasks import TASKS, load_recipe
 from nse.train.distributed import Team
-from nse.train.environment import compute_with, environment
 from nse.train.loop import Loop
 from nse.train.progress import Progress
-from nse.train.state import Keeper
+from nse.train.run import environment
+from nse.train.state import Keeper, compute_with
 
 MODELS = ("lstm-lstm", "nse-lstm", "nse-nse")
 """The first is the baseline."""

@@ -53,10 +53,9 @@ def measure(workload: str, data: Path | None) -> float:
     """Train in this process; return examples per second."""
     from nse.tasks import TASKS, load_recipe
     from nse.train.distributed import Team
-    from nse.train.environment import take_threads
     from nse.train.loop import Loop
     from nse.train.progress import Progress
-    from nse.train.state import Keeper
+    from nse.train.state import Keeper, take_threads
 
     steps, overrides = WORKLOADS[workload]
     recipe = load_recipe(workload.split(",")[0], overrides)

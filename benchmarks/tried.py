@@ -15,9 +15,9 @@ import torch
 
 from nse.files import write
 from nse.tasks import TASKS, load_recipe
-from nse.train.environment import device_name
 from nse.train.loop import fit
 from nse.train.progress import Progress
+from nse.train.run import device_name
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 

@@ -14,11 +14,10 @@ from torch import nn
 from faults.made_runs import SMALL, checkpoint, finished, stop, train
 from nse import RunError
 from nse.tasks import TASKS, load_recipe
-from nse.train import checkpoints, history, state, watch
+from nse.train import checkpoints, run, state
 from nse.train.loop import fit
 from nse.train.progress import Progress
-from nse.train.state import Sums
-from nse.train.step import Average, Step, adam
+from nse.train.step import Average, NotFiniteError, Seen, Step, Sums, Watch, adam
 
 
 def test_the_run_stops_and_its_last_checkpoint_is_good(tmp_path):
@@ -66,40 +65,40 @@ def test_on_a_cpu_a_step_that_is_not_finite_changes_nothing():
 @pytest.mark.parametrize(("bad", "what"), [(0, "loss"), (2, "gradient's norm")])
 def test_a_look_names_the_first_bad_step(bad, what):
     sums = Sums()
-    seen = watch.Watch(sums, every=50)
+    seen = Watch(sums, every=50)
     for number in range(1, 40):
         result = torch.tensor([1.0, 2.0, 3.0])
         if number >= 17:
             result[bad] = math.inf
-        seen.add(watch.Seen(f"step {number}", torch.arange(number, number + 20), 4, result))
+        seen.add(Seen(f"step {number}", torch.arange(number, number + 20), 4, result))
     assert sums.examples == 0  # nothing was waited for
     wanted = rf"the {what} is inf at step 17 \(examples 17, 18, 19, 20, 21, 22, 23, 24, \.\.\.\): try"
-    with pytest.raises(state.NotFiniteError, match=wanted):
+    with pytest.raises(NotFiniteError, match=wanted):
         seen.look()
     assert (sums.loss, sums.right, sums.examples) == (64.0, 32.0, 64)
 
 
 def test_a_look_comes_by_itself_in_time():
     sums = Sums()
-    seen = watch.Watch(sums, every=50)
+    seen = Watch(sums, every=50)
     for _ in range(49):
-        seen.add(watch.Seen("", torch.arange(3), 3, torch.ones(3)))
+        seen.add(Seen("", torch.arange(3), 3, torch.ones(3)))
     assert sums.examples == 0
-    with pytest.raises(state.NotFiniteError, match="the loss is nan at here"):
-        seen.add(watch.Seen("here", torch.arange(3), 3, torch.full((3,), math.nan)))
+    with pytest.raises(NotFiniteError, match="the loss is nan at here"):
+        seen.add(Seen("here", torch.arange(3), 3, torch.full((3,), math.nan)))
 
 
 @pytest.mark.gpu
 def test_on_a_gpu_a_look_is_at_the_period_before():
     sums = Sums()
-    seen = watch.Watch(sums, every=4)
+    seen = Watch(sums, every=4)
     for number in range(1, 8):
         result = torch.tensor([1.0, 2.0, math.nan if number == 6 else 3.0], device="cuda")
-        seen.add(watch.Seen(f"step {number}", torch.arange(3), 3, result))
+        seen.add(Seen(f"step {number}", torch.arange(3), 3, result))
         assert sums.examples == 0
-    seen.add(watch.Seen("step 8", torch.arange(3), 3, torch.ones(3, device="cuda")))
+    seen.add(Seen("step 8", torch.arange(3), 3, torch.ones(3, device="cuda")))
     assert (sums.loss, sums.right, sums.examples) == (12.0, 8.0, 12)
-    with pytest.raises(state.NotFiniteError, match="norm is nan at step 6"):
+    with pytest.raises(NotFiniteError, match="norm is nan at step 6"):
         seen.look()
     assert sums.examples == 15
 
@@ -122,11 +121,11 @@ def test_scores_of_dev_that_are_not_finite_stop_the_run():
 
 
 def test_nan_never_gets_into_json(tmp_path):
-    row = dict.fromkeys(("epoch", "step"), 1) | dict.fromkeys(history.SCALARS, 0.5)
-    figures = history.History(tmp_path, [row])
+    row = dict.fromkeys(("epoch", "step"), 1) | dict.fromkeys(run.SCALARS, 0.5)
+    figures = run.History(tmp_path, [row])
     with pytest.raises(ValueError, match="not JSON compliant"):
         figures.add(row | {"loss": math.nan})
-    assert json.loads((tmp_path / history.METRICS).read_text()) == row
+    assert json.loads((tmp_path / run.METRICS).read_text()) == row
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from faults.made_runs import SMALL, assert_same_end, stop, train
 from nse import ConfigError
 from nse.tasks import load_recipe
 from nse.train.distributed import Team
-from nse.train.environment import SMALL as SMALL_MODEL
-from nse.train.environment import compute_with, take_threads
+from nse.train.state import SMALL as SMALL_MODEL
+from nse.train.state import compute_with, take_threads
 
 LARGE = [*SMALL, "model.size=128", "data.train=41", "data.dev=6", "data.test=6", "data.unseen=6"]
 LARGE += ["train.epochs=1"]

@@ -8,7 +8,7 @@ from nse.nn.sentence_encoder import run_to_end
 from nse.nn.translator import TranslationConfig, Translator
 from nse.tasks import load_recipe, translation
 from nse.text.tensors import Labelled, Texts
-from nse.train.environment import compute_with
+from nse.train.state import compute_with
 from nse.train.step import CapturedStep, Step, adam, waiting_refused
 from oracle.problems import assert_close, assert_near
 

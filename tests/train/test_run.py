@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from nse import RunError
 from nse.inference import folder as hub
 from nse.tasks import TASKS, load_recipe
-from nse.train import history, loop, run
+from nse.train import loop, run
 from nse.train.progress import Progress
 
 SMALL = [
@@ -74,7 +74,7 @@ def test_tensorboard_reads_the_events(tmp_path):
     for event, row in zip(events, rows, strict=True):
         assert event.step == row["step"]
         found = {value.tag: value.tensor.float_val[0] for value in event.summary.value}
-        assert found == pytest.approx({name: row[name] for name in history.SCALARS}, rel=1e-6)
+        assert found == pytest.approx({name: row[name] for name in run.SCALARS}, rel=1e-6)
 
 
 def test_the_recipe_of_a_run_runs_again_and_its_model_scores_the_same(tmp_path):
@@ -95,7 +95,7 @@ def test_the_recipe_of_a_run_runs_again_and_its_model_scores_the_same(tmp_path):
 
 
 def test_the_best_model_is_there_while_the_run_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(history.History, "add", broken)
+    monkeypatch.setattr(run.History, "add", broken)
     with pytest.raises(RuntimeError, match="power cut"):
         train(tmp_path / "run")
     assert hub.load(tmp_path / "run" / "model").config.task == "logic"

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +21,8 @@ from nse.errors import RunError
 from nse.files import open_regular, settle, write_bytes
 from nse.tasks.recipe import MOST_THREADS
 from nse.train.fields import Shape, fits, is_count, is_dict_of, is_number, is_time, list_misfits
-from nse.train.state import FORMAT, NotFiniteError
+from nse.train.state import FORMAT
+from nse.train.step import NotFiniteError
 
 CURRENT, PREVIOUS, BAD = "checkpoint.pt", "checkpoint.previous.pt", "checkpoint.bad.pt"
 
@@ -76,12 +75,6 @@ def load(folder: Path) -> Loaded | None:
     return None
 
 
-def put_bad_aside(folder: Path) -> None:
-    """Rename the newest checkpoint, which cannot be read, so that it does not replace the one before it."""
-    with suppress(FileNotFoundError):
-        (folder / CURRENT).replace(folder / BAD)
-
-
 def write_file(file: Path, packed: dict[str, Any]) -> None:
     """Write one checkpoint file; whatever interrupts it, the file is the old one or the new one."""
     content = io.BytesIO()  # and not into the file, where PyTorch hides what the system said
@@ -127,21 +120,19 @@ def read_checked(file: Path) -> dict[str, Any]:
 
 
 def find_not_finite(packed: dict[str, Any]) -> str | None:
-    """Return the name of a tensor that holds NaN or infinity, if there is one."""
-    return next((name for name, tensor in name_tensors(packed) if not bool(tensor.isfinite().all())), None)
-
-
-def name_tensors(packed: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors that a run computes, with a name for each."""
-    yield from packed["model"].items()
-    for number, value in enumerate(packed["average"]):
-        yield f"the average of weight {number}", value
-    for number, moments in packed["optimizer"].items():
-        for name, value in moments.items():
-            yield f"the optimizer's {name} of weight {number}", value
-    for name, value in packed["best"]["weights"].items():
-        yield f"the best epoch's {name}", value
-    yield "the best epoch's scores", packed["best"]["scores"]
+    """Return the name of a tensor that a run computes and that holds NaN or infinity, if there is one."""
+    best = packed["best"]["weights"] | {"scores": packed["best"]["scores"]}
+    tensors: dict[str, Tensor] = {
+        **packed["model"],
+        **{f"the average of weight {number}": value for number, value in enumerate(packed["average"])},
+        **{
+            f"the optimizer's {name} of weight {number}": value
+            for number, moments in packed["optimizer"].items()
+            for name, value in moments.items()
+        },
+        **{f"the best epoch's {name}": value for name, value in best.items()},
+    }
+    return next((name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())), None)
 
 
 def is_random_state(value: Any) -> bool:

@@ -19,13 +19,11 @@ from nse.tasks.recipe import Training
 from nse.tasks.task import Examples, Task, scores_of
 from nse.text.sampler import batches, shares
 from nse.text.tensors import Labelled, Shape
-from nse.train import watch
 from nse.train.distributed import Team
-from nse.train.environment import compute_with, take_threads
 from nse.train.progress import Progress
 from nse.train.signals import Stopped
-from nse.train.state import Best, Keeper, NotFiniteError, State, learned, refuse_other_place
-from nse.train.step import Average, CapturedStep, Step, adam, set_rate
+from nse.train.state import Best, Keeper, State, compute_with, learned, refuse_other_place, take_threads
+from nse.train.step import EVERY, Average, CapturedStep, NotFiniteError, Seen, Step, Watch, adam, set_rate
 
 EVALUATION_BATCH = 512
 
@@ -101,18 +99,13 @@ class Loop:
         self.called = team.set_up(model)
         if team.rank:
             torch.manual_seed(self.seed + STREAM * team.rank)
-        self.state, self.take_step = self.make_state(model)
-        self.rate_now = self.training.rate
-
-    def make_state(self, model: nn.Module) -> tuple[State, Step]:
-        """Make what trains a model, before the first step."""
-        training, device = self.training, self.team.device
-        trained = [p for p in model.parameters() if p.requires_grad]
-        optimizer = adam(trained, training.rate, training.l2, device)
+        training, trained = self.training, [p for p in model.parameters() if p.requires_grad]
+        optimizer = adam(trained, training.rate, training.l2, team.device)
         average = Average(trained, training.average) if training.average else None
-        state = State(model, optimizer, torch.Generator().manual_seed(self.seed), average)
-        captures = training.capture and device.type == "cuda" and self.team.size == 1
-        return state, (CapturedStep if captures else Step)(optimizer, self.loss, training.clip, average)
+        self.state = State(model, optimizer, torch.Generator().manual_seed(self.seed), average)
+        captures = training.capture and team.device.type == "cuda" and team.size == 1
+        kind = CapturedStep if captures else Step
+        self.take_step, self.rate_now = kind(optimizer, self.loss, training.clip, average), training.rate
 
     def run(self) -> Outcome:
         """Train, epoch by epoch; then read every split but train and dev, once."""
@@ -136,8 +129,8 @@ class Loop:
 
     def over(self) -> bool:
         """Say whether all epochs are done, or dev did not get better for too long."""
-        done = self.state.epoch - 1
-        return done >= self.training.epochs or 0 < self.training.patience <= done - self.state.best.epoch
+        done, patience = self.state.epoch - 1, self.training.patience
+        return done >= self.training.epochs or 0 < patience <= done - self.state.best.epoch
 
     def take_steps(self) -> None:
         """Take the steps of the epoch that are not done yet."""
@@ -149,16 +142,18 @@ class Loop:
         there = torch.cat(todo).to(self.team.device).split(list(map(len, todo)))
         padded = self.take_step.padded
         shapes: Iterable[Shape | None] = rows.shapes(todo, training.multiple) if padded else repeat(None)
-        self.watch = watch.Watch(state.sums, watch.EVERY if self.team.device.type == "cuda" else 1)
+        self.watch = Watch(state.sums, EVERY if self.team.device.type == "cuda" else 1)
         self.called.train()
         self.clock = time.perf_counter()
         for index, shape in islice(zip(there, shapes, strict=False), state.cursor, None):
-            self.set_rate(self.rate(state.step))
+            if (rate := self.rate(state.step)) != self.rate_now:
+                set_rate(state.optimizer, rate)
+                self.rate_now = rate
             share = self.team.share(index)
             result = self.take_step(share.numbers, shape, share.weight)
             state.step, state.cursor = state.step + 1, state.cursor + 1
             where = f"step {state.step}, epoch {state.epoch}, batch {state.cursor} of {len(todo)}"
-            self.watch.add(watch.Seen(where, index, share.size, result))
+            self.watch.add(Seen(where, index, share.size, result))
             self.show()
             self.breathe()
         self.look()
@@ -167,12 +162,6 @@ class Loop:
         """Compute the loss of some examples, and how many of them are right."""
         batch = self.splits["train"].select(index, shape)
         return self.task.loss(self.recipe, self.called(*batch.inputs), batch)
-
-    def set_rate(self, rate: float) -> None:
-        """Let the optimizer take steps at this rate, if it does not yet."""
-        if rate != self.rate_now:
-            set_rate(self.state.optimizer, rate)
-            self.rate_now = rate
 
     def rate(self, step: int) -> float:
         """Return the learning rate after this many steps."""

@@ -14,6 +14,8 @@ result.json        the figures, written last: a folder without it is a run that 
 from __future__ import annotations
 
 import json
+import os
+import platform
 import time
 import tomllib
 from collections.abc import Iterator
@@ -23,8 +25,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.record_writer import RecordWriter
 from torch import Tensor, nn
 
+import nse
 from nse import config
 from nse.data.catalogue import describe_data
 from nse.errors import ConfigError, InputError, ModelError, RunError, explain_errors
@@ -36,21 +42,28 @@ from nse.tasks.task import Examples
 from nse.text.tensors import Labelled
 from nse.train import checkpoints
 from nse.train.distributed import Team
-from nse.train.environment import environment, take_threads
 from nse.train.fields import NUMBER, is_dict_of
-from nse.train.history import History
 from nse.train.lock import LOCK, only_writer
 from nse.train.loop import Outcome, fit
 from nse.train.progress import Progress
 from nse.train.results import read_json, refuse_misfits
 from nse.train.signals import Stopped, heard
-from nse.train.state import Keeper, NotFiniteError
+from nse.train.state import Keeper, take_threads
+from nse.train.step import NotFiniteError
 
 RECIPE, DATA, ENVIRONMENT = "recipe.toml", "data.json", "environment.json"
 MODEL, RESULT, SCORES = "model", "result.json", "scores"
 
 FIGURES = {"task": str, "epoch": int, "epochs": int, "parameters": int, "seconds": NUMBER}
 """What the result of a run tells of it, whatever its task."""
+
+METRICS = "metrics.jsonl"
+
+EVENTS = "events.out.tfevents."
+"""How the file for TensorBoard begins; TensorBoard's own writer would put the machine's name behind it."""
+
+SCALARS = ("loss", "train", "dev", "rate", "examples_per_second")
+"""What TensorBoard shows, over the steps."""
 
 OF_OWN_DATA = {"license": "unknown", "notes": "Whoever owns the data decides."}
 """What the card of a model says that nobody else can license."""
@@ -176,6 +189,31 @@ def differences(before: Any, now: Any, prefix: str = "") -> Iterator[str]:
             yield f"{key} was {old} and is now {new}"
 
 
+class History:
+    """Writes both, from the rows of epochs that are over; replaces what an earlier part of the run wrote."""
+
+    def __init__(self, folder: Path, rows: list[dict[str, Any]]):
+        self.metrics, self.events = folder / METRICS, folder / f"{EVENTS}{int(time.time())}.{os.getpid()}"
+        for old in folder.glob(f"{EVENTS}*"):
+            old.unlink()
+        write(self.metrics, "")
+        self.write_event(file_version="brain.Event:2")
+        for row in rows:
+            self.add(row)
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Write the row of one more epoch."""
+        with self.metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row, allow_nan=False) + "\n")
+        values = [Summary.Value(tag=name, simple_value=row[name]) for name in SCALARS]
+        self.write_event(step=row["step"], summary=Summary(value=values))
+
+    def write_event(self, **content: Any) -> None:
+        """Write an event as TensorBoard reads it, with its length and checksums."""
+        with self.events.open("ab") as file:
+            RecordWriter(file).write(Event(wall_time=time.time(), **content).SerializeToString())
+
+
 class RunFolder(Keeper):
     """Keeps a run in its folder."""
 
@@ -210,8 +248,8 @@ class RunFolder(Keeper):
             many = "1 thread" if threads == 1 else f"{threads} threads"
             self.progress.tell(f"computes on {many} of the CPU (train.threads changes it)")
         self.folder.mkdir(parents=True, exist_ok=True)
-        if loaded and loaded.wrong:
-            checkpoints.put_bad_aside(self.folder)
+        if loaded and loaded.wrong:  # and would replace the one before it
+            (self.folder / checkpoints.CURRENT).replace(self.folder / checkpoints.BAD)
         write(self.folder / RECIPE, self.toml)
         write(self.folder / DATA, as_json(self.examples.about))
         write(self.folder / ENVIRONMENT, as_json(environment(self.team.device, self.team.size)))
@@ -312,6 +350,25 @@ class RunFolder(Keeper):
             reason = error if isinstance(error, ModelError) else error.strerror or error
             what = "" if isinstance(error, ModelError) else f"{self.folder} cannot be written: "
             raise RunError(f"{what}{reason}; {self.left()}; make room and run again with --resume") from error
+
+
+def environment(device: torch.device, processes: int) -> dict[str, Any]:
+    """Return versions, device and number of processes; nothing that names a machine or a person."""
+    return {
+        "nse": nse.__version__,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "cuda": torch.version.cuda,
+        "device": device_name(device),
+        "processes": processes,
+        "threads": torch.get_num_threads(),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def device_name(device: torch.device) -> str:
+    """Return what the device is called, such as NVIDIA H200; a CPU is "cpu"."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 def as_json(value: Any) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field
 from typing import Any
 
@@ -14,7 +16,7 @@ from nse.errors import RunError
 from nse.text.tensors import Labelled
 from nse.train.distributed import Team
 from nse.train.signals import Stop
-from nse.train.step import Average
+from nse.train.step import Average, Sums
 
 FORMAT = 3
 """Of a packed state; a file of another format is refused by its number."""
@@ -25,14 +27,15 @@ MOMENTS = {"step", "exp_avg", "exp_avg_sq"}
 TO_START_OVER = "remove it to start over"
 """What helps where a checkpoint does not fit."""
 
+SMALL = 128
+"""Below so many numbers a vector, products are so small that threads mostly wait for each other: one is
+a quarter to a third slower than two on an idle machine, and more than twice as fast beside a busy neighbour.
+Documents are read many sentences at a time, so their products are large. docs/training.md has the figures."""
+
 PLAIN = ("epoch", "cursor", "step", "epoch_seconds", "metrics")
 """What is packed as it is."""
 
 Weights = dict[str, Tensor]
-
-
-class NotFiniteError(RunError):
-    """A loss, a gradient, a score or a number that is to be saved is NaN or infinite."""
 
 
 class Keeper:
@@ -61,15 +64,6 @@ class Keeper:
 
     def scored(self, name: str, scores: Tensor, split: Labelled) -> None:
         """Take note of what the best model says of a split: scores [N, labels]."""
-
-
-@dataclass
-class Sums:
-    """Over the examples of an epoch that this process has seen, before each step and with dropout on."""
-
-    loss: float = 0.0
-    right: float = 0.0
-    examples: int = 0
 
 
 @dataclass
@@ -218,3 +212,33 @@ def learned(model: nn.Module) -> Weights:
     tables = ((name, module) for name, module in model.named_modules() if isinstance(module, nn.Embedding))
     fixed = {f"{name}.weight" for name, table in tables if not table.weight.requires_grad}
     return {name: t.detach().cpu().clone() for name, t in model.state_dict().items() if name not in fixed}
+
+
+def take_threads(recipe: Any, packed: dict[str, Any] | None, team: Team) -> None:
+    """Set the number of threads of this process: by the recipe, never by how busy the machine is.
+
+    In this order: `train.threads`; as many as the run began with, if it had as many processes;
+    OMP_NUM_THREADS; one for a small model, unless it reads documents; as many as there are cores.
+    """
+    if recipe.train.threads:
+        torch.set_num_threads(recipe.train.threads)
+    elif packed and len(packed["processes"]) == team.size:
+        torch.set_num_threads(packed["processes"][team.rank]["threads"])
+    elif "OMP_NUM_THREADS" not in os.environ and recipe.model.size < SMALL and recipe.task != "documents":
+        torch.set_num_threads(1)
+
+
+@contextmanager
+def compute_with(tf32: bool, device: torch.device) -> Iterator[None]:
+    """Let a GPU multiply in TF32, or in float32; in the end that and the number of threads are as before."""
+    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    of_cudnn = torch.backends.cudnn.allow_tf32
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high" if tf32 else "highest")
+        torch.backends.cudnn.allow_tf32 = tf32
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_float32_matmul_precision(precision)
+        torch.backends.cudnn.allow_tf32 = of_cudnn

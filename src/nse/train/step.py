@@ -1,4 +1,4 @@
-"""A training step, run operation by operation or replayed as one CUDA graph.
+"""A training step, run operation by operation or replayed as one CUDA graph; and a look at what steps gave.
 
 Small models on a fast card spend most of a step launching kernels. A graph launches them all at once: picking
 the batch, forward, loss, backward, clipping, Adam and the average of the weights. It computes what was
@@ -9,10 +9,12 @@ to step (which examples, the learning rate, the random generator's state) lies i
 from __future__ import annotations
 
 import logging
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +34,12 @@ For a graph, whatever it reads must stay where it is on the device, and it must 
 
 MOST_GRAPHS = 96
 """Shapes beyond so many are run operation by operation: a graph costs some memory and time to capture."""
+
+EVERY = 50
+"""Steps between two looks at their results on a GPU."""
+
+SHOWN = 8
+"""So many examples of a batch are named."""
 
 WAITS = "called a synchronizing CUDA operation"  # what PyTorch says when it was asked to refuse them
 
@@ -108,7 +116,7 @@ class Update:
             and bool(first["capturable"] and first["fused"] and isinstance(first["lr"], Tensor))
             and not (first["amsgrad"] or first["maximize"] or first.get("decoupled_weight_decay", False))
             and all(p.dtype == torch.float32 and p.is_contiguous() for p in self.parameters)
-            and (self.average is None or same(self.average.parameters, self.parameters))
+            and (self.average is None or [*map(id, self.average.parameters)] == [*map(id, self.parameters)])
             and choose("auto", self.parameters[0].device) == "triton"
         )
 
@@ -162,11 +170,6 @@ class Update:
             state["exp_avg"] = torch.zeros_like(parameter)
             state["exp_avg_sq"] = torch.zeros_like(parameter)
         return state
-
-
-def same(some: list[nn.Parameter], others: list[nn.Parameter]) -> bool:
-    """Say whether two lists hold the very same parameters, in the same order."""
-    return list(map(id, some)) == list(map(id, others))
 
 
 class Step:
@@ -306,3 +309,91 @@ def waiting_refused() -> Iterator[None]:
         yield
     finally:
         torch.cuda.set_sync_debug_mode(before)
+
+
+class NotFiniteError(RunError):
+    """A loss, a gradient, a score or a number that is to be saved is NaN or infinite."""
+
+
+@dataclass
+class Sums:
+    """Over the examples of an epoch that this process has seen, before each step and with dropout on."""
+
+    loss: float = 0.0
+    right: float = 0.0
+    examples: int = 0
+
+
+class Seen(NamedTuple):
+    """A step that was taken."""
+
+    where: str  # which one, for people
+    batch: Tensor  # the numbers of its examples
+    size: int  # how many of them this process had
+    result: Tensor  # [3], as `Step` returns it
+
+
+class Coming(NamedTuple):
+    """The results of some steps, on their way to the host."""
+
+    steps: list[Seen]
+    results: Tensor  # [N, 3], in the order of the steps, once they are there
+    there: torch.cuda.Event | None  # when they are; `None` where they need not come
+
+
+def fetch(steps: list[Seen]) -> Coming:
+    """Send for the results of steps, without waiting for them."""
+    results = torch.stack([step.result for step in steps])
+    if not results.is_cuda:
+        return Coming(steps, results, None)
+    on_host = torch.empty(results.shape, dtype=results.dtype, pin_memory=True)
+    on_host.copy_(results, non_blocking=True)
+    there = torch.cuda.Event()
+    there.record()
+    return Coming(steps, on_host, there)
+
+
+class Watch:
+    """Adds up the results of steps every so often, on a GPU those of the period before: it is not to wait."""
+
+    def __init__(self, sums: Sums, every: int):
+        self.sums, self.every = sums, every
+        self.unseen: list[Seen] = []
+        self.coming: Coming | None = None
+
+    def add(self, seen: Seen) -> None:
+        """Take one more step's result, and look at earlier ones if it is time."""
+        self.unseen.append(seen)
+        if len(self.unseen) >= self.every:
+            self.turn() if seen.result.is_cuda else self.look()
+
+    def look(self) -> None:
+        """Wait for all results and add them up; one that is not finite is an error."""
+        self.turn()
+        self.turn()  # at what the first one sent for
+
+    def turn(self) -> None:
+        """Send for what is unseen, and add up what was sent for before."""
+        before, self.coming = self.coming, fetch(self.unseen) if self.unseen else None
+        self.unseen = []
+        if before is None:
+            return
+        if before.there is not None:
+            before.there.synchronize()
+        for seen, (loss, right, norm) in zip(before.steps, before.results.tolist(), strict=True):
+            refuse_not_finite("loss", loss, seen)
+            refuse_not_finite("gradient's norm", norm, seen)
+            self.sums.loss += loss * seen.size
+            self.sums.right += right if seen.size else 0
+            self.sums.examples += seen.size
+
+
+def refuse_not_finite(what: str, value: float, seen: Seen) -> None:
+    """Refuse a value that is not finite."""
+    if not math.isfinite(value):
+        first = ", ".join(map(str, seen.batch[:SHOWN].tolist()))
+        more = ", ..." if len(seen.batch) > SHOWN else ""
+        raise NotFiniteError(
+            f"the {what} is {value} at {seen.where} (examples {first}{more}): "
+            "try a smaller train.rate or train.clip"
+        )
