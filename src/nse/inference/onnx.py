@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import logging
+import random
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -129,14 +130,12 @@ def make_inputs(model: Model, batch: int, most: int, seed: int = 0) -> list[Tens
 
     Of a document each is a sentence, and there are two documents: of all sentences, and of the first.
     """
-    draw, columns = torch.Generator().manual_seed(seed), []
+    draw, columns = random.Random(seed), []
     for column in range(len(model.inputs)):
-        lengths = torch.randint(1, most + 1, (batch,), generator=draw).tolist()
-        lengths[0] = most
+        lengths = [most, *(draw.randint(1, most) for _ in range(batch - 1))]
         if batch > 2 and column == 0:
             lengths[-1] = 0
-        drawn = [torch.randint(1, len(model.vocabulary), (n,), generator=draw) for n in lengths]
-        columns.append([tuple(ids.tolist()) for ids in drawn])
+        columns.append([tuple(draw.choices(range(1, len(model.vocabulary)), k=n)) for n in lengths])
         most = most // 2 + 2  # the two texts of a pair differ in length
     rows: list[Any] = list(zip(*columns, strict=True))
     if model.kind.has_sentences:
