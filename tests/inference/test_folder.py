@@ -157,7 +157,7 @@ def test_a_run_and_a_shipped_name_lead_to_their_model(folder, tmp_path, monkeypa
     room = tmp_path / "pretrained"
     shutil.copytree(tmp_path / "run" / "model", room / "tiny")
     (room / "__pycache__").mkdir()
-    monkeypatch.setattr(hub, "PRETRAINED", room)
+    monkeypatch.setattr(hub.resources, "files", lambda name: room)
     assert list(hub.shipped()) == ["tiny"]
     assert hub.load("tiny").folder == room / "tiny"
     with pytest.raises(ModelError, match="tinny: no such model; did you mean tiny\\?"):

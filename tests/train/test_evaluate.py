@@ -11,8 +11,8 @@ import nse
 from faults.made_models import LABELS, saved
 from nse.errors import DataError, InputError, ModelError, RunError
 from nse.inference import folder as hub
-from nse.inference.batches import scored
-from nse.inference.requests import refuse_not_finite
+from nse.inference.batches import compute_rows
+from nse.inference.kinds import refuse_not_finite
 from nse.metrics.bleu import bleu, signature
 from nse.nn.pair import PairClassifier, PairConfig
 from nse.nn.translator import Translator
@@ -195,7 +195,7 @@ def test_answers_come_in_the_order_of_the_pairs():
     pairs = pairs_of(lengths[::-1], lengths)
     last = [int(ids[n - 1]) if n else 0 for ids, n in zip(*pairs.texts[1], strict=True)]
     for batch in (1, 3, 8):
-        assert torch.equal(scored(Told(scores), pairs, batch), scores[last])
+        assert torch.equal(compute_rows(Told(scores), pairs, batch, torch.device("cpu")), scores[last])
 
 
 def test_batches_hold_each_pair_once_and_never_too_many_words():
@@ -240,14 +240,14 @@ def test_scores_that_are_not_finite_are_no_answers():
     scores[4, 1] = float("nan")
     one = torch.ones(3, dtype=torch.long)
     pairs = Labelled((texts(1, 1, 1), Texts.flat(torch.tensor([2, 4, 3]), one)), one)
-    found = scored(Told(scores), pairs, 2)
+    found = compute_rows(Told(scores), pairs, 2, torch.device("cpu"))
     with pytest.raises(RunError, match=r"NaN or infinite, for rows counted from 0: 1$"):
         refuse_not_finite(found, "rows counted from 0:", range(3))
 
 
 def test_a_model_whose_scores_are_not_finite_has_no_figures(data, tmp_path, monkeypatch):
     snli_model(tmp_path / "mine", ["dog"])
-    monkeypatch.setattr("nse.train.evaluate.scored", lambda *_: torch.full((5, 3), float("nan")))
+    monkeypatch.setattr("nse.train.evaluate.compute_rows", lambda *_: torch.full((5, 3), float("nan")))
     with pytest.raises(RunError, match=r"NaN or infinite, for rows counted from 0: 0, 1, 2, 3, 4$"):
         evaluate(str(tmp_path / "mine"), "test", data, device="cpu")
 

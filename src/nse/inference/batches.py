@@ -6,7 +6,7 @@ They are sorted by length, computed so many at a time, and come out in their ord
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from nse.errors import InputError, RunError
-from nse.inference.inputs import stack_rows
-from nse.inference.requests import Request
+from nse.inference.inputs import Row, stack_rows
 from nse.nn.translator import TranslationConfig
 from nse.text.sampler import shares
 from nse.text.tensors import Labelled
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
 BATCH = 128
 """Texts computed at a time: on two cores fewer are slower, and more are not faster."""
+
 
 _threads: ThreadPoolExecutor | None = None
 """Those that compute batches side by side, if that was asked for."""
@@ -58,20 +58,20 @@ def at_once(batch: int, rows: int) -> int:
     return min(batch, max(1, -(-rows // cores()))) if _threads else batch
 
 
-def compute_request(model: Model, request: Request, batch: int) -> Tensor:
-    """Compute what a request asks of each of its rows [N, n], of translations ids and places [N, 2, n]."""
+def compute_request(model: Model, what: str, rows: Sequence[Row], beam: int | None, batch: int) -> Tensor:
+    """Compute scores or vectors of rows [N, n], or translations: ids and places [N, 2, n]."""
     if batch < 1:
         raise InputError(f"batch: expected at least 1, got {batch}")
-    if not request.rows:  # as many numbers as a word has
+    if not rows:  # as many numbers as a word has
         ids = (Vocabulary.UNKNOWN,)
         word = ((ids,) if model.kind.has_sentences else ids,)
-        return compute_request(model, Request("vectors", [word], list), 1)[:0]
-    labelled = stack_rows(request.rows, model.kind.has_sentences)
-    if request.what == "translations":
+        return compute_request(model, "vectors", [word], None, 1)[:0]
+    labelled = stack_rows(rows, model.kind.has_sentences)
+    if what == "translations":
         assert isinstance(model.config.model, TranslationConfig)
-        beam = request.beam or model.config.model.beam
+        beam = beam or model.config.model.beam
         return compute_rows(partial(search, model, beam), labelled, max(1, batch // beam), model.device)
-    function = model.fast if request.what == "scores" else model.fast.represent
+    function = model.fast if what == "scores" else model.fast.represent
     return compute_rows(function, labelled, batch, model.device)
 
 

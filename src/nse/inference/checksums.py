@@ -56,7 +56,14 @@ def translate_errors(file: Path) -> Iterator[None]:
 
 
 class Checksums:
-    """The checksums of a model folder; where it has none, that is logged and nothing is compared."""
+    """The checksums of a model folder; where it has none, that is logged and nothing is compared.
+
+    Args:
+        folder: The model folder.
+
+    Raises:
+        ModelError: They are there and cannot be read.
+    """
 
     def __init__(self, folder: Path):
         self.folder = folder

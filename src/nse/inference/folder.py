@@ -17,6 +17,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, make_dataclass, replace
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -42,8 +43,6 @@ FORMAT = 1
 
 CONFIG, WEIGHTS, WORDS, TARGET = "config.json", "model.safetensors", "vocabulary.txt", "target.txt"
 CARD = "README.md"
-
-PRETRAINED = Path(__file__).parents[1] / "pretrained"
 
 RARITY = "rarity"
 """The one other tensor of a model that has a row for each word."""
@@ -229,7 +228,8 @@ def add_words(loaded: Model, words: WordVectors) -> tuple[nn.Module, Vocabulary]
 
 def shipped() -> dict[str, Path]:
     """Return the models that come with the package, by name: a closed list."""
-    return {each.name: each for each in sorted(PRETRAINED.iterdir()) if (each / CONFIG).is_file()}
+    room = Path(str(resources.files("nse.pretrained")))
+    return {each.name: each for each in sorted(room.iterdir()) if (each / CONFIG).is_file()}
 
 
 def find(name: str | Path, revision: str | None = None) -> Path:

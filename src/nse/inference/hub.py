@@ -21,8 +21,15 @@ def fetch_model(name: str, files: Sequence[str], revision: str | None = None) ->
     """Fetch a model of the Hub; returns its folder in the cache that huggingface_hub keeps.
 
     All files are of one commit, which is the folder's name. Only the files of a model folder are fetched, so
-    neither pickles nor code ever reach the disk. A revision is a commit, or a tag or branch, which may be
-    another model tomorrow; `main` by default.
+    neither pickles nor code ever reach the disk.
+
+    Args:
+        name: `hf:owner/name` or `hf:owner/name@revision`.
+        files: The names of the files that a model folder can have.
+        revision: A commit, or a tag or branch, which may be another model tomorrow; `main` by default.
+
+    Raises:
+        ModelError: There is no such model, or it cannot be reached.
     """
     match = NAME.fullmatch(name)
     if not match or ".." in name:

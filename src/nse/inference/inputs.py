@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from nse.errors import InputError
 from nse.text.sentence_splitter import sentences
-from nse.text.subwords import Pieces
 from nse.text.tensors import Documents, Labelled, Texts
-from nse.text.tokenize import TOKENIZERS
 from nse.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from nse.inference.folder import ModelConfig
     from nse.inference.model import Model
 
 LONGEST = 1_000
@@ -45,6 +41,7 @@ class Item(NamedTuple):
 
     number: int
     texts: tuple[EncodedText, ...]
+    given: dict[str, Any]  # the text, or the texts, as the answer repeats them
 
     @property
     def row(self) -> Row:
@@ -52,13 +49,8 @@ class Item(NamedTuple):
         return tuple(text.ids for text in self.texts)
 
     @property
-    def given(self) -> dict[str, Any]:
-        """The text, or the texts, as they were given."""
-        texts = [text.text for text in self.texts]
-        return {"texts": texts} if len(texts) > 1 else {"text": texts[0]}
-
-    def count_words(self) -> dict[str, int]:
-        """Count the words that were read, left out and not known."""
+    def counts(self) -> dict[str, int]:
+        """How many words were read, left out and not known."""
         return {
             "words": sum(len(text.words) for text in self.texts),
             "cut": sum(text.cut for text in self.texts),
@@ -66,15 +58,13 @@ class Item(NamedTuple):
         }
 
 
-def make_tokenizer(config: ModelConfig, vocabulary: Vocabulary) -> Callable[[str], list[str]]:
-    """Make what cuts a text into words, or into the pieces of a vocabulary; it can be pickled."""
-    tokenize = TOKENIZERS[config.tokenizer]
-    return partial(cut_text, tokenize, Pieces(vocabulary.words)) if config.pieces else tokenize
-
-
-def cut_text(tokenize: Callable[[str], list[str]], pieces: Pieces, text: str) -> list[str]:
-    """Cut a text into pieces of words."""
-    return pieces.cut_all(tokenize(text))
+def split_texts(given: Any, names: Sequence[str]) -> Sequence[str]:
+    """Split what is to be answered into its texts, one for each name."""
+    texts = (given,) if isinstance(given, str) else given
+    if not isinstance(texts, (tuple, list)) or len(texts) != len(names):
+        got = f"{len(texts)}" if isinstance(texts, (tuple, list)) else type(given).__name__
+        raise InputError(f"texts: expected {len(names)}, {' and '.join(names)}, got {got}")
+    return texts
 
 
 def encode_text(model: Model, name: str, text: str, strict: bool, may_be_empty: bool = False) -> EncodedText:
@@ -83,8 +73,8 @@ def encode_text(model: Model, name: str, text: str, strict: bool, may_be_empty: 
     Raises:
         InputError: There is nothing to read, it is no text, or strict and longer than the model reads.
     """
-    has_sentences, most = model.kind.has_sentences, limit(model)
     check_text(name, text)
+    has_sentences, most = model.kind.has_sentences, limit(model)
     split = sentences(text) if has_sentences else [text]
     parts = [model.tokenize(part) for part in split] if text.strip() else []
     count = sum(map(len, parts))
@@ -138,12 +128,12 @@ def stack_rows(rows: Sequence[Row], has_sentences: bool) -> Labelled:
 
 
 def as_texts(ids: Sequence[Sequence[int]]) -> Texts:
-    """Texts of ids."""
+    """Make tensors of the ids of texts."""
     flat = torch.tensor([each for text in ids for each in text], dtype=torch.long)
     return Texts.flat(flat, torch.tensor([len(text) for text in ids], dtype=torch.long))
 
 
 def as_documents(documents: Sequence[Sequence[Sequence[int]]]) -> Documents:
-    """Documents of the ids of their sentences."""
+    """Make tensors of the ids of documents' sentences."""
     texts = as_texts([sentence for document in documents for sentence in document])
     return Documents.of(texts, torch.tensor([len(document) for document in documents], dtype=torch.long))

@@ -4,77 +4,92 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
 from nse.errors import InputError, RunError
-from nse.inference.inputs import Item, encode_text
+from nse.inference.inputs import Item, encode_text, split_texts
+from nse.inference.requests import Answers, Request
 from nse.nn.document import DocumentClassifier, DocumentConfig
 from nse.nn.pair import PairClassifier, PairConfig
 from nse.nn.sentence import SentenceClassifier, SentenceConfig
 from nse.nn.text_model import TextConfig
 from nse.nn.translator import TranslationConfig, Translator
+from nse.text.moses import detokenized
 from nse.text.subwords import Pieces
 
 if TYPE_CHECKING:
     from nse.inference.model import Model
 
-LACKS = {"predict": "tells no labels apart", "rank": "ranks nothing", "translate": "translates nothing"}
-"""What a model does not do that is asked otherwise."""
-
 
 @dataclass(frozen=True)
 class Kind:
-    """What models take and answer; this one tells labels apart."""
+    """What models take and answer; those of this class tell labels apart."""
 
     name: str
     inputs: tuple[str, ...]  # what its texts are called, in the order in which it takes them
     config: type[TextConfig]
     module: Callable[[Any, int, int], nn.Module]  # of a configuration, and of how many words and labels
-    does: str = "gives a {name} a label ({labels})"
+    does: str = "gives a {kind} a label ({labels})"
+    lacks: str = "tells no labels apart"  # what all others do not do
+    wants: str = ""  # the texts of one answer, if they are not the inputs
     verb: str = "predict"  # the method and the command that ask it
-    noun: str = "sentence"  # what one text by itself is called
-    what: str = "scores"  # that are computed
-    shown: tuple[str, ...] = ("label", "probabilities")  # of an answer, beside a trace
+    what: str = "scores"  # what is computed
+    shown: tuple[str, ...] = ("label", "probabilities")  # what a trace tells of an answer
+    noun: str = "sentence"  # what a text by itself is called
+    ranks: bool = False  # whether it orders candidates
+    translates: bool = False  # whether it writes words, instead of scores
     has_sentences: bool = False  # whether texts are split into sentences
-
-    @property
-    def ranks(self) -> bool:
-        """Whether it orders candidates."""
-        return self.verb == "rank"
-
-    @property
-    def translates(self) -> bool:
-        """Whether it writes words, instead of scores."""
-        return self.verb == "translate"
 
     def describe(self, labels: Sequence[str]) -> str:
         """Say what a model with these labels does."""
-        return self.does.format(name=self.name, labels=", ".join(labels))
+        return self.does.format(kind=self.name, labels=", ".join(labels))
+
+    def answer_by(self, verb: str) -> Kind:
+        """Give the kind of answers that a verb asks for: vectors, or what the kind itself answers."""
+        return VectorKind(**{**vars(self), "verb": verb, "what": "vectors"}) if verb == "encode" else self
 
     def describe_lack(self, labels: Sequence[str], verb: str) -> str | None:
-        """Say what a model with these labels does and what not, if it is asked by another verb."""
-        return None if verb == self.verb else f"{self.describe(labels)} and {LACKS[verb]}"
+        """Say what a model with these labels does and what not, if the verb is not for it."""
+        if verb in (self.verb, "encode"):
+            return None
+        return f"{self.describe(labels)} and {next(k.lacks for k in KINDS.values() if k.verb == verb)}"
+
+    def name_inputs(self, model: Model) -> Sequence[str]:
+        """Name the texts of an item, as errors do."""
+        return model.inputs
 
     def encode_items(
         self, model: Model, texts: Iterable[Any], numbers: Iterable[int], strict: bool, question: str = ""
     ) -> Iterator[Item]:
-        """Encode what is to be answered; the texts of number 0 are called by their names alone."""
+        """Encode what is to be answered; number 0 leaves its texts without one."""
         for number, given in zip(numbers, texts, strict=False):
-            names = [name_text(name, number) for name in model.inputs]
-            parts = zip(names, split_texts(given, names), strict=True)
-            yield Item(number, tuple(encode_text(model, *part, strict) for part in parts))
+            names = [f"{name} {number}" if number else name for name in self.name_inputs(model)]
+            parts = split_texts(given, names)
+            encoded = [encode_text(model, *part, strict) for part in zip(names, parts, strict=True)]
+            repeated = {"texts": list(parts)} if len(parts) > 1 else {"text": parts[0]}
+            yield Item(number or 1, tuple(encoded), repeated)
 
     def encode_given(self, model: Model, texts: Sequence[str], strict: bool) -> list[Item]:
-        """Encode texts that are given one after the other, as for a trace."""
-        if len(texts) != len(model.inputs):
-            wanted = f"{len(model.inputs)}, {' and '.join(model.inputs)}"
-            raise InputError(f"texts: expected {wanted}, got {len(texts)}")
-        (item,) = self.encode_items(model, [texts if len(texts) > 1 else texts[0]], [0], strict)
-        return [item._replace(number=1)]
+        """Encode the texts of one answer, as for a trace."""
+        n = len(model.inputs)
+        if len(texts) < 2 if self.ranks else len(texts) != n:
+            wants = self.wants or f"{n}, {' and '.join(model.inputs)}"
+            raise InputError(f"texts: expected {wants}, got {len(texts)}")
+        if self.ranks:
+            return list(self.encode_items(model, texts[1:], count(1), strict, texts[0]))
+        return list(self.encode_items(model, [texts if n > 1 else texts[0]], [0], strict))
 
-    def format(self, model: Model, items: Sequence[Item], values: Tensor) -> list[dict[str, Any]]:
+    def request(self, model: Model, items: Sequence[Item], beam: int | None = None) -> Request:
+        """Request answers to items, each different row once."""
+        rows = [item.row for item in items]
+        place = {row: at for at, row in enumerate(dict.fromkeys(rows))}
+        index = [place[row] for row in rows]
+        return Request(self.what, list(place), lambda values: self.format(model, items, values[index]), beam)
+
+    def format(self, model: Model, items: Sequence[Item], values: Tensor) -> Answers:
         """Make answers of what was computed for each item."""
         refuse_not_finite(values, " and ".join(model.inputs), [item.number for item in items])
         return [
@@ -83,14 +98,28 @@ class Kind:
                 **item.given,
                 "label": model.labels[max(range(len(chances)), key=chances.__getitem__)],
                 "probabilities": dict(zip(model.labels, chances, strict=True)),
-                **item.count_words(),
+                **item.counts,
                 **({"sentences": len(item.row[0])} if self.has_sentences else {}),
             }
             for item, chances in zip(items, values.double().softmax(-1).tolist(), strict=True)
         ]
 
 
-class Ranking(Kind):
+class VectorKind(Kind):
+    """What models of any kind answer to texts by themselves."""
+
+    def name_inputs(self, model: Model) -> Sequence[str]:
+        """Name the text."""
+        return [self.noun]
+
+    def format(self, model: Model, items: Sequence[Item], values: Tensor) -> Answers:
+        """Give each text its vector."""
+        refuse_not_finite(values, self.noun, [item.number for item in items])
+        rows = zip(items, values.numpy(), strict=True)
+        return [{"number": item.number, **item.given, "vector": v, **item.counts} for item, v in rows]
+
+
+class RankerKind(Kind):
     """Models that order candidate answers to a question."""
 
     def encode_items(
@@ -99,16 +128,11 @@ class Ranking(Kind):
         """Encode candidates, the question beside each."""
         asked = encode_text(model, "question", question, strict)
         for number, text in zip(numbers, texts, strict=False):
-            yield Item(number, (encode_text(model, f"candidate {number}", text, strict), asked))
+            yield Item(
+                number, (encode_text(model, f"candidate {number}", text, strict), asked), {"text": text}
+            )
 
-    def encode_given(self, model: Model, texts: Sequence[str], strict: bool) -> list[Item]:
-        """Encode a question and its candidates."""
-        if len(texts) < 2:
-            raise InputError(f"texts: expected a question and at least one candidate, got {len(texts)}")
-        question, *candidates = texts
-        return list(self.encode_items(model, candidates, range(1, len(texts)), strict, question))
-
-    def format(self, model: Model, items: Sequence[Item], values: Tensor) -> list[dict[str, Any]]:
+    def format(self, model: Model, items: Sequence[Item], values: Tensor) -> Answers:
         """Order candidates, the best first; of equal ones the earlier first."""
         refuse_not_finite(values, "candidate", [item.number for item in items])
         scores = values[:, 0].double()
@@ -119,39 +143,33 @@ class Ranking(Kind):
                 "score": float(scores[row]),
                 "probability": chances[row],
                 "number": items[row].number,
-                "text": items[row].texts[0].text,
-                **items[row].count_words(),
+                **items[row].given,
+                **items[row].counts,
             }
             for place, row in enumerate(scores.argsort(descending=True, stable=True).tolist(), start=1)
         ]
 
 
-class Translation(Kind):
+class TranslatorKind(Kind):
     """Models that translate."""
 
     def encode_items(
         self, model: Model, texts: Iterable[Any], numbers: Iterable[int], strict: bool, question: str = ""
     ) -> Iterator[Item]:
-        """Encode sentences, of which some may be empty."""
+        """Encode sentences, of which those with a number may be empty."""
         for number, text in zip(numbers, texts, strict=False):
-            yield Item(number, (encode_text(model, f"sentence {number}", text, strict, may_be_empty=True),))
+            name = f"sentence {number}" if number else "sentence"
+            encoded = encode_text(model, name, text, strict, may_be_empty=number > 0)
+            yield Item(number or 1, (encoded,), {"text": text})
 
-    def encode_given(self, model: Model, texts: Sequence[str], strict: bool) -> list[Item]:
-        """Encode a sentence."""
-        if len(texts) != 1:
-            raise InputError(f"texts: expected one, a sentence to translate, got {len(texts)}")
-        return [Item(1, (encode_text(model, "sentence", texts[0], strict),))]
-
-    def format(self, model: Model, items: Sequence[Item], values: Tensor) -> list[dict[str, Any]]:
+    def format(self, model: Model, items: Sequence[Item], values: Tensor) -> Answers:
         """Put translations into words, given as ids and places [N, 2, most]."""
-        from nse.text.moses import detokenized
-
         answers = []
         for item, (ids, places) in zip(items, values.tolist(), strict=True):
-            words, counts = spell(model, item.texts[0].words, ids, places), item.count_words()
-            text = detokenized(words) if words else ""
-            told = {"translation": text, "words": words, "unknown": counts["unknown"], "cut": counts["cut"]}
-            answers.append({"number": item.number, **item.given, **told})
+            words = spell(model, item.texts[0].words, ids, places)
+            text = {"translation": detokenized(words) if words else "", "words": words}
+            counts = {"unknown": item.counts["unknown"], "cut": item.counts["cut"]}
+            answers.append({"number": item.number, **item.given, **text, **counts})
         return answers
 
 
@@ -159,24 +177,8 @@ def spell(model: Model, source: Sequence[str], ids: Sequence[int], places: Seque
     """Put a translation into words: pieces joined, unknown ones from the source if so configured."""
     assert isinstance(model.config.model, TranslationConfig)
     assert model.target is not None
-    if not source:
-        return []
-    words = model.target.decode(ids, places, source if model.config.model.replace else ())
+    words = model.target.decode(ids, places, source if model.config.model.replace else ()) if source else []
     return Pieces.join(words) if model.config.pieces else words
-
-
-def name_text(name: str, number: int) -> str:
-    """Name a text by its number, if it has one."""
-    return f"{name} {number}" if number else name
-
-
-def split_texts(given: Any, names: Sequence[str]) -> Sequence[str]:
-    """Split an item into its texts, one for each name."""
-    texts = (given,) if isinstance(given, str) else given
-    if not isinstance(texts, (tuple, list)) or len(texts) != len(names):
-        got = f"{len(texts)}" if isinstance(texts, (tuple, list)) else type(given).__name__
-        raise InputError(f"texts: expected {len(names)}, {' and '.join(names)}, got {got}")
-    return texts
 
 
 def refuse_not_finite(values: Tensor, name: str, numbers: Sequence[int]) -> None:
@@ -191,9 +193,12 @@ PAIR = Kind(
     *("pair", ("premise", "hypothesis"), PairConfig, PairClassifier),
     does="gives a pair of sentences a label ({labels})",
 )
-RANKING = Ranking(
+RANKING = RankerKind(
     *("ranking", ("answer", "question"), PairConfig, PairClassifier),
     does="ranks candidate answers to a question",
+    lacks="ranks nothing",
+    ranks=True,
+    wants="a question and at least one candidate",
     verb="rank",
     shown=("rank", "number", "text", "score", "probability"),
 )
@@ -201,9 +206,12 @@ SENTENCE = Kind("sentence", ("sentence",), SentenceConfig, SentenceClassifier)
 DOCUMENT = Kind(
     *("document", ("document",), DocumentConfig, DocumentClassifier), noun="document", has_sentences=True
 )
-TRANSLATION = Translation(
+TRANSLATION = TranslatorKind(
     *("translation", ("source",), TranslationConfig, Translator),
     does="translates sentences",
+    lacks="translates nothing",
+    translates=True,
+    wants="one, a sentence to translate",
     verb="translate",
     what="translations",
     shown=("translation", "words"),

@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nse.errors import InputError, NSEError
 from nse.inference.batches import BATCH, compute_request
-from nse.inference.inputs import Item, make_tokenizer
-from nse.inference.kinds import KINDS, Kind
-from nse.inference.requests import Pair, Request, Verb, make_request, request_items
+from nse.inference.inputs import Item
+from nse.inference.kinds import KINDS
+from nse.inference.requests import Answers, Request, Verb
 from nse.nn.folded import folded
+from nse.text.subwords import Pieces
+from nse.text.tokenize import TOKENIZERS
 from nse.text.vocabulary import TargetVocabulary, Vocabulary
 
 if TYPE_CHECKING:
@@ -27,12 +28,16 @@ if TYPE_CHECKING:
 
 
 class Model:
-    """A trained model: predicts, ranks, translates, encodes and traces, in batches of any size.
+    """A trained model: predicts, ranks, translates, encodes and traces.
 
-    `nse.load` makes one. What it computes does not depend on what else is asked at the same time, but for
-    rounding; texts are sorted by length inside and answered in their order. On a CPU it answers with weights
-    that are folded once (`nse.nn.folded`), so a module that is changed or moved afterwards needs a new model,
-    `with_module`: the old one refuses to answer.
+    `nse.load` makes one. Texts are sorted by length inside, computed in batches and answered in their order.
+    On a CPU it answers with weights that are folded once (`nse.nn.folded`), so a module that is changed or
+    moved afterwards needs a new model, `with_module`: the old one refuses to answer.
+
+    All methods that answer take `batch`, how many texts to compute at a time, and `strict`, to refuse a text
+    that is longer than the model reads instead of cutting it. What else is asked, and `batch`, change no more
+    than the last digits of an answer. All raise `InputError` for an empty text or one that is none, and for a
+    model of another kind, and `RunError` where the model's scores are not finite.
 
     Args:
         module: In evaluation mode, as float32.
@@ -43,7 +48,12 @@ class Model:
         name: What to call it.
 
     Attributes:
-        tokenize: From a text to words, as the model was trained.
+        kind: What it takes and answers: one of `nse.inference.kinds.KINDS`.
+        inputs: What the texts that it takes are called, in their order.
+        labels: Those that it tells apart.
+        does: What it does, such as "gives a sentence a label (negative, positive)".
+        task: What it is for: "predict", "rank" or "translate".
+        device: Where it computes.
         fast: The module as it answers. What is asked of it directly is not checked.
     """
 
@@ -58,12 +68,17 @@ class Model:
     ):
         self.module, self.config, self.vocabulary = module, config, vocabulary
         self.folder, self.target, self.name = folder, target, name
-        self.tokenize = make_tokenizer(config, vocabulary)
+        self.kind = KINDS[config.kind]
+        self.inputs = tuple(config.inputs) or self.kind.inputs
+        self.labels, self.task = list(config.labels), self.kind.verb
+        self.does = self.kind.describe(self.labels)
+        self.device = next(module.parameters()).device
         self.fast: Any = folded(module)
+        self._pieces = Pieces(vocabulary.words) if config.pieces else None
         self._original = Snapshot(module)
 
     def with_module(self, module: nn.Module) -> Model:
-        """The same model of another module, or of its own as it is now."""
+        """Make the same model of another module, or of its own as it is now."""
         return Model(module, self.config, self.vocabulary, self.folder, self.target, self.name)
 
     def __getstate__(self) -> bytes:
@@ -84,83 +99,38 @@ class Model:
         """What it is for, as a person reads it."""
         return f"<nse.Model {self.name}: {self.does}>"
 
-    @property
-    def kind(self) -> Kind:
-        """What it takes and answers: one of `nse.inference.kinds.KINDS`."""
-        return KINDS[self.config.kind]
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """What the texts that it takes are called, in their order."""
-        return tuple(self.config.inputs) or self.kind.inputs
-
-    @property
-    def labels(self) -> list[str]:
-        """The labels that it tells apart."""
-        return list(self.config.labels)
-
-    @property
-    def does(self) -> str:
-        """What it does, such as "gives a sentence a label (negative, positive)"."""
-        return self.kind.describe(self.labels)
-
-    @property
-    def task(self) -> str:
-        """What it is for: "predict", "rank" or "translate"."""
-        return self.kind.verb
-
-    @property
-    def device(self) -> torch.device:
-        """Where it computes."""
-        return next(self.module.parameters()).device
+    def tokenize(self, text: str) -> list[str]:
+        """Cut a text into words or pieces of words, as the model was trained."""
+        words = TOKENIZERS[self.config.tokenizer](text)
+        return self._pieces.cut_all(words) if self._pieces else words
 
     def predict(
-        self, texts: Sequence[str | Pair], batch: int = BATCH, strict: bool = False
-    ) -> list[dict[str, Any]]:
-        """Tell the labels of sentences, of pairs of them, or of documents.
-
-        Args:
-            texts: Sentences or documents for a model of such, else pairs, as of a premise and a hypothesis.
-            batch: How many at a time; the answer is the same whatever it is, but for rounding.
-            strict: Refuse a text that is longer than the model reads, instead of cutting it.
+        self, texts: Sequence[str | tuple[str, str]], batch: int = BATCH, strict: bool = False
+    ) -> Answers:
+        """Tell the labels of sentences or documents, or of pairs, as of a premise and a hypothesis.
 
         Returns:
             In the order of the texts: number, text (of a pair `texts`), label, probabilities (by label),
             words (how many were read), cut (how many were left out), unknown (how many of those read are not
             known); of a document also sentences (how many were read; a very long one counts as several).
-
-        Raises:
-            InputError: A text is empty, or the model ranks or translates.
-            RunError: The model's scores are not finite.
         """
         return self.answer(self.request("predict", texts, strict=strict), batch)
 
     def rank(
         self, question: str, candidates: Sequence[str], batch: int = BATCH, strict: bool = False
-    ) -> list[dict[str, Any]]:
+    ) -> Answers:
         """Order candidate answers to a question, the best first; of equal ones the earlier first.
 
-        Args:
-            question: The question.
-            candidates: Sentences, one of which may answer it.
-            batch: How many at a time; the answer is the same whatever it is, but for rounding.
-            strict: Refuse a text that is longer than the model reads, instead of cutting it.
-
         Returns:
-            A dictionary for each candidate: rank (from 1), score (the higher the better), probability (that
-            the candidate is right, as far as the model knows), number, text, and of candidate and question
-            together words (how many were read), cut (how many were left out), unknown (how many of those read
-            are not known).
-
-        Raises:
-            InputError: The question or a candidate is empty, or the model does not rank.
-            RunError: The model's scores are not finite.
+            For each candidate: rank (from 1), score (the higher the better), probability (that the candidate
+            is right, as far as the model knows), number, text, and of candidate and question together words
+            (how many were read), cut (how many were left out), unknown (how many of them are not known).
         """
         return self.answer(self.request("rank", candidates, question=question, strict=strict), batch)
 
     def translate(
         self, texts: Sequence[str], beam: int | None = None, batch: int = BATCH, strict: bool = False
-    ) -> list[dict[str, Any]]:
+    ) -> Answers:
         """Translate sentences; see `translations`, which gives them one by one."""
         return list(self.translations(texts, beam, batch, strict))
 
@@ -172,44 +142,27 @@ class Model:
         Args:
             texts: Sentences. No more than a batch of them are read ahead, so that they may be endless.
             beam: How many translations of each are followed at a time; as the model is configured by default.
-            batch: How many at a time; the answer is the same whatever it is, but for rounding.
-            strict: Refuse a text that is longer than the model reads, instead of cutting it.
+            batch: How many at a time.
+            strict: Refuse a text that is longer than the model reads, once those before it are translated.
 
         Returns:
-            A dictionary for each text: number, text, translation, words (of the translation), unknown (how
-            many of the words that were read are not known), cut (how many words were left out). The
-            translation of a text without words has none.
-
-        Raises:
-            InputError: A text is too long or none at all, once those before it are translated; or the model
-                does not translate.
-            RunError: The model's scores are not finite.
+            For each text: number, text, translation, words (of the translation), unknown (how many of the
+            words that were read are not known), cut (how many were left out). The translation of a text
+            without words has none.
         """
         self.require("translate")
-        self.require_unchanged()
+        refuse_one_text(texts, "texts")
         if batch < 1 or (beam is not None and beam < 1):
             raise InputError(f"batch and beam: expected at least 1, got {batch} and {beam}")
-        if isinstance(texts, str):  # it would be taken letter by letter
-            raise InputError(f"texts: expected a list of texts, got the text {texts[:40]!r}")
-        items = self.kind.encode_items(self, texts, count(1), strict)
-        chunks = split_items(items, batch)
-        return (row for chunk in chunks for row in self.answer(request_items(self, chunk, beam), batch))
+        chunks = split_items(self.kind.encode_items(self, texts, count(1), strict), batch)
+        requests = (self.kind.request(self, chunk, beam) for chunk in chunks)
+        return (row for request in requests for row in self.answer(request, batch))
 
     def encode(self, texts: Sequence[str], batch: int = BATCH, strict: bool = False) -> NDArray[np.float32]:
-        """Make a vector of each text: what the model's encoder makes of it, pooled as the model does it.
+        """Make a vector of each text [N, d]: what the model's encoder makes of it, pooled as the model does.
 
-        Args:
-            texts: Sentences, or documents for a model of such. A model of pairs reads each text by itself,
-                with the encoder of its first text; of a translator the vector is its encoder's last state.
-            batch: How many at a time; the answer is the same whatever it is, but for rounding.
-            strict: Refuse a text that is longer than the model reads, instead of cutting it.
-
-        Returns:
-            [N, d], in the order of the texts.
-
-        Raises:
-            InputError: A text is empty.
-            RunError: A vector is not finite.
+        A model of pairs reads each text by itself, with the encoder of its first text; of a translator the
+        vector is its encoder's last state.
         """
         request = self.request("encode", texts, strict=strict)
         values = self.compute(request, batch)
@@ -224,40 +177,59 @@ class Model:
         Args:
             texts: What the model takes: a sentence, a document, a premise and a hypothesis, a sentence to
                 translate; for a model that ranks a question and candidates, as many as you like.
-            beam: As for `translate`.
+            beam: As for `translations`.
             strict: Refuse a text that is longer than the model reads, instead of cutting it.
 
         Raises:
-            InputError: A text is empty, there are too few or too many, or the model has no memory.
-            RunError: The model's scores are not finite.
+            InputError: There are too few texts or too many, or the model has no memory.
         """
-        from nse.inference.tracing import record_trace
+        from nse.inference.tracing import record_memories
 
-        return record_trace(self, texts, beam, strict)
+        return record_memories(self, texts, beam, strict)
 
-    def request(self, verb: Verb, texts: Sequence[Any], **settings: Any) -> Request:
-        """Make a request, to be computed with others; see `nse.inference.requests.make_request`."""
-        return make_request(self, verb, texts, **settings)
+    def request(
+        self,
+        verb: Verb,
+        texts: Sequence[Any],
+        *,
+        question: str = "",
+        beam: int | None = None,
+        strict: bool = False,
+        numbers: Iterable[int] | None = None,
+        repeats: bool = True,
+    ) -> Request:
+        """Request what a method of this name answers to texts; the question goes with `rank`.
+
+        They are called by numbers, by default 1, 2, 3 and so on, and the answer `repeats` them or not.
+        """
+        self.require(verb)
+        refuse_one_text(texts, "candidates" if self.kind.ranks else "texts")
+        kind = self.kind.answer_by(verb)
+        items = list(kind.encode_items(self, texts, numbers or count(1), strict, question))
+        items = items if repeats else [item._replace(given={}) for item in items]
+        return kind.request(self, items, beam)
 
     def compute(self, request: Request, batch: int = BATCH) -> Tensor:
         """Compute what a request asks of each of its rows; its `format` makes an answer of that."""
-        self.require_unchanged()
-        return compute_request(self, request, batch)
+        self._original.refuse_training()
+        self._original.refuse_changes()
+        return compute_request(self, request.what, request.rows, request.beam, batch)
 
-    def answer(self, request: Request, batch: int = BATCH) -> list[dict[str, Any]]:
+    def answer(self, request: Request, batch: int = BATCH) -> Answers:
         """Answer a request."""
         return request.format(self.compute(request, batch))
 
-    def require(self, verb: str) -> None:
+    def require(self, verb: Verb) -> None:
         """Refuse to be asked otherwise than the model's kind is."""
         if why := self.kind.describe_lack(self.labels, verb):
             own = self.task
             raise InputError(f"model: {self.folder} {why}; use `nse {own}`, in Python model.{own}")
 
-    def require_unchanged(self) -> None:
-        """Refuse to answer with another module than the folded one, or in training."""
-        self._original.refuse_training()
-        self._original.refuse_changes()
+
+def refuse_one_text(texts: Iterable[Any], name: str) -> None:
+    """Refuse a text in the place of a list of them: it would be taken letter by letter."""
+    if isinstance(texts, str):
+        raise InputError(f"{name}: expected a list of texts, got the text {texts[:40]!r}")
 
 
 def split_items(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
@@ -293,17 +265,18 @@ class Snapshot:
 
     def refuse_training(self) -> None:
         """Refuse a module in training mode, where dropout changes answers."""
-        if any([each.training for each in self.modules]):  # noqa: C419  # twice as fast as a generator
-            raise InputError(
-                "model: its module is in training mode, where dropout changes answers: "
-                "call model.module.eval()"
-            )
+        for module in self.modules:
+            if module.training:
+                raise InputError(
+                    "model: its module is in training mode, where dropout changes answers: "
+                    "call model.module.eval()"
+                )
 
     def refuse_changes(self) -> None:
         """Refuse a module of which a part or a weight is another one now."""
-        replaced = any([table.get(name) is not part for table, name, part in self.parts])  # noqa: C419
+        replaced = [name for table, name, part in self.parts if table.get(name) is not part]
         if replaced or any(
-            [  # noqa: C419
+            [  # noqa: C419  # twice as fast as a generator
                 each.data_ptr() != before.data_ptr() or count_changes(each) != count
                 for each, before, count in self.tensors
             ]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import json
 import logging
-import random
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -130,12 +129,14 @@ def make_inputs(model: Model, batch: int, most: int, seed: int = 0) -> list[Tens
 
     Of a document each is a sentence, and there are two documents: of all sentences, and of the first.
     """
-    draw, columns = random.Random(seed), []
+    draw, columns = torch.Generator().manual_seed(seed), []
     for column in range(len(model.inputs)):
-        lengths = [most, *(draw.randint(1, most) for _ in range(batch - 1))]
+        lengths = torch.randint(1, most + 1, (batch,), generator=draw).tolist()
+        lengths[0] = most
         if batch > 2 and column == 0:
             lengths[-1] = 0
-        columns.append([tuple(draw.choices(range(1, len(model.vocabulary)), k=n)) for n in lengths])
+        drawn = [torch.randint(1, len(model.vocabulary), (n,), generator=draw) for n in lengths]
+        columns.append([tuple(ids.tolist()) for ids in drawn])
         most = most // 2 + 2  # the two texts of a pair differ in length
     rows: list[Any] = list(zip(*columns, strict=True))
     if model.kind.has_sentences:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,12 +15,11 @@ from torch import Tensor, nn
 
 from nse.errors import InputError
 from nse.inference.inputs import Item, stack_rows
-from nse.inference.requests import request_items
 from nse.nn.decoder import NSEDecoder
 from nse.nn.encoder import NSE, Encoding
 from nse.nn.search import BEGIN
 from nse.nn.translator import Translator
-from nse.text.vocabulary import TargetVocabulary, Vocabulary
+from nse.text.vocabulary import Vocabulary
 from nse.viz.trace import Access, MemoryTrace, Reading, Text
 
 if TYPE_CHECKING:
@@ -40,17 +40,14 @@ class Left(NamedTuple):
     columns: list[int]  # for each slot its place in the memory, which is in the order of the steps
 
 
-def record_trace(model: Model, texts: Sequence[str], beam: int | None, strict: bool) -> MemoryTrace:
+def record_memories(model: Model, texts: Sequence[str], beam: int | None, strict: bool) -> MemoryTrace:
     """Record what the memories of a model did with texts; see `nse.Model.trace`."""
     refuse_memoryless(model)
     items = model.kind.encode_given(model, texts, strict)
-    request = request_items(model, items, beam)
+    request = model.kind.request(model, items, beam)
     values = model.compute(request)
     answers = [{name: row[name] for name in model.kind.shown} for row in request.format(values)]
-    shown = [
-        [Text(text.name, text.text, text.words, text.unknown, text.cut) for text in item.texts]
-        for item in items
-    ]
+    shown = [[Text(t.name, t.text, t.words, t.unknown, t.cut) for t in item.texts] for item in items]
     if not model.kind.ranks:
         readings = record_item(model, items[0], shown[0], values[0])
         return MemoryTrace(describe_model(model), tuple(shown[0]), tuple(readings), answers[0])
@@ -78,29 +75,25 @@ def refuse_memoryless(model: Model) -> None:
 
 @torch.no_grad()
 def record_item(model: Model, item: Item, texts: Sequence[Text], value: Tensor) -> list[Reading]:
-    """Run the module over an item, and tell how it read these texts; `value` is a translation of them."""
+    """Run the module over an item and tell how it read these texts; `value` is a translation of them."""
     module, first = model.module, torch.zeros(1, dtype=torch.long)
     inputs = stack_rows([item.row], model.kind.has_sentences).select(first).to(model.device).inputs
+    with recorded(module) as calls:
+        (module.represent if isinstance(module, Translator) else module)(*inputs)
     later = [Text(f"{text.name}, compared", text.text, text.words) for text in texts]
     if model.kind.has_sentences:
-        (whole,), texts = texts, split_text(texts[0], [len(ids) for ids in item.row[0]])
+        (whole,), ends = texts, np.cumsum([0, *map(len, item.row[0])]).tolist()
+        parts = enumerate(pairwise(ends), start=1)
+        texts = [Text(f"sentence {n}", "", whole.words[a:b]) for n, (a, b) in parts]
         titles = tuple(f"{n}: {' '.join(each.words[:2])}" for n, each in enumerate(texts, start=1))
         later = [Text(whole.name, whole.text, titles)]
-    with recorded(module) as calls:
-        if model.target is None:
-            module(*inputs)
-        else:
-            decoded = record_translation(module, inputs, value, model.target)
-    shares = any(name.startswith("second.") for name in calls)
-    found = read_by(module, calls, "encoder", texts[:1] if shares else texts)
-    if shares:
+    if any(name.startswith("second.") for name in calls):
+        found = read_by(module, calls, "encoder", texts[:1])
         found += read_by(module, calls, "second.", texts[1:], found)
+    else:
+        found = read_by(module, calls, "encoder", texts)
     found += read_by(module, calls, "reader.", later)
-    readings = [left.reading for left in found]
-    if model.target is not None and decoded:
-        memories = [left_to(left, z) for left, z in zip(found, decoded.keys, strict=True)]
-        readings.append(Reading("translation", decoded.before, tuple(memories), decoded.after))
-    return readings
+    return [*(left.reading for left in found), *read_decoder(model, inputs, value, found)]
 
 
 @contextmanager
@@ -126,41 +119,33 @@ def recorded(module: nn.Module) -> Iterator[Calls]:
             hook.remove()
 
 
-def split_text(text: Text, lengths: Sequence[int]) -> list[Text]:
-    """Split a document into its sentences."""
-    ends = np.cumsum(lengths).tolist()
-    parts = zip([0, *ends], ends, strict=False)
-    return [Text(f"sentence {n}", "", text.words[a:b]) for n, (a, b) in enumerate(parts, start=1)]
+def read_decoder(
+    model: Model, inputs: Sequence[Tensor], value: Tensor, found: Sequence[Left]
+) -> list[Reading]:
+    """Tell how a translation was written, by writing it once more: search follows others too.
 
-
-class Decoded(NamedTuple):
-    """What a decoder did for a translation."""
-
-    before: tuple[str, ...]  # the word that each step began with
-    after: tuple[str, ...]  # the word that it gave
-    keys: list[NDArray[np.float32]]  # of each memory z [T, L]
-
-
-def record_translation(
-    module: nn.Module, inputs: Sequence[Tensor], value: Tensor, target: TargetVocabulary
-) -> Decoded | None:
-    """Decode a translation [2, most] once more, for search follows others too; nothing by an LSTM."""
-    assert isinstance(module, Translator)
-    encoded, source = module.encoded(*inputs)
-    if not isinstance(module.decoder, NSEDecoder):
-        return None
+    Args:
+        model: The translator; of one whose decoder is an LSTM there is nothing to tell.
+        inputs: The sentence.
+        value: [2, most], the ids of the translation and their places.
+        found: How the sentence was read.
+    """
+    module, target = model.module, model.target
+    if target is None or not isinstance(module, Translator) or not isinstance(module.decoder, NSEDecoder):
+        return []
     ids = [each for each in value[0].tolist() if each != Vocabulary.PAD]
     words = tuple(target.words[each] for each in ids)
     ended = len(ids) < module.config.most  # or it was cut off there, and no step gave its end
-    before, after = (ids, (*words, LAST)) if ended else (ids[:-1], words)
-    now = module.decoder.begin(source, encoded.lower, encoded.upper)
-    steps = []
+    before, outputs = (ids, (*words, LAST)) if ended else (ids[:-1], words)
+    encoded, source = module.encoded(*inputs)
+    now, steps = module.decoder.begin(source, encoded.lower, encoded.upper), []
     for word in (BEGIN, *before):
-        vector = module.target(torch.tensor([word], device=inputs[0].device))
+        vector = module.target(torch.tensor([word], device=model.device))
         steps.append(module.decoder.keys(vector, source, now))
         now, _ = module.decoder.step(vector, source, now)
-    keys = [torch.cat(of_memory).cpu().numpy() for of_memory in zip(*steps, strict=True)]
-    return Decoded((START, *words[: len(before)]), after, keys)
+    keys = (torch.cat(of_memory).cpu().numpy() for of_memory in zip(*steps, strict=True))
+    memories = tuple(left_to(left, z) for left, z in zip(found, keys, strict=True))
+    return [Reading("translation", (START, *words[: len(before)]), memories, outputs)]
 
 
 def read_by(
