@@ -153,9 +153,7 @@ DATA: dict[str, DataSet] = {
         {"train": 268_013, "dev": 33_504, "test": 33_501},
     ),
     "imdb": _tang(
-        "imdb",
-        "IMDB: reviews of films, 1 to 10 stars",
-        {"train": 278_733, "dev": 34_841, "test": 34_841},
+        "imdb", "IMDB: reviews of films, 1 to 10 stars", {"train": 278_733, "dev": 34_841, "test": 34_841}
     ),
     "aclimdb": DataSet(
         {"train": 22_600, "dev": 2_400, "test": 25_000},

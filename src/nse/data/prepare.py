@@ -52,11 +52,17 @@ def obtain(name: str, vectors: str | None, data: Path | None, log: Log = say) ->
             log(f"reading {found[0]}, because the published files are not in {folder}")
             return _load_named(found[0])
         raise
-    cached, stamps = cache_folder() / called, _stamp(files)
-    if (known := _load_cached(cached, entry, files, stamps, log)) is not None:
-        return known
+    cached = cache_folder() / called
+    stamps = [[file.name, (status := file.stat()).st_size, status.st_mtime_ns] for file in files]
+    held = _load_cached(cached, log)
+    if held is not None and _is_current(held, entry, files, stamps):
+        if held.information.get("stamps") != stamps:
+            held.information["stamps"] = stamps  # so that next time nobody has to read the files
+            with suppress(OSError):
+                save(held, cached)
+        return held
     log(f"preparing {name}" + (f" with {vectors}" if vectors else ""))
-    prepared = prepare_set(name, entry, vectors, folder)
+    prepared = prepare(name, vectors, folder)
     prepared.information["stamps"] = stamps
     try:
         save(prepared, cached)
@@ -98,42 +104,29 @@ def _load_named(file: Path, called: str = "") -> Prepared:
     return prepared
 
 
-Stamps = list[list[Any]]
-"""Name, size and time of change of each file."""
-
-
-def _stamp(files: Iterable[Path]) -> Stamps:
+def _load_cached(cached: Path, log: Log) -> Prepared | None:
     try:
-        return [[file.name, (status := file.stat()).st_size, status.st_mtime_ns] for file in files]
-    except OSError as error:
-        raise DataError(f"{error.filename}: cannot be read: {error.strerror}") from None
-
-
-def _load_cached(
-    cached: Path, entry: DataSet, files: Sequence[Path], stamps: Stamps, log: Log
-) -> Prepared | None:
-    """Load what the cache holds, if it was made from these very files, and with the same words."""
-    if not cached.is_file():
-        return None
-    try:
-        prepared = load(cached)
+        return load(cached) if cached.is_file() else None
     except DataError as error:  # it can be made again
         log(str(error))
         return None
-    held = prepared.information
-    sizes = [[source["name"], source["size"]] for source in held["sources"]]
-    if held.get("tokenizer") != entry.tokenizer or sizes != [stamp[:2] for stamp in stamps]:
-        return None
-    if held.get("stamps") != stamps:
-        if held["sources"] != _describe(files):
-            return None
-        held["stamps"] = stamps  # so that next time nobody has to read the files
-        with suppress(OSError):
-            save(prepared, cached)
-    return prepared
 
 
-def prepare(name: str, vectors: str | None, data: Path) -> Prepared:
+def _is_current(held: Prepared, entry: DataSet, files: Sequence[Path], stamps: list[list[Any]]) -> bool:
+    """Tell whether a data set was made from these very files, and with the same words.
+
+    Files of the same size and time of change are not read.
+    """
+    information = held.information
+    sizes = [[source["name"], source["size"]] for source in information["sources"]]
+    if information.get("tokenizer") != entry.tokenizer or sizes != [stamp[:2] for stamp in stamps]:
+        return False
+    return information.get("stamps") == stamps or information["sources"] == _describe(files)
+
+
+def prepare(
+    name: str, vectors: str | None, data: Path, entry: DataSet | None = None, least: int = 0
+) -> Prepared:
     """Turn published files into ids.
 
     With vectors, the vocabulary is the words of all splits that have one, and every other word is unknown.
@@ -143,20 +136,10 @@ def prepare(name: str, vectors: str | None, data: Path) -> Prepared:
         name: Of the data set.
         vectors: Their name, such as glove.840B.300d.
         data: The data folder.
-    """
-    return prepare_set(name, data_set(name), vectors, data)
-
-
-def prepare_set(name: str, entry: DataSet, vectors: str | None, data: Path, least: int = 0) -> Prepared:
-    """Turn the files of any data set into ids; see `prepare`.
-
-    Args:
-        name: What it is called.
-        entry: How it is read.
-        vectors: Their name.
-        data: The data folder.
+        entry: How the data set is read, where it is not in the catalogue.
         least: Without vectors, known words are those that occur so often in train; 0 means every word.
     """
+    entry = entry or data_set(name)
     files = sources(entry, vectors, data)  # before anything is read: what is missing is told at once
     rows = entry.read(data)
     columns = {split: list(each.texts) for split, each in rows.items()}

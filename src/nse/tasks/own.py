@@ -21,7 +21,7 @@ from nse.config import check_name
 from nse.data.cache import Prepared
 from nse.data.catalogue import DATA, DataSet
 from nse.data.folders import data_folder
-from nse.data.prepare import prepare_set
+from nse.data.prepare import prepare
 from nse.data.readers.table import Table, read
 from nse.data.readers.table_rows import held_out, labelled, labels_of
 from nse.data.sources import DataFile
@@ -204,7 +204,7 @@ def prepared(
     )
     place, vectors = _vectors(data.vectors, folder)
     least = data.least if "train" in splits.rows else 0
-    return prepare_set(data.name, entry, vectors, place, least=least)
+    return prepare(data.name, vectors, place, entry, least)
 
 
 def _vectors(vectors: str, folder: Path | None) -> tuple[Path, str | None]:

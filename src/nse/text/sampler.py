@@ -12,7 +12,6 @@ from nse.text.tensors import Labelled
 USUAL = 64
 """Words of a long sentence: a batch of longer ones has fewer of them, which bounds the memory."""
 
-
 POOL = 6400
 """Batches of similar length are made out of so many random examples."""
 
@@ -24,16 +23,16 @@ def batches(
     lengths: Tensor | None = None,
     groups: Tensor | None = None,
 ) -> list[Tensor]:
-    """Indices of examples in batches.
+    """Draw the indices of `size` examples in batches, of which the last may be smaller.
 
     Args:
         size: How many examples there are.
-        batch: How many make a batch; the rest makes one more.
+        batch: How many make a batch.
         generator: Shuffles them; `None` means as they come.
-        lengths: [size], to make batches of similar length: the shuffled examples are sorted by length, some
-            thousands at a time, and the batches are shuffled.
-        groups: [size], to put examples of a group next to each other, so that most are in one batch, in the
-            order in which the shuffled examples first meet them; then lengths do not count.
+        lengths: [size], for batches of similar length: shuffled examples are sorted by length, some thousands
+            at a time, and the batches are shuffled.
+        groups: [size], to put examples of a group next to each other, in the order in which the shuffled
+            examples first meet them; then lengths do not count.
     """
     order = torch.arange(size) if generator is None else torch.randperm(size, generator=generator)
     if groups is not None and size:
@@ -51,7 +50,7 @@ def batches(
 
 
 def shares(rows: Labelled, batch: int) -> Iterator[Tensor]:
-    """Rows of similar length, as they come, and no more words at once than a batch of usual ones has."""
+    """Draw rows of similar length, as they come, and no more words at once than a batch of usual ones has."""
     lengths, sizes = rows.lengths.cpu(), rows.sizes.cpu()
     for index in batches(len(rows.labels), batch, lengths=lengths):
         if len(index):

@@ -37,12 +37,9 @@ class Texts(NamedTuple):
 
     @classmethod
     def flat(cls, ids: Tensor, lengths: Tensor, longest: int = 0) -> Texts:
-        """Pad texts of which the ids of all are given, one after the other, and how many are whose.
+        """Pad texts, given the ids of all, one after the other, and their lengths [N].
 
-        Args:
-            ids: [sum of the lengths].
-            lengths: [N].
-            longest: Cut them to so many words, so that one long text does not lengthen all; 0 means never.
+        They are cut to `longest` words where that is not 0, so that one long text does not lengthen all.
         """
         lengths = lengths.long()
         kept = lengths.clamp(max=longest) if longest else lengths
@@ -54,12 +51,9 @@ class Texts(NamedTuple):
         return cls(padded, kept)
 
     def select(self, index: Tensor, longest: int | None = None) -> Texts:
-        """Take some of these texts.
+        """Take some of these texts [B], padded to the longest of them.
 
-        Args:
-            index: [B], which ones.
-            longest: Pad or cut all to this length, without looking at theirs, which on a GPU would wait for
-                it; `None` means as long as the longest of them.
+        If `longest` is given, they are padded or cut to that, and no GPU is waited for to know their lengths.
         """
         lengths = self.lengths[index]
         if longest is None:
@@ -118,12 +112,9 @@ class Documents(NamedTuple):
         return self.counts * self.sentences.ids.shape[1]
 
     def select(self, index: Tensor, shape: tuple[int, int, int] | None = None) -> DocumentBatch:
-        """Take some of these documents, their sentences as one batch of sequences.
+        """Take some of these documents [B], their sentences as one batch of sequences, padded as they need.
 
-        Args:
-            index: [B], which ones.
-            shape: How far to pad them, as `shapes` gives it, without looking at them, which on a GPU would
-                wait for it; `None` means as far as they need.
+        If a shape is given, as `shapes` gives it, they are padded to that, and no GPU is waited for.
         """
         counts = self.counts[index]
         S, D, T = shape or self.needed(index)

@@ -58,9 +58,7 @@ def sources(folder: Path) -> dict[str, DataFile]:
 def read(folder: Path, raw: bool = False) -> dict[str, Rows]:
     """Read the three splits, bad reviews before good ones, each by number; its sentences are its lines.
 
-    Args:
-        folder: The data folder.
-        raw: Whether reviews stay as they are, which is enough to count them.
+    Where `raw`, reviews stay as they are, which is enough to count them.
     """
     files = sources(folder)
     reviews: dict[tuple[str, str, int], _Review] = {}

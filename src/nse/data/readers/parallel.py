@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import NamedTuple
 
 from nse.data.sources import DataFile, describe_search, find_file, find_files, parse_lines
 from nse.data.splits import Rows
@@ -51,47 +50,61 @@ Take = Callable[[str], str | None]
 Split = Callable[[str], list[str]]
 """From a text to its words."""
 
-
-class Pair(NamedTuple):
-    """Two files, of which each line of one translates the same line of the other."""
-
-    english: DataFile
-    german: DataFile
-
-    def __str__(self) -> str:
-        return f"{self.english} and {self.german}"
+Pair = tuple[DataFile, DataFile]
+"""English and German, of which each line of one translates the same line of the other."""
 
 
 def sources(data: str, folder: Path) -> dict[str, DataFile]:
-    """Find the files of a data set, by names such as `train.en`; `DataError` says what is missing."""
-    pairs = _find_pairs(data, folder)
-    return {
-        f"{name}.{language}": file
-        for name, pair in pairs.items()
-        for language, file in zip(LANGUAGES, pair, strict=True)
-    }
+    """Find the files of a data set, by names such as `train.en`; `DataError` says what is missing.
+
+    Of published talks there are those of each test set, such as `TED.tst2012.de`.
+    """
+    names, places = _choose_names(data, folder)
+    wanted = {f"{key}.{each}": name.format(each) for key, name in names.items() for each in LANGUAGES}
+    return find_files(data, wanted, places, "; put the published files there")
+
+
+def _choose_names(data: str, folder: Path) -> tuple[dict[str, str], list[Path]]:
+    """Choose how files are called and where they are looked for."""
+    place = folder / data
+    if data == "multi30k":
+        return MULTI30K, [place, place / "data" / "task1" / "raw"]  # also of a clone
+    if data == "europarl":
+        return EUROPARL, [place]
+    for direction in ("en-de", "de-en"):  # the same talks, published twice
+        places = [place, place / direction, folder / direction]
+        if find_file(places, f"train.tags.{direction}.en"):
+            tests = {name: f"IWSLT14.{name}.{direction}.{{}}.xml" for name in TESTS}
+            if not _is_there(tests[OPTIONAL], places):
+                del tests[OPTIONAL]
+            return {"train": f"train.tags.{direction}.{{}}", **tests}, places
+    there = [split for split, name in PREPARED.items() if _is_there(name, [place])]
+    if not there:
+        raise DataError(
+            f"{data}: no {describe_search('train.tags.en-de.en', [place, folder / 'en-de'])}, "
+            f"and no valid.en in {place}; put the published files there"
+        )
+    return {split: name for split, name in PREPARED.items() if split in there or split != "train"}, [place]
+
+
+def _is_there(name: str, places: Sequence[Path]) -> bool:
+    """Tell whether the file of a language is there: then the other has to be there too."""
+    return any(find_file(places, name.format(language)) for language in LANGUAGES)
 
 
 def read(data: str, folder: Path, raw: bool = False) -> dict[str, Rows]:
     """Read the splits of a data set; pairs of which a side has no words are dropped.
 
-    `multi30k` describes photographs: train, dev, test (of 2016) and test_2017. `europarl` is short speech in
-    the European Parliament, cut and filtered beforehand.
+    Of `iwslt14`, pairs of more than 25 words on a side are dropped too. As published, every 23rd training
+    pair is for development, and all sets for development and tests together are the test; titles and
+    descriptions of talks are text. Else there may be train, valid and test as a usual script leaves them:
+    split into words, in lower case, with escapes. That script drops pairs of very different lengths before it
+    takes every 23rd, so the rows for development are not the same; its training files may be missing.
 
-    `iwslt14` is TED talks: train, dev and test, of which pairs of more than 25 words on a side are dropped.
-    Of the published files, every 23rd training pair is for development, and all sets for development and
-    tests together are the test. Titles and descriptions of talks are text too. Where those files are not
-    there, `iwslt14/` may hold train, valid and test as a usual script leaves them: split into words, in lower
-    case, with escapes. That script drops pairs of very different lengths before it takes every 23rd, so
-    the rows for development are not the same. Its training files may be missing: then so is the split.
-
-    Args:
-        data: `multi30k`, `europarl` or `iwslt14`.
-        folder: The data folder.
-        raw: Whether texts need not be split as they should, which is enough to count pairs, and fast.
+    Where `raw`, texts are not split as they should be, which is enough to count pairs, and fast.
     """
-    pairs = _find_pairs(data, folder)
-    published = TESTS[0] in pairs  # of IWSLT 2014
+    files = sources(data, folder)
+    published = f"{TESTS[0]}.en" in files  # of IWSLT 2014
     longest = LONGEST if data == "iwslt14" else inf
     splits: list[Split] = [moses.english, moses.german]
     if data == "iwslt14" and not published:
@@ -99,8 +112,10 @@ def read(data: str, folder: Path, raw: bool = False) -> dict[str, Rows]:
     if raw:
         splits = [partial(_split_roughly, split=split, longest=longest) for split in splits]
     make = partial(_make_rows, splits=splits, longest=longest)
+    names = dict.fromkeys(key.rpartition(".")[0] for key in files)
+    pairs = {name: (files[f"{name}.en"], files[f"{name}.de"]) for name in names}
     if not published:
-        return {split: make([pair], _read_sides([pair])) for split, pair in pairs.items()}
+        return {name: make([pair], _read_sides([pair])) for name, pair in pairs.items()}
     train, *tests = pairs.values()
     training = _read_sides([train], _take_tagged)
     kept = [sides for number, sides in enumerate(training, start=1) if number % EVERY]
@@ -111,41 +126,6 @@ def read(data: str, folder: Path, raw: bool = False) -> dict[str, Rows]:
     }
 
 
-def _find_pairs(data: str, folder: Path) -> dict[str, Pair]:
-    """Find the two files of each split; of published talks, those of training and of each test set."""
-    place = folder / data
-    if data == "multi30k":
-        return _pair_files(data, MULTI30K, [place, place / "data" / "task1" / "raw"])  # also of a clone
-    if data == "europarl":
-        return _pair_files(data, EUROPARL, [place])
-    for direction in ("en-de", "de-en"):  # the same talks, published twice
-        places = [place, place / direction, folder / direction]
-        if find_file(places, f"train.tags.{direction}.en"):
-            names = {name: f"IWSLT14.{name}.{direction}.{{}}.xml" for name in TESTS}
-            if not _is_there(names[OPTIONAL], places):
-                del names[OPTIONAL]
-            return _pair_files(data, {"train": f"train.tags.{direction}.{{}}", **names}, places)
-    there = [split for split, name in PREPARED.items() if _is_there(name, [place])]
-    if not there:
-        raise DataError(
-            f"{data}: no {describe_search('train.tags.en-de.en', [place, folder / 'en-de'])}, "
-            f"and no valid.en in {place}; put the published files there"
-        )
-    names = {split: name for split, name in PREPARED.items() if split in there or split != "train"}
-    return _pair_files(data, names, [place])
-
-
-def _is_there(name: str, places: Sequence[Path]) -> bool:
-    """Tell whether the file of a language is there: then the other has to be there too."""
-    return any(find_file(places, name.format(language)) for language in LANGUAGES)
-
-
-def _pair_files(data: str, names: Mapping[str, str], places: Sequence[Path]) -> dict[str, Pair]:
-    wanted = {(key, each): name.format(each) for key, name in names.items() for each in LANGUAGES}
-    found = find_files(data, wanted, places, "; put the published files there")
-    return {key: Pair(*(found[key, language] for language in LANGUAGES)) for key in names}
-
-
 def _read_sides(pairs: Iterable[Pair], take: Take = str) -> list[tuple[str, str]]:
     """Read the texts of pairs of files, one after the other."""
     sides: list[tuple[str, str]] = []
@@ -153,11 +133,15 @@ def _read_sides(pairs: Iterable[Pair], take: Take = str) -> list[tuple[str, str]
         english, german = ([text for text in parse_lines(file, take) if text is not None] for file in pair)
         if len(english) != len(german):
             raise DataError(
-                f"{pair}: expected as many lines of text in both, got {len(english)} and {len(german)}; "
-                "remove both and get them again"
+                f"{_name(pair)}: expected as many lines of text in both, got {len(english)} and "
+                f"{len(german)}; remove both and get them again"
             )
         sides += zip(english, german, strict=True)
     return sides
+
+
+def _name(pair: Pair) -> str:
+    return " and ".join(map(str, pair))
 
 
 def _make_rows(
@@ -173,7 +157,7 @@ def _make_rows(
     if not texts["source"]:
         most = "" if longest == inf else f", {longest} at most"
         raise DataError(
-            f"{', '.join(map(str, pairs))}: expected pairs with words on both sides{most}, "
+            f"{', '.join(map(_name, pairs))}: expected pairs with words on both sides{most}, "
             f"got none in {len(sides)} lines for a split; remove them and get them again"
         )
     return Rows(texts, [0] * len(texts["source"]), len(sides), tokenized=True)

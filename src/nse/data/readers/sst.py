@@ -35,9 +35,7 @@ def sources(folder: Path) -> dict[str, DataFile]:
 def read(folder: Path, binary: bool = False) -> dict[str, Rows]:
     """Read every phrase of the training trees, and the whole sentences of the others.
 
-    Args:
-        folder: The data folder.
-        binary: Whether there are two labels, and phrases that are neutral are dropped; else there are five.
+    Where `binary`, there are two labels instead of five, and phrases that are neutral are dropped.
     """
     numbers, rows = _BINARY if binary else _FINE, {}
     for split, file in sources(folder).items():

@@ -54,10 +54,7 @@ def sources(data: str, folder: Path) -> dict[str, DataFile]:
 def read(data: str, folder: Path, raw: bool = False) -> dict[str, Rows]:
     """Read the documents of a set, those without a word too; a document's sentences are its lines.
 
-    Args:
-        data: `yelp13` or `imdb`.
-        folder: The data folder.
-        raw: Whether texts stay as they are, which is enough to count them.
+    Where `raw`, texts stay as they are, which is enough to count them.
     """
     return {split: _read_split(file, LABELS[data], raw) for split, file in sources(data, folder).items()}
 
