@@ -89,5 +89,5 @@ def translator(folder, seed=0, words=SOURCE, target=TARGET, pieces=False, task="
 def word_by_word(self, source, lengths, beam=None, most=None):
     """In the place of `Translator.translate`: each word's namesake, which attends to it."""
     ids = torch.where(source > Vocabulary.UNKNOWN, source + 2, source)
-    places, most = torch.arange(source.shape[1]).expand_as(ids), self.config.most - source.shape[1]
-    return Found(F.pad(ids, (0, most)), F.pad(places, (0, most)), torch.zeros(len(ids)))
+    places, more = torch.arange(source.shape[1]).expand_as(ids), 100 - source.shape[1]  # of one width
+    return Found(F.pad(ids, (0, more)), F.pad(places, (0, more)), torch.zeros(len(ids)))

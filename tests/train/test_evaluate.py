@@ -289,7 +289,7 @@ def stars_of(model, text):
     padded = nn.utils.rnn.pad_sequence(ids, batch_first=True) if n else torch.zeros(1, 1, dtype=torch.long)
     lengths = torch.tensor([len(each) for each in ids] or [0])
     with torch.no_grad():
-        scores = model.model(padded, lengths, torch.arange(max(n, 1))[None], torch.tensor([n]))
+        scores = model.module(padded, lengths, torch.arange(max(n, 1))[None], torch.tensor([n]))
     return int(STARS[int(scores.argmax())])
 
 
