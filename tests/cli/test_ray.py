@@ -8,8 +8,10 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -129,29 +131,22 @@ def test_what_goes_wrong_at_a_worker_comes_back(model):
     assert "NaN or infinite" in str(worker.encode(rows))
 
 
-class Cluster:
-    """A Ray whose workers are ready in any order; an answer is its chunk."""
+class OneWorker:
+    """A worker that answers with the chunk, and late if that is what the chunk says."""
 
-    def __init__(self, chance):
-        self.chance = chance
+    def __init__(self, executor):
+        self.executor = executor
         self.encode = self
 
     def remote(self, chunk):
-        return Reference(chunk)
+        reference = Mock()
+        reference.future.return_value = self.executor.submit(self.answer, chunk)
+        return reference
 
-    def wait(self, busy):
-        self.chance.shuffle(busy)
-        return busy[:1], busy[1:]
-
-    def get(self, result):
-        return result.chunk
-
-
-class Reference:
-    """Stands for a result."""
-
-    def __init__(self, chunk):
-        self.chunk = chunk
+    @staticmethod
+    def answer(chunk):
+        time.sleep(0.02 if chunk in ("0", "3", "7") else 0)
+        return chunk
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -165,13 +160,13 @@ def test_answers_come_in_the_order_of_the_chunks_up_to_a_mistake(workers, wrong,
         raise error
 
     error, found = RunError("broken off"), []
-    ray = Cluster(random.Random(workers))
-    monkeypatch.setattr(cluster, "connect", lambda *_: nullcontext(ray))
-    team = [Cluster(ray.chance) for _ in range(workers)]
-    monkeypatch.setattr(cluster, "start_workers", lambda *_: (team, None))
-    results = cluster.encode_chunks("local", workers, chunks(), cluster.Asking("", "cpu", False, 1))
-    with pytest.raises(RunError, match="broken off"):
-        found.extend(results)
+    with ThreadPoolExecutor(workers) as executor:
+        team = [OneWorker(executor) for _ in range(workers)]
+        monkeypatch.setattr(cluster, "connect", lambda *_: nullcontext())
+        monkeypatch.setattr(cluster, "start_workers", lambda *_: (team, None))
+        results = cluster.encode_chunks("local", workers, chunks(), cluster.Asking("", "cpu", False, 1))
+        with pytest.raises(RunError, match="broken off"):
+            found.extend(results)
     assert found == [str(number) for number in range(20)]
 
 

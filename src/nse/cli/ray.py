@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager, redirect_stdout, suppress
 from functools import cached_property
 from pathlib import Path
@@ -61,31 +62,33 @@ def encode_chunks(
     """
     with connect(address, workers) as ray:
         team, _model = start_workers(ray, workers, asking)  # the model stays for workers that start again
-        busy = {worker.encode.remote([]): worker for worker in team}  # without rows they load it
-        limit, waiting = 2 * len(busy), deque[Any]()
-        for chunk in end_with_mistake(chunks):
-            (done, *_), _ = ray.wait(list(busy))
-            worker = busy.pop(done)
-            result = chunk if isinstance(chunk, NSEError) else worker.encode.remote(chunk)
-            busy[result] = worker
-            waiting.append(result)
-            if len(waiting) > limit:
-                yield receive(ray, waiting.popleft())
-        for result in waiting:
-            yield receive(ray, result)
+        waiting = deque[Future[Any]]()
+        for future in submit(team, chunks):
+            waiting.append(future)
+            if len(waiting) > 2 * len(team):
+                yield receive(waiting.popleft())
+        yield from map(receive, waiting)
 
 
-def end_with_mistake(chunks: Iterable[list[Read]]) -> Iterator[list[Read] | NSEError]:
-    """Give the mistake that ends chunks as the last of them."""
+def submit(team: list[Any], chunks: Iterable[list[Read]]) -> Iterator[Future[Any]]:
+    """Submit chunks, each to the worker that is free first; signals are not heard while Ray itself waits."""
+    busy = {worker.encode.remote([]).future(): worker for worker in team}  # without rows they load the model
     try:
-        yield from chunks
-    except NSEError as error:
-        yield error
+        for chunk in chunks:
+            done, _ = wait(busy, return_when=FIRST_COMPLETED)
+            worker = busy.pop(done.pop())
+            future = worker.encode.remote(chunk).future()
+            busy[future] = worker
+            yield future
+    except NSEError as error:  # raised after the answers to what came before it
+        future = Future()
+        future.set_exception(error)
+        yield future
 
 
-def receive(ray: Any, result: Any) -> list[Result]:
+def receive(future: Future[Any]) -> list[Result]:
     """Wait for the results of a chunk; raise what was raised."""
-    results: list[Result] | NSEError = result if isinstance(result, NSEError) else ray.get(result)
+    results: list[Result] | NSEError = future.result()
     if isinstance(results, NSEError):
         raise results
     return results
