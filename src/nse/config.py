@@ -23,14 +23,9 @@ from nse.errors import ConfigError, FieldsError, escape, shorten, suggest
 
 T = TypeVar("T")
 
-MOST_LABELS = 10_000
-"""Labels that a model may tell apart."""
-
-LONGEST_LABELS = 800_000
-"""Bytes of all of them as JSON, so that a configuration with them is one that can be read."""
-
-LONGEST_NAME = 200
-"""Characters of a label, and of the name of a task or a data set."""
+MOST_LABELS = 10_000  # that a model may tell apart
+LONGEST_LABELS = 800_000  # bytes of all as JSON, so that a configuration with them is one that can be read
+LONGEST_NAME = 200  # characters of a label, and of the name of a task or a data set
 
 
 class Entry(NamedTuple):
@@ -120,9 +115,8 @@ Probability = Annotated[float, Range(0, 1, below=True)]
 
 def check_ranges(config: Any) -> None:
     """Refuse a dataclass with numbers outside the ranges of its fields; `FieldsError` names them all."""
-    cls: Any = type(config)
     mistakes = {}
-    for name, bounds in ranges(cls).items():
+    for name, bounds in ranges(config.__class__).items():
         if not bounds.holds(value := getattr(config, name)):
             mistakes[name] = f"must be {bounds}, got {shorten(value)}"
     if mistakes:

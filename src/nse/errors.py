@@ -36,11 +36,7 @@ class DataError(NSEError):
 
 
 class FieldsError(ValueError):
-    """Fields of a configuration cannot be as they are.
-
-    Args:
-        mistakes: What is wrong with each, by its name.
-    """
+    """Fields of a configuration cannot be as they are: `mistakes` says why, by their names."""
 
     def __init__(self, mistakes: dict[str, str]):
         self.mistakes = mistakes

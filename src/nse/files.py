@@ -23,20 +23,13 @@ from typing import IO, Any, NoReturn
 
 from nse.errors import ConfigError, explain_errors, shorten
 
+# A part file is always a new file: whatever somebody put in its place is neither followed nor emptied; that
+# of another process is opened to find out whether it still writes it.
 CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-"""A part file is always a new file: whatever somebody put in its place is neither followed nor emptied."""
-
 LOOK = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-"""How the part file of another process is opened to find out whether that process still writes it."""
-
 COMPRESSED: dict[str, Callable[[IO[bytes]], Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
-"""How files with these endings are opened."""
-
-LONGEST_TOML = 1 << 20
-"""Bytes of a recipe: no sensible one comes near."""
-
-BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError)
-"""What reading a file raises that is cut off, garbled, or cannot be read."""
+LONGEST_TOML = 1 << 20  # bytes of a recipe: no sensible one comes near
+BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError)  # what reading a file raises
 
 
 def write(file: Path, text: str) -> None:
