@@ -69,6 +69,9 @@ def meter(what: str) -> Iterator[Progress | None]:
     from rich.progress import DownloadColumn, TransferSpeedColumn
 
     with make_bar(DownloadColumn(), TransferSpeedColumn()) as bar:
-        task = bar.add_task(what, total=None)
-        update = lambda done, total: bar.update(task, completed=done, total=total or None)  # noqa: E731
+        task = bar.add_task(what, total=None, visible=False)
+
+        def update(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total or None, visible=True)
+
         yield None if bar.disable else update
