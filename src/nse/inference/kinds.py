@@ -38,7 +38,7 @@ class Kind:
     verb: str = "predict"  # the method and the command that ask it
     what: str = "scores"  # what is computed
     shown: tuple[str, ...] = ("label", "probabilities")  # what a trace tells of an answer
-    noun: str = "sentence"  # what a text by itself is called
+    called: tuple[str, ...] = ()  # what errors call its texts, if not as the inputs
     ranks: bool = False  # whether it orders candidates
     translates: bool = False  # whether it writes words, instead of scores
     has_sentences: bool = False  # whether texts are split into sentences
@@ -48,8 +48,11 @@ class Kind:
         return self.does.format(kind=self.name, labels=", ".join(labels))
 
     def answer_by(self, verb: str) -> Kind:
-        """Give the kind of answers that a verb asks for: vectors, or what the kind itself answers."""
-        return VectorKind(**{**vars(self), "verb": verb, "what": "vectors"}) if verb == "encode" else self
+        """Give the kind of answers that a verb asks for: vectors of texts, or those of the kind itself."""
+        if verb != "encode":
+            return self
+        other = {"what": "vectors", "called": ("document" if self.has_sentences else "sentence",)}
+        return VectorKind(**{**vars(self), **other, "ranks": False, "translates": False})
 
     def describe_lack(self, labels: Sequence[str], verb: str) -> str | None:
         """Say what a model with these labels does and what not, if the verb is not for it."""
@@ -57,20 +60,16 @@ class Kind:
             return None
         return f"{self.describe(labels)} and {next(k.lacks for k in KINDS.values() if k.verb == verb)}"
 
-    def name_inputs(self, model: Model) -> Sequence[str]:
-        """Name the texts of an item, as errors do."""
-        return model.inputs
-
     def encode_items(
         self, model: Model, texts: Iterable[Any], numbers: Iterable[int], strict: bool, question: str = ""
     ) -> Iterator[Item]:
-        """Encode what is to be answered; number 0 leaves its texts without one."""
+        """Encode what is to be answered; number 0 leaves its texts without one, and not empty."""
         for number, given in zip(numbers, texts, strict=False):
-            names = [f"{name} {number}" if number else name for name in self.name_inputs(model)]
-            parts = split_texts(given, names)
-            encoded = [encode_text(model, *part, strict) for part in zip(names, parts, strict=True)]
-            repeated = {"texts": list(parts)} if len(parts) > 1 else {"text": parts[0]}
-            yield Item(number or 1, tuple(encoded), repeated)
+            names = [f"{name} {number}" if number else name for name in self.called or model.inputs]
+            parts = [given] if self.called else split_texts(given, names)
+            named, may_be_empty = zip(names, parts, strict=True), self.translates and number > 0
+            encoded = tuple(encode_text(model, *part, strict, may_be_empty) for part in named)
+            yield Item(number or 1, encoded, {"texts": list(parts)} if len(parts) > 1 else {"text": parts[0]})
 
     def encode_given(self, model: Model, texts: Sequence[str], strict: bool) -> list[Item]:
         """Encode the texts of one answer, as for a trace."""
@@ -108,13 +107,9 @@ class Kind:
 class VectorKind(Kind):
     """What models of any kind answer to texts by themselves."""
 
-    def name_inputs(self, model: Model) -> Sequence[str]:
-        """Name the text."""
-        return [self.noun]
-
     def format(self, model: Model, items: Sequence[Item], values: Tensor) -> Answers:
         """Give each text its vector."""
-        refuse_not_finite(values, self.noun, [item.number for item in items])
+        refuse_not_finite(values, self.called[0], [item.number for item in items])
         rows = zip(items, values.numpy(), strict=True)
         return [{"number": item.number, **item.given, "vector": v, **item.counts} for item, v in rows]
 
@@ -152,15 +147,6 @@ class RankerKind(Kind):
 
 class TranslatorKind(Kind):
     """Models that translate."""
-
-    def encode_items(
-        self, model: Model, texts: Iterable[Any], numbers: Iterable[int], strict: bool, question: str = ""
-    ) -> Iterator[Item]:
-        """Encode sentences, of which those with a number may be empty."""
-        for number, text in zip(numbers, texts, strict=False):
-            name = f"sentence {number}" if number else "sentence"
-            encoded = encode_text(model, name, text, strict, may_be_empty=number > 0)
-            yield Item(number or 1, (encoded,), {"text": text})
 
     def format(self, model: Model, items: Sequence[Item], values: Tensor) -> Answers:
         """Put translations into words, given as ids and places [N, 2, most]."""
@@ -203,14 +189,13 @@ RANKING = RankerKind(
     shown=("rank", "number", "text", "score", "probability"),
 )
 SENTENCE = Kind("sentence", ("sentence",), SentenceConfig, SentenceClassifier)
-DOCUMENT = Kind(
-    *("document", ("document",), DocumentConfig, DocumentClassifier), noun="document", has_sentences=True
-)
+DOCUMENT = Kind(*("document", ("document",), DocumentConfig, DocumentClassifier), has_sentences=True)
 TRANSLATION = TranslatorKind(
     *("translation", ("source",), TranslationConfig, Translator),
     does="translates sentences",
     lacks="translates nothing",
     translates=True,
+    called=("sentence",),
     wants="one, a sentence to translate",
     verb="translate",
     what="translations",

@@ -203,8 +203,8 @@ class Model:
         They are called by numbers, by default 1, 2, 3 and so on, and the answer `repeats` them or not.
         """
         self.require(verb)
-        refuse_one_text(texts, "candidates" if self.kind.ranks else "texts")
         kind = self.kind.answer_by(verb)
+        refuse_one_text(texts, "candidates" if kind.ranks else "texts")
         items = list(kind.encode_items(self, texts, numbers or count(1), strict, question))
         items = items if repeats else [item._replace(given={}) for item in items]
         return kind.request(self, items, beam)

@@ -122,13 +122,9 @@ def recorded(module: nn.Module) -> Iterator[Calls]:
 def read_decoder(
     model: Model, inputs: Sequence[Tensor], value: Tensor, found: Sequence[Left]
 ) -> list[Reading]:
-    """Tell how a translation was written, by writing it once more: search follows others too.
+    """Tell how a translation [2, most] was written, by writing it once more: search follows others too.
 
-    Args:
-        model: The translator; of one whose decoder is an LSTM there is nothing to tell.
-        inputs: The sentence.
-        value: [2, most], the ids of the translation and their places.
-        found: How the sentence was read.
+    Of a decoder that is an LSTM there is nothing to tell; `found` is how the sentence was read.
     """
     module, target = model.module, model.target
     if target is None or not isinstance(module, Translator) or not isinstance(module.decoder, NSEDecoder):
@@ -153,12 +149,7 @@ def read_by(
 ) -> list[Left]:
     """Tell how an encoder read a batch of texts, in each direction; nothing if it is no NSE.
 
-    Args:
-        module: The model.
-        calls: What its NSEs returned.
-        encoder: How the names of its NSEs begin, one for each direction.
-        texts: What it read.
-        shared: What another encoder left in each direction, whose memory it read too.
+    The names of its NSEs begin by `encoder`; they read too what others left in `shared`.
     """
     names, found = [name for name in calls if name.startswith(encoder)], []
     for row, text in enumerate(texts):
