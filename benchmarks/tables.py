@@ -12,7 +12,8 @@ from statistics import fmean
 from typing import Any
 
 from nse import config
-from nse.tasks import TASKS
+from nse.tasks import TABLES as TASKS_OF_TABLES
+from nse.tasks import TASKS, recipe_class
 from nse.train import results as tables
 from nse.train.demo import MODELS
 from nse.viz.trace import MemoryTrace
@@ -26,7 +27,7 @@ from benchmarks.speed.sweeps import sweeps
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 ELSEWHERE = ROOT / "docs" / "results" / "elsewhere"
-TRIED = {task: ROOT / "docs" / "results" / f"{task}-tried.json" for task in TASKS}
+TRIED = {task: ROOT / "docs" / "results" / f"{task}-tried.json" for task in TASKS_OF_TABLES}
 
 
 def demo() -> str:
@@ -63,13 +64,18 @@ def tasks() -> str:
 
 
 def keys(task: str) -> str:
-    """Every key of a task's recipes."""
-    rows = [
-        f"| `{key}` | {kind} | `{default}` | {doc} |"
-        for key, kind, default, doc in config.describe(TASKS[task].recipe)
-        if kind != "section"
-    ]
-    return "\n".join(["| key | type | default | what |", "| --- | --- | --- | --- |", *rows])
+    """Every key of a task's recipes, and for which data where that is not all."""
+    sources, found = sorted(TASKS[task].sources, key=lambda each: "own" in each.names()), {}
+    for source in sources:
+        for entry in config.describe(recipe_class(source.table)):
+            found.setdefault(entry, []).append(", ".join(source.names()))
+    sections = ["task", "seed", "data", "model", "train"]
+    rows = ["| key | data | type | default | what |", "| --- | --- | --- | --- | --- |"]
+    for entry in sorted(found, key=lambda entry: sections.index(entry.key.split(".")[0])):
+        names = ", ".join(found[entry]) if len(found[entry]) < len(sources) else ""
+        if entry.type != "section":
+            rows.append(f"| `{entry.key}` | {names} | {entry.type} | `{entry.default}` | {entry.doc} |")
+    return "\n".join(rows)
 
 
 def results(task: str, folder: str = "") -> str:
@@ -80,7 +86,7 @@ def results(task: str, folder: str = "") -> str:
 def tried(task: str) -> str:
     """The table of `benchmarks/tried.py TASK`: a change beside the recipe as it is, same seeds."""
     lines = ["| recipe | with | seeds | dev | as it is |", "| --- | --- | ---: | ---: | ---: |"]
-    figure = TASKS[task].shown[0]
+    figure = TASKS_OF_TABLES[task][0].shown[0]
     groups: dict[tuple[str, ...], list[tuple[float, float]]] = {}
     for row in json.loads(TRIED[task].read_text("utf-8")):
         dev = result(task, row["recipe"], row["seed"])[figure.measure]["dev"]

@@ -23,7 +23,7 @@ from nse.train.state import Keeper, compute_with
 MODELS = ("lstm-lstm", "nse-lstm", "nse-nse")
 """The first is the baseline."""
 
-UNITS = {"documents": "documents", "translation": "target words"}
+UNITS = {"document": "documents", "translation": "target words"}
 """What is counted in a second; the end of a translation is a word."""
 
 

@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 
 import nse
-from nse.tasks.logic import LABELS, LogicData, corpus
-from nse.tasks.logic_grammar import label, parse
+from nse.data.readers.logic import LABELS, LogicData, corpus
+from nse.data.readers.logic_grammar import label, parse
 
 pairs = corpus(LogicData(train=600, dev=3, test=3, unseen=3))["train"]
 

@@ -9,8 +9,8 @@ import random
 import torch
 from torch.nn import functional as F
 
+from nse.data.readers.logic import LogicData, corpus
 from nse.nn.document import DocumentClassifier, DocumentConfig
-from nse.tasks.logic import LogicData, corpus
 from nse.text.tensors import Documents, Texts
 from nse.text.vocabulary import Vocabulary
 

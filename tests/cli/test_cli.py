@@ -132,8 +132,7 @@ def test_bench_has_no_speed_for_a_wrong_answer(monkeypatch, factor, error):
         (["train", "broken.toml"], "broken.toml: not valid TOML"),
         (
             ["train", "other.toml"],
-            "task: expected one of logic, snli, wikiqa, sst, documents, translation, own-pair, own-sentence, "
-            "own-ranking, own-translation, got 'chess'",
+            "task: expected one of pair, ranking, sentence, document, translation, got 'chess'",
         ),
         (
             ["train", "logic/nse", "--set", "model.sise=3"],

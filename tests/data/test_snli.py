@@ -28,7 +28,7 @@ def test_files_may_lie_in_the_folder_itself(tmp_path):
 
 
 def test_labels_are_numbered_as_in_the_built_in_corpus():
-    from nse.tasks.logic_grammar import LABELS
+    from nse.data.readers.logic_grammar import LABELS
 
     assert snli.LABELS == LABELS
 

@@ -16,7 +16,8 @@ from faults.made_runs import ENVIRONMENT, SMALL, assert_same_end, checkpoint, st
 from nse import InputError, RunError
 from nse.cli import train as cli
 from nse.config import to_toml
-from nse.tasks import TASKS, load_recipe, own
+from nse.tasks import TASKS, load_recipe
+from nse.tasks.source import list_assignments
 from nse.train import checkpoints
 from nse.train.progress import Progress
 
@@ -100,13 +101,13 @@ def test_another_recipe_is_refused(tmp_path, overrides, told):
 def test_other_data_is_refused(tmp_path, monkeypatch):
     stop(tmp_path / "run", after=5)
     data = (tmp_path / "run" / "data.json").read_bytes()
-    task = TASKS["logic"]
+    task = TASKS["pair"]
 
     def examples(recipe, data=None):
         found = task.examples(recipe, data)
         return found._replace(about={**found.about, "fingerprint": "other"})
 
-    monkeypatch.setitem(TASKS, "logic", replace(task, examples=examples))
+    monkeypatch.setitem(TASKS, "pair", replace(task, examples=examples))
     with pytest.raises(RunError, match=r"holds a run on other data .see its data.json.: give the same"):
         train(tmp_path / "run", resume=True)
     assert (tmp_path / "run" / "data.json").read_bytes() == data
@@ -185,7 +186,7 @@ def test_a_run_on_own_data_goes_on_without_its_file_options(tmp_path, monkeypatc
     texts = [{"text": f"{word} {number}", "label": word} for number in range(40) for word in ("good", "bad")]
     Path("mine.jsonl").write_text("\n".join(map(json.dumps, texts)))
     settings = ["train.batch=10", "train.epochs=2", "model.size=8", "model.hidden=8"]
-    given = own.assignments({"train": "mine.jsonl", "name": "mine.jsonl"}, None)
+    given = list_assignments({"train": "mine.jsonl", "name": "mine.jsonl"}, None)
     stop(tmp_path / "run", *given, small=settings, recipe="own/sentence", after=9)
     wanted = re.escape(f"`nse train --resume --out {tmp_path / 'run'}` goes on by the run's own")
     with pytest.raises(RunError, match=wanted):

@@ -30,7 +30,7 @@ def test_settings_are_refused_before_anything_is_made(assignments, messages, tmp
 def test_a_task_that_there_is_not(task, tmp_path):
     file = tmp_path / "recipe.toml"
     file.write_text(f"task = {task}\n")
-    with pytest.raises(ConfigError, match=rf"^{file}: task: expected one of logic, snli, .*, got .*\Z"):
+    with pytest.raises(ConfigError, match=rf"^{file}: task: expected one of pair, ranking, .*, got .*\Z"):
         load_recipe(str(file))
 
 

@@ -14,6 +14,7 @@ from nse.inference import folder as hub
 from nse.metrics import ranking, trec
 from nse.tasks import answers, load_recipe
 from nse.tasks.recipe import recipes
+from nse.tasks.task import measure_rarity
 from nse.text.tensors import Labelled, Texts
 from nse.text.tokenize import TOKENIZERS
 from nse.text.vocabulary import Vocabulary
@@ -184,7 +185,7 @@ def test_the_pairwise_loss_of_far_scores_is_finite():
 def test_rarity_by_hand():
     """The logarithm of how few of the answers have a word, which counts once in each."""
     texts = Texts.of([["a", "b", "a"], ["a", "c"], []], Vocabulary(["a", "b", "c", "d"]))
-    found = answers.rarity(texts, 6)
+    found = measure_rarity(texts, 6)
     wanted = [math.log(4 / 3), math.log(4 / 2), math.log(4 / 2), math.log(4 / 1)]
     assert found[2:].tolist() == pytest.approx(wanted, rel=1e-6)
     assert found.shape == (6,)
@@ -194,8 +195,8 @@ def test_rarity_by_hand():
 def test_a_model_that_counts_knows_the_rarity_of_words(data, tmp_path):
     counting = recipe("model.counts=true")
     examples = answers.examples(counting, data)
-    model = answers.model(counting, examples)
-    assert torch.equal(model.rarity, answers.rarity(examples.splits["train"].texts[0], len(model.rarity)))
+    model = answers.TASK.model(counting, examples)
+    assert torch.equal(model.rarity, measure_rarity(examples.splits["train"].texts[0], len(model.rarity)))
     assert not model.rarity.requires_grad
     trained(tmp_path / "run", data, "model.counts=true")
     again = hub.load(tmp_path / "run")
@@ -266,7 +267,7 @@ def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, settings):
     settings = ["model.init_range=1", *settings]
     result = trained(tmp_path / "run", data, *settings)
     again = hub.load(tmp_path / "run")
-    assert (again.config.kind, again.config.task, again.config.labels) == ("pair", "wikiqa", ["right"])
+    assert (again.config.kind, again.config.task, again.config.labels) == ("ranking", "wikiqa", ["right"])
     assert again.config.tokenizer == "lower"
     examples = answers.examples(recipe(*settings), data)
     dev = examples.splits["dev"]
@@ -326,4 +327,4 @@ def test_the_recipe_says_what_the_paper_says():
     assert (model.encoder, model.attention, model.size, model.layers) == ("mma", "paper", 512, 2)
     assert (model.words, model.hidden, model.word_dropout) == (300, 1024, 0.4)
     assert (training.batch, training.rate, training.epochs, training.l2) == (4, 1e-5, 10, 0)
-    assert answers.PAPER["wikiqa/mma-attention"] == {"map": 0.6811, "mrr": 0.6993}
+    assert answers.TASK.paper["wikiqa/mma-attention"] == {"map": 0.6811, "mrr": 0.6993}

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from data.made_up import write, write_random_vectors
 from faults.made_runs import assert_same_end, checkpoint, stop, train
 from nse.data.cache import Column, Columns
+from nse.data.catalogue import data_set
 from nse.errors import ConfigError
 from nse.inference import folder as hub
 from nse.tasks import documents, load_recipe
-from nse.tasks.task import Examples
+from nse.tasks.task import Examples, cut_sentences, read_rows
 from nse.text.tensors import Documents, Labelled, Texts
 from nse.text.vocabulary import Vocabulary
 from nse.train.loop import scored
@@ -99,7 +100,7 @@ def in_pieces(documents, longest):
 def test_no_word_is_lost_in_pieces(made, longest):
     lengths = torch.tensor([n for each in made for n in each], dtype=torch.int32)
     counts = torch.tensor([len(each) for each in made], dtype=torch.int32)
-    found, many = documents.in_pieces(lengths, counts, longest)
+    found, many = cut_sentences(lengths, counts, longest)
     assert [each.tolist() for each in found.split(many.tolist())] == in_pieces(made, longest)
     assert found.sum() == lengths.sum()
     assert (found <= longest).all()
@@ -111,22 +112,22 @@ def test_a_sentence_of_two_thousand_words(data):
     rows = [(5, f"the food <sssss> {' '.join(many)} <sssss> great ."), (1, "awful <sssss>")]
     write_yelp(data, train="".join(f"u\t\tp\t\t{stars}\t\t{text}\n" for stars, text in rows))
     write_random_vectors(data, [*KNOWN, *many])
-    found = documents.examples(recipe(), data)
+    found = documents.TASK.examples(recipe(), data)
     (sentences, label), (other, _) = read(found, "train")
     assert (label, other) == (4, ["awful"])
     assert [len(sentence.split(" ")) for sentence in sentences] == [2, *[96] * 20, 80, 2]
     assert " ".join(sentences) == f"the food {' '.join(many)} great ."
     assert found.splits["train"].texts[0].sentences.ids.shape[1] == 96
-    longer = documents.examples(recipe("model.longest=5000"), data)
+    longer = documents.TASK.examples(recipe("model.longest=5000"), data)
     assert next(read(longer, "train"))[0] == ["the food", " ".join(many), "great ."]
     # What is left is read like any other sentence: the pieces of one are its document's, in their order.
-    rows = documents.examples(recipe("model.longest=1"), data).splits["train"]
+    rows = documents.TASK.examples(recipe("model.longest=1"), data).splits["train"]
     assert rows.texts[0].counts.tolist() == [2004, 1]
 
 
 def test_one_split_by_hand():
     column = Column(*(np.array(each, np.int32) for each in ([2, 3, 4, 5, 6, 7], [5, 0, 1], [2, 0, 1])))
-    rows = documents.labelled(Columns({"document": column}, np.array([4, 0, 2], np.int32)), 2)
+    rows = read_rows(Columns({"document": column}, np.array([4, 0, 2], np.int32)), ("document",), 2)
     assert rows.labels.tolist() == [4, 0, 2]
     assert rows.texts[0].counts.tolist() == [4, 0, 1]
     assert rows.texts[0].sentences.ids.tolist() == [[2, 3], [4, 5], [6, 0], [0, 0], [7, 0]]
@@ -141,7 +142,7 @@ def test_sentences_of_nothing_are_refused():
 
 
 def test_examples_are_the_published_reviews(data):
-    found = documents.examples(recipe(), data)
+    found = documents.TASK.examples(recipe(), data)
     assert {name: len(split.labels) for name, split in found.splits.items()} == found.about["counts"]
     assert found.about["counts"] == {"train": 40, "dev": 20, "test": 20}
     assert found.about["published"] == {"train": 268_013, "dev": 33_504, "test": 33_501}
@@ -158,17 +159,18 @@ def test_examples_are_the_published_reviews(data):
 
 def test_vectors_of_another_size_are_told_with_what_to_set(data):
     with pytest.raises(ConfigError, match=r"small\.5d has vectors of 5 numbers .* set model\.words=5"):
-        documents.examples(recipe("model.words=0"), data)
+        documents.TASK.examples(recipe("model.words=0"), data)
 
 
-def judged(name, told, right):
+def judged(name, given, right):
     """Figures of a data set whose labels are told like this."""
     labels = torch.tensor(right)
     texts = Documents.of(
         Texts(torch.zeros(0, 0, dtype=torch.long), torch.zeros(0, dtype=torch.long)), 0 * labels
     )
-    examples = Examples({"dev": Labelled((texts,), labels)}, Vocabulary([]), {})
-    scores = torch.nn.functional.one_hot(torch.tensor(told), 10).float()
+    told = data_set(name).labels
+    examples = Examples({"dev": Labelled((texts,), labels)}, Vocabulary([]), {}, labels=told)
+    scores = torch.nn.functional.one_hot(torch.tensor(given), 10).float()
     return documents.figures(load_recipe(f"{name}/nse-nse"), scores, examples, "dev")
 
 
@@ -181,7 +183,8 @@ def test_errors_are_squared_in_stars():
 
 def test_figures_of_nothing_are_zero():
     texts = Documents.of(Texts.of([], Vocabulary([])), torch.zeros(0, dtype=torch.long))
-    examples = Examples({"dev": Labelled((texts,), torch.zeros(0, dtype=torch.long))}, Vocabulary([]), {})
+    rows = Labelled((texts,), torch.zeros(0, dtype=torch.long))
+    examples = Examples({"dev": rows}, Vocabulary([]), {}, labels=tuple("12345"))
     assert documents.figures(recipe(), torch.zeros(0, 5), examples, "dev") == {"accuracy": 0, "mse": 0}
 
 
@@ -210,7 +213,7 @@ def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, settings):
     assert (again.config.kind, again.config.task, again.config.data) == ("document", "documents", "yelp13")
     assert (again.config.tokenizer, again.config.labels) == ("treebank", ["1", "2", "3", "4", "5"])
     assert again.target is None
-    found = documents.examples(recipe(*settings), data)
+    found = documents.TASK.examples(recipe(*settings), data)
     assert again.vocabulary.words == found.vocabulary.words
     scores = scored(again.module, found.splits["dev"])
     assert torch.equal(scores, checkpoint(tmp_path / "run")["best"]["scores"])
@@ -239,6 +242,6 @@ def test_a_stopped_run_ends_as_if_it_never_was(data, tmp_path):
 
 
 def test_papers_figures_are_of_recipes_that_are_there():
-    for name in documents.PAPER:
-        assert load_recipe(name).task == "documents"
-        assert set(documents.PAPER[name]) == {"accuracy", "mse"}
+    for name in documents.TASK.paper:
+        assert load_recipe(name).task == "document"
+        assert set(documents.TASK.paper[name]) == {"accuracy", "mse"}

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 import nse
+from nse.data.readers import logic, logic_grammar
+from nse.data.readers.logic import LABELS, LogicData, Pair, Property, Sentence, corpus, held_out, label, parse
 from nse.errors import InputError
-from nse.tasks import logic, logic_grammar
-from nse.tasks.logic import LABELS, LogicData, Pair, Property, Sentence, corpus, held_out, label, parse
 
 SMALL = LogicData(train=1800, dev=200, test=301, unseen=200, seed=3)
 GOLDEN = "5a3d5f298a2bae0d77b3dd9c443e0501b8438f977f39ab5535b94f6cc2a0b972"
@@ -258,7 +258,7 @@ def digest(config: LogicData) -> str:
 def test_the_same_seed_gives_the_same_corpus():
     config = LogicData(train=90, dev=9, test=9, unseen=9, seed=7)
     program = (
-        "import hashlib; from nse.tasks.logic import LogicData, corpus;"
+        "import hashlib; from nse.data.readers.logic import LogicData, corpus;"
         f"print(hashlib.sha256(repr(list(corpus({config!r}).items())).encode()).hexdigest())"
     )
     digests = {digest(config)}

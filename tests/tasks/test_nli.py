@@ -13,11 +13,14 @@ import torch
 from data.made_up import line, write_random_vectors, write_snli
 from faults.made_models import shell
 from nse.data.catalogue import VECTORS, VectorSet
+from nse.data.readers.snli import LABELS
 from nse.errors import ConfigError
 from nse.inference import folder as hub
 from nse.nn.text_model import PAD, left_padded
-from nse.tasks import load_recipe, nli, published
+from nse.tasks import load_recipe
+from nse.tasks.nli import TASK
 from nse.tasks.recipe import recipes
+from nse.tasks.task import describe_model, draw_padding
 from nse.text.tokenize import TOKENIZERS
 from nse.text.vocabulary import Vocabulary
 from nse.train import run
@@ -53,7 +56,7 @@ def corpus(pairs, seed):
 
     usual = [(sentence(), sentence()) for _ in range(pairs)]
     unusual = [pair for text in UNUSUAL for pair in ((text, "a dog"), ("a dog", text), (text, text))]
-    labelled = [line(nli.LABELS["cat" in pair[1]], *pair) for pair in usual]
+    labelled = [line(LABELS["cat" in pair[1]], *pair) for pair in usual]
     labelled += [line("neutral", *pair) for pair in unusual]
     return b"".join([*labelled, line("-", "a dog", "a cat")])
 
@@ -78,7 +81,7 @@ def trained(name, folder, data, *assignments):
 
 
 def test_examples_are_the_labelled_pairs_of_each_split(data):
-    found = nli.examples(recipe("snli/nse-masked"), data)
+    found = TASK.examples(recipe("snli/nse-masked"), data)
     assert {name: len(split.labels) for name, split in found.splits.items()} == {
         "train": 33,
         "dev": 17,
@@ -89,7 +92,7 @@ def test_examples_are_the_labelled_pairs_of_each_split(data):
     rows = [json.loads(row) for row in (data / "snli_1.0" / "snli_1.0_dev.jsonl").read_bytes().splitlines()]
     dev, tokenize = found.splits["dev"], TOKENIZERS["paper"]
     for b, row in enumerate(rows[:-1]):
-        assert dev.labels[b] == nli.LABELS.index(row["gold_label"])
+        assert dev.labels[b] == LABELS.index(row["gold_label"])
         for texts, key in zip(dev.texts, ("sentence1", "sentence2"), strict=True):
             ids = found.vocabulary.encode(tokenize(row[key])[:128])
             assert texts.lengths[b] == len(ids)
@@ -99,7 +102,7 @@ def test_examples_are_the_labelled_pairs_of_each_split(data):
 
 
 def test_vectors_are_those_of_the_words(data):
-    found = nli.examples(recipe("snli/nse-masked"), data)
+    found = TASK.examples(recipe("snli/nse-masked"), data)
     given = np.load(data / "vectors" / "small.5d.npy")
     assert found.vectors.dtype == torch.float32
     assert not found.vectors[:2].any()
@@ -108,7 +111,7 @@ def test_vectors_are_those_of_the_words(data):
 
 
 def test_what_is_told_of_the_data(data):
-    about = nli.examples(recipe("snli/nse-masked"), data).about
+    about = TASK.examples(recipe("snli/nse-masked"), data).about
     assert about["name"] == "snli"
     assert about["counts"] == {"train": 33, "dev": 17, "test": 17}
     assert about["published"] == {"train": 549_367, "dev": 9_842, "test": 9_824}
@@ -119,7 +122,7 @@ def test_what_is_told_of_the_data(data):
 
 def test_the_fingerprint_is_that_of_what_is_trained_on(data):
     def fingerprint(*assignments):
-        return nli.examples(recipe("snli/nse-masked", *assignments), data).about["fingerprint"]
+        return TASK.examples(recipe("snli/nse-masked", *assignments), data).about["fingerprint"]
 
     first = fingerprint()
     assert fingerprint("seed=2", "model.size=3") == fingerprint("data.train=99") == first
@@ -129,44 +132,49 @@ def test_the_fingerprint_is_that_of_what_is_trained_on(data):
 
 
 def test_training_on_the_first_pairs_alone(data):
-    whole = nli.examples(recipe("snli/nse"), data).splits
-    some = nli.examples(recipe("snli/nse", "data.train=10"), data)
+    whole = TASK.examples(recipe("snli/nse"), data).splits
+    some = TASK.examples(recipe("snli/nse", "data.train=10"), data)
     assert some.about["counts"] == {"train": 10, "dev": 17, "test": 17}
     for one, other in ((some.splits["train"], whole["train"]), (some.splits["dev"], whole["dev"])):
         n = len(one.labels)
         assert one.labels.tolist() == other.labels[:n].tolist()
-        assert one.texts[1].ids.tolist() == other.texts[1].ids[:n].tolist()
+        width = one.texts[1].ids.shape[1]
+        assert one.texts[1].ids.tolist() == other.texts[1].ids[:n, :width].tolist()
+        assert not other.texts[1].ids[:n, width:].any()
     with pytest.raises(ConfigError, match="data: train must be at least 0, got -1"):
         recipe("snli/nse", "data.train=-1")
 
 
 def test_the_papers_padding_is_put_there_once(data):
-    masked = nli.examples(recipe("snli/nse-masked", "model.longest=32"), data).splits["test"]
-    paper = nli.examples(recipe("snli/nse"), data).splits["test"]
-    for one, other in zip(paper.texts, masked.texts, strict=True):
-        ids, lengths = left_padded(*other, 32)
-        assert torch.equal(one.ids, ids)
-        assert one.lengths.tolist() == lengths.tolist() == [32] * 17
-        ended = one.ids[other.lengths > 0, -1]
-        assert (ended != PAD).all()
+    """By the model, and not by the data too."""
+    loaded = recipe("snli/nse")
+    examples = TASK.examples(loaded, data)
+    rows, made = examples.splits["test"], TASK.model(loaded, examples)
+    assert rows.texts[0].lengths.unique().numel() > 1
+    for texts in rows.texts:
+        ids, lengths = made.cut(*texts)
+        wanted = left_padded(*texts, 32)
+        assert torch.equal(ids, wanted[0])
+        assert lengths.tolist() == wanted[1].tolist() == [32] * 17
+        assert (ids[texts.lengths > 0, -1] != PAD).all()
 
 
 @pytest.mark.parametrize(("size", "words"), [(4, 0), (4, 6), (5, 4)])
 def test_vectors_of_another_size_are_told_with_what_to_set(data, size, words):
     wrong = recipe("snli/nse", f"model.size={size}", f"model.words={words}")
     with pytest.raises(ConfigError, match=r"small\.5d has vectors of 5 numbers .* set model\.words=5"):
-        nli.examples(wrong, data)
-    assert nli.examples(recipe("snli/nse", "model.size=5", "model.words=0"), data).vectors.shape[1] == 5
+        TASK.examples(wrong, data)
+    assert TASK.examples(recipe("snli/nse", "model.size=5", "model.words=0"), data).vectors.shape[1] == 5
 
 
 def embedding(data, seed, *assignments):
     loaded = recipe("snli/nse", *assignments)
     torch.manual_seed(seed)
-    return nli.model(loaded, nli.examples(loaded, data)).embedding.weight
+    return TASK.model(loaded, TASK.examples(loaded, data)).embedding.weight
 
 
 def test_the_padding_is_one_fixed_vector_whatever_the_seed(data):
-    found, examples = embedding(data, 1), nli.examples(recipe("snli/nse"), data)
+    found, examples = embedding(data, 1), TASK.examples(recipe("snli/nse"), data)
     assert torch.equal(found, embedding(data, 2))
     assert torch.equal(found[1:], examples.vectors[1:])
     assert (found[PAD] != 0).all()
@@ -177,17 +185,17 @@ def test_the_padding_is_one_fixed_vector_whatever_the_seed(data):
 @pytest.mark.parametrize("scale", [0.05, 0.3, 2.0])
 def test_the_padding_is_about_as_long_as_a_word_is(scale):
     words = scale * torch.randn(50, 300, generator=torch.Generator().manual_seed(1))
-    pad = published.padding(torch.cat([torch.zeros(2, 300), words]))
+    pad = draw_padding(torch.cat([torch.zeros(2, 300), words]))
     assert pad.norm().item() == pytest.approx(words.norm(dim=1).mean().item(), rel=0.1)
-    assert (published.padding(torch.zeros(2, 300)) != 0).all()  # where every word is unknown
+    assert (draw_padding(torch.zeros(2, 300)) != 0).all()  # where every word is unknown
 
 
 @pytest.mark.parametrize("learned", [False, True])
 def test_training_leaves_fixed_vectors_alone(data, learned):
     loaded = recipe("snli/mma", f"model.trained={str(learned).lower()}")
-    examples = nli.examples(loaded, data)
-    before = nli.model(loaded, examples).embedding.weight.detach()
-    outcome = fit(nli.TASK, loaded, examples, Progress.silent())
+    examples = TASK.examples(loaded, data)
+    before = TASK.model(loaded, examples).embedding.weight.detach()
+    outcome = fit(TASK, loaded, examples, Progress.silent())
     after = outcome.model.embedding.weight
     assert after.requires_grad == learned
     assert torch.equal(after, before) != learned
@@ -201,7 +209,7 @@ def test_every_recipe_trains_and_is_scored_again(name, data, tmp_path):
     result = trained(name, folder, data)
     assert json.loads((folder / "result.json").read_text()) == result
     (row,) = table("snli", tmp_path / "run")
-    paper = {"test": pytest.approx(100 * nli.PAPER[name]["accuracy"])} if name in nli.PAPER else None
+    paper = {"test": pytest.approx(100 * TASK.paper[name]["accuracy"])} if name in TASK.paper else None
     assert (row["recipe"], row["paper"], row["seeds"]) == (name, paper, [1])
     assert (row["examples"], row["published"], row["vectors"]) == (33, 549_367, "small.5d")
     assert row["test"] == {"mean": 100 * result["accuracy"]["test"], "sd": None}
@@ -212,19 +220,19 @@ def test_every_recipe_trains_and_is_scored_again(name, data, tmp_path):
     for split in ("dev", "test"):
         again = evaluate(str(folder), split, data, device="cpu")
         assert again["accuracy"] == result["accuracy"][split]
-        assert (again["n"], again["cut"], again["labels"]) == (17, 4, list(nli.LABELS))
+        assert (again["n"], again["cut"], again["labels"]) == (17, 4, list(LABELS))
 
 
 @pytest.mark.parametrize("learned", [False, True])
 def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, learned):
     """The same scores to the last bit, so nothing may be rounded when it is saved."""
     loaded = recipe("snli/mma-attention", f"model.trained={str(learned).lower()}")
-    examples = nli.examples(loaded, data)
-    outcome = fit(nli.TASK, loaded, examples, Progress.silent())
-    hub.save(tmp_path / "mine", outcome.model, nli.folder(loaded), examples.vocabulary, {})
+    examples = TASK.examples(loaded, data)
+    outcome = fit(TASK, loaded, examples, Progress.silent())
+    hub.save(tmp_path / "mine", outcome.model, describe_model(loaded, examples), examples.vocabulary, {})
     again = hub.load(tmp_path / "mine")
     assert (again.config.task, again.config.data, again.config.tokenizer) == ("snli", "snli", "paper")
-    assert again.config.labels == list(nli.LABELS)
+    assert again.config.labels == list(LABELS)
     assert again.vocabulary.words == examples.vocabulary.words
     with torch.no_grad():
         inputs = examples.splits["test"].inputs
@@ -263,7 +271,7 @@ SHIP = runpy.run_path(str(BENCHMARKS / "ship.py"))
 def test_what_is_tried_changes_something():
     for task, rows in TRIED["TRIED"].items():
         for name, *changes in rows:
-            assert load_recipe(name).task == task
+            assert load_recipe(name).data.table == task
             assert load_recipe(name, changes) != load_recipe(name), changes
 
 

@@ -16,7 +16,8 @@ from faults.made_runs import assert_same_end, stop, train
 from nse.cli import main as cli
 from nse.errors import ConfigError, DataError, InputError, ModelError, RunError
 from nse.inference import folder as hub
-from nse.tasks import OWN, load_recipe, own, own_translation
+from nse.tasks import TASKS, load_recipe, translation
+from nse.tasks.source import list_assignments
 from nse.text.vocabulary import Vocabulary
 from nse.train.evaluate import describe, evaluate
 
@@ -236,7 +237,7 @@ def test_the_fingerprint_is_that_of_what_the_files_hold(tmp_path):
         if change:
             content = (tmp_path / "mine.csv").read_text()
             (tmp_path / "mine.csv").write_text(content.replace(*change))
-        return OWN["own-sentence"].examples(recipe).about["fingerprint"]
+        return TASKS["sentence"].examples(recipe).about["fingerprint"]
 
     first = fingerprint()
     assert fingerprint() == first
@@ -270,13 +271,13 @@ def test_rare_words_are_unknown_and_those_of_dev_alone_too(tmp_path):
     file = table(tmp_path / "train.csv", ["text", "label"], [("a a b", "0"), ("c", "1")])
     dev = table(tmp_path / "dev.csv", ["text", "label"], [("d a", "0")])
     named = [f"data.{split}={json.dumps(str(path))}" for split, path in (("train", file), ("dev", dev))]
-    found = OWN["own-sentence"].examples(load_recipe("own/sentence", named))
+    found = TASKS["sentence"].examples(load_recipe("own/sentence", named))
     assert found.vocabulary.words == (*Vocabulary.SPECIAL, "a", "b", "c")
     assert found.splits["dev"].texts[0].ids.tolist() == [[Vocabulary.UNKNOWN, 2]]
     recipe = load_recipe("own/sentence", [*named, "data.least=2"])
-    found = OWN["own-sentence"].examples(recipe)
+    found = TASKS["sentence"].examples(recipe)
     assert found.vocabulary.words == (*Vocabulary.SPECIAL, "a")
-    weights = OWN["own-sentence"].model(recipe, found).embedding.weight
+    weights = TASKS["sentence"].model(recipe, found).embedding.weight
     assert not weights[: len(Vocabulary.SPECIAL)].any()
     assert weights[2].any()
 
@@ -288,9 +289,9 @@ def test_vectors_may_be_given(tmp_path, by):
     (place / "mine.4d.txt").write_text("room 1 2 3 4\nclean 4 3 2 1\nunseen 1 1 1 1\n")
     vectors = "mine.4d" if by == "name" else str(place / "mine.4d.txt")
     recipe = sentences(tmp_path, f"data.vectors={vectors}", "model.words=4", "model.trained=false")
-    found = OWN["own-sentence"].examples(recipe, tmp_path / "data")
+    found = TASKS["sentence"].examples(recipe, tmp_path / "data")
     assert sorted(found.vocabulary.words[2:]) == ["clean", "room"]
-    made = OWN["own-sentence"].model(recipe, found)
+    made = TASKS["sentence"].model(recipe, found)
     given = {"room": [1, 2, 3, 4], "clean": [4, 3, 2, 1]}
     for row, word in enumerate(found.vocabulary.words[2:], start=2):
         np.testing.assert_array_equal(made.embedding.weight[row].detach().numpy(), given[word])
@@ -302,29 +303,29 @@ def test_a_ranking_needs_questions_with_a_choice(tmp_path):
     dev = table(tmp_path / "dev.tsv", header, [("q", "a", 1)])
     given = [f"data.train={json.dumps(str(file))}"]
     with pytest.raises(DataError, match=r"dev.tsv: no question has both a right and a wrong answer to tell"):
-        OWN["own-ranking"].examples(load_recipe("own/ranking", [*given, f"data.dev={json.dumps(str(dev))}"]))
+        TASKS["ranking"].examples(load_recipe("own/ranking", [*given, f"data.dev={json.dumps(str(dev))}"]))
     table(file, header, [("q", "a", 1), ("r", "d", 0), ("s", "d", 0)])
     with pytest.raises(
         DataError, match=r"what is held out for dev: no question has both .*; give --dev FILE"
     ):
-        OWN["own-ranking"].examples(load_recipe("own/ranking", given))
+        TASKS["ranking"].examples(load_recipe("own/ranking", given))
     table(file, header, [("q", "a", 0), ("r", "d", 0)])
     with pytest.raises(DataError, match=r"train.tsv: every row has the label 0; there is nothing to tell"):
-        OWN["own-ranking"].examples(load_recipe("own/ranking", given))
+        TASKS["ranking"].examples(load_recipe("own/ranking", given))
 
 
 def test_translations_that_are_all_too_long_leave_nothing_to_train_on(tmp_path):
     file = table(tmp_path / "mine.tsv", ["source", "target"], translations(9, 1))
     given = [f"data.train={json.dumps(str(file))}", "data.subwords=0"]
     with pytest.raises(DataError, match="own: no row is left to train on"):
-        OWN["own-translation"].examples(load_recipe("own/translation", [*given, "data.longest=1"]))
-    found = OWN["own-translation"].examples(load_recipe("own/translation", [*given, 'data.language=""']))
+        TASKS["translation"].examples(load_recipe("own/translation", [*given, "data.longest=1"]))
+    found = TASKS["translation"].examples(load_recipe("own/translation", [*given, 'data.language=""']))
     assert "Hier" in found.target.words  # spaced words as they are
     assert "hier" not in found.target.words
 
 
 def test_languages_are_those_that_moses_knows():
-    assert set(own_translation.LANGUAGES) == set(NonbreakingPrefixes().available_langs.values())
+    assert set(translation.LANGUAGES) == set(NonbreakingPrefixes().available_langs.values())
 
 
 REFUSED = {
@@ -343,7 +344,7 @@ REFUSED = {
 @pytest.mark.parametrize("assignment", REFUSED)
 def test_what_cannot_be_meant_is_refused(tmp_path, assignment):
     with pytest.raises((ConfigError, InputError), match=REFUSED[assignment]):
-        OWN["own-sentence"].examples(sentences(tmp_path, f"data.{assignment}"))
+        TASKS["sentence"].examples(sentences(tmp_path, f"data.{assignment}"))
 
 
 def test_words_need_vectors_from_somewhere():
@@ -357,16 +358,16 @@ def test_words_need_vectors_from_somewhere():
 
 
 def test_what_is_typed_is_shorthand_for_the_recipe():
-    typed = own.assignments({"train": "a b.tsv", "dev": None}, 'text="x", label=1')
+    typed = list_assignments({"train": "a b.tsv", "dev": None}, 'text="x", label=1')
     assert typed == ['data.train="a b.tsv"', 'data.columns.text="\\"x\\""', 'data.columns.label="1"']
     recipe = load_recipe("own/sentence", typed)
     assert (recipe.data.columns.text, recipe.data.columns.label) == ('"x"', "1")
     assert recipe.data.train.endswith("/a b.tsv")
     for wrong in ("text", "text=", "=a", "text=a,", ""):
         with pytest.raises(InputError, match="--columns: expected ROLE=COLUMN, as in"):
-            own.assignments({}, wrong)
+            list_assignments({}, wrong)
     with pytest.raises(ConfigError, match=r"--set data.train: expected integer, got string"):
-        load_recipe("logic/nse", own.assignments({"train": "mine.csv"}, None))
+        load_recipe("logic/nse", list_assignments({"train": "mine.csv"}, None))
     for kind in KINDS:
         recipe = load_recipe(f"own/{kind}")
         assert [each.name for each in fields(recipe.data.columns)][: len(KINDS[kind][1])] == list(

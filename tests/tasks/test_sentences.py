@@ -9,11 +9,13 @@ import torch
 
 from data.made_up import write_random_vectors, write_sst
 from faults.made_runs import assert_same_end, checkpoint, stop, train
+from nse.data.catalogue import data_set
 from nse.data.readers.sst import BINARY_LABELS, LABELS
 from nse.errors import ConfigError
 from nse.inference import folder as hub
-from nse.tasks import load_recipe, sentences
+from nse.tasks import load_recipe
 from nse.tasks.recipe import recipes
+from nse.tasks.sentences import TASK
 from nse.train.evaluate import evaluate
 from nse.train.loop import scored
 from nse.train.results import table
@@ -64,7 +66,7 @@ def data(tmp_path, monkeypatch):
 
 
 def examples(data, *assignments, name="sst/fine"):
-    return sentences.examples(load_recipe(name, [*SMALL, *assignments]), data)
+    return TASK.examples(load_recipe(name, [*SMALL, *assignments]), data)
 
 
 def texts(found, split):
@@ -178,5 +180,5 @@ def test_recipes_say_what_the_paper_says(name, labels, hidden):
     model, training = recipe.model, recipe.train
     assert (model.encoder, model.size, model.hidden, model.dropout) == ("nse", 300, hidden, 0.5)
     assert (training.batch, training.rate, training.l2, training.epochs) == (64, 3e-4, 3e-5, 25)
-    assert len(sentences.folder(recipe).labels) == labels
-    assert name in sentences.PAPER
+    assert len(data_set(f"sst-{recipe.data.labels}").labels) == labels
+    assert name in TASK.paper

@@ -16,6 +16,7 @@ from nse.errors import ConfigError, ModelError
 from nse.inference import folder as hub
 from nse.metrics.bleu import bleu
 from nse.tasks import load_recipe, translation
+from nse.tasks.task import describe_model
 from nse.text.subwords import Pieces
 from nse.text.tensors import Labelled, Texts
 from nse.text.vocabulary import TargetVocabulary, Vocabulary
@@ -439,7 +440,8 @@ def test_the_words_of_translations_belong_to_the_model(data, tmp_path):
 
 
 def test_a_translator_and_nothing_else_has_words_to_translate_into(data, tmp_path):
-    found, config = examples(data), translation.folder(recipe())
+    found = examples(data)
+    config = describe_model(recipe(), found)
     model = translation.model(recipe(), found)
     with pytest.raises(ModelError, match="a translator, and nothing else, needs the words"):
         hub.save(tmp_path / "mine", model, config, found.vocabulary, {})
@@ -459,10 +461,10 @@ def test_a_stopped_run_ends_as_if_it_never_was(data, tmp_path):
 
 
 def test_papers_figures_are_of_recipes_that_are_there():
-    for name, told in translation.PAPER.items():
+    for name, told in translation.TASK.paper.items():
         assert load_recipe(name).task == "translation"
         assert 0 < told["bleu"] < 1
-    assert list(translation.PAPER) == [f"iwslt14/{name}" for name in NAMES]
+    assert list(translation.TASK.paper) == [f"iwslt14/{name}" for name in NAMES]
 
 
 def test_what_is_tried_sees_neither_of_the_tests(data):

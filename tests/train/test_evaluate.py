@@ -9,6 +9,7 @@ from torch import nn
 
 import nse
 from faults.made_models import LABELS, saved
+from nse.data.readers import logic
 from nse.errors import DataError, InputError, ModelError, RunError
 from nse.inference import folder as hub
 from nse.inference.batches import compute_rows
@@ -16,7 +17,7 @@ from nse.inference.kinds import refuse_not_finite
 from nse.metrics.bleu import bleu, signature
 from nse.nn.pair import PairClassifier, PairConfig
 from nse.nn.translator import Translator
-from nse.tasks import load_recipe, logic
+from nse.tasks import load_recipe
 from nse.text.sampler import USUAL, shares
 from nse.text.tensors import Labelled, Texts
 from nse.text.vocabulary import Vocabulary
@@ -168,7 +169,7 @@ def test_mistakes_are_told(data, tmp_path):
     with pytest.raises(ModelError, match=r"config\.json names no data set"):
         evaluate(str(tmp_path / "none"), device="cpu")
     saved(tmp_path / "other", data="chess")
-    with pytest.raises(DataError, match="chess"):
+    with pytest.raises(ModelError, match="chess is no published data set"):
         evaluate(str(tmp_path / "other"), "test", data, device="cpu")
     saved(tmp_path / "spaces", data="snli")
     with pytest.raises(

@@ -15,7 +15,7 @@ from nse.train.progress import Progress
 from nse.train.state import Keeper, learned
 
 SMALL = ["data.train=90", "data.dev=60", "data.test=30", "data.unseen=30", "model.size=16", "model.hidden=32"]
-TASK = TASKS["logic"]
+TASK = TASKS["pair"]
 
 
 def fit(*overrides, name="logic/nse", progress=None, keeper=None, task=TASK):

@@ -81,7 +81,7 @@ def test_the_recipe_of_a_run_runs_again_and_its_model_scores_the_same(tmp_path):
     result = train(tmp_path / "first")
     recipe = load_recipe(str(tmp_path / "first" / "recipe.toml"))
     assert recipe == load_recipe("logic/nse", SMALL)
-    task = TASKS["logic"]
+    task = TASKS["pair"]
     examples = task.examples(recipe)
     loaded = hub.load(tmp_path / "first" / "model")
     assert loaded.vocabulary.words == examples.vocabulary.words
@@ -124,8 +124,7 @@ def test_a_folder_that_holds_anything_is_left_alone(tmp_path):
 
 def test_data_that_is_missing_leaves_the_folder_free(tmp_path, monkeypatch):
     recipe = load_recipe("logic/nse", SMALL)
-    task = TASKS["logic"]
-    monkeypatch.setattr(task.examples.__module__ + ".corpus", broken)
+    monkeypatch.setattr("nse.data.readers.logic.corpus", broken)
     with pytest.raises(RuntimeError, match="power cut"):
         train(tmp_path / "run", recipe)
     monkeypatch.undo()

@@ -346,7 +346,7 @@ def test_the_loop_trains_alike_with_and_without_graphs(encoder, buckets):
     losses = []
     for capture in ("true", "false"):
         recipe = load_recipe(f"logic/{encoder}", [*sizes, *settings, f"train.capture={capture}"])
-        task = TASKS["logic"]
+        task = TASKS["pair"]
         with Progress(Console(file=io.StringIO())) as progress:
             outcome = loop.fit(task, recipe, task.examples(recipe), progress)
         losses.append([epoch["loss"] for epoch in outcome.metrics])

@@ -92,7 +92,7 @@ def train(
 ) -> None:
     """Train one model by its recipe into a new folder. Ctrl-C, SIGTERM, SIGHUP save; --resume goes on."""
     from nse.tasks import load_recipe
-    from nse.tasks.own import assignments as own
+    from nse.tasks.source import list_assignments
     from nse.train.distributed import leads
     from nse.train.progress import Progress
     from nse.train.run import recipe_of_run
@@ -100,7 +100,7 @@ def train(
 
     files = {"train": train_file, "dev": dev_file, "test": test_file}
     source = recipe or recipe_of_run(out if resume else None)
-    loaded = load_recipe(source, [*(assignments or ()), *own(files, columns)])
+    loaded = load_recipe(source, [*(assignments or ()), *list_assignments(files, columns)])
     folder = out or Path("runs") / source.removesuffix(".toml").replace("/", "-")
     with Progress() as progress:
         result = run(recipe, loaded, folder, progress, resume=resume, data=data)

@@ -1,34 +1,32 @@
 """Answer sentence selection (section 4.2 of the paper): which sentences of an article answer a question?
 
-The data is WikiQA. Recipe `wikiqa/mma-attention` is the paper's model: MMA-NSE reads the answer first, then
-the question, which reads and writes the answer's memory too and attends over the answer; one score ranks.
+The data is WikiQA, or a user's own questions. Recipe `wikiqa/mma-attention` is the paper's model: MMA-NSE
+reads the answer first, then the question, which reads and writes the answer's memory too and attends over the
+answer; one score ranks.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from nse.data.prepare import obtain
+from nse.data.cache import Columns
+from nse.data.readers.table import Table, find_labels, read_candidates
+from nse.data.readers.wikiqa import LABELS
+from nse.data.splits import Rows
 from nse.errors import DataError
-from nse.inference.folder import ModelConfig
+from nse.inference.kinds import RANKING
 from nse.metrics import ranking
-from nse.nn.pair import PairClassifier, PairConfig
-from nse.tasks.published import as_examples, give_vectors, labelled
-from nse.tasks.recipe import Training
-from nse.tasks.task import Examples, Figure, Judged, Task
-from nse.text.tensors import Labelled, Texts
-
-Array = NDArray[Any]
-
-COLUMNS = ("answer", "question")
-"""In the order in which they are read."""
+from nse.tasks.recipe import Recipe, Training
+from nse.tasks.source import ColumnNames, OwnFiles, PublishedData
+from nse.tasks.task import Examples, Figure, Judged, Task, read_examples
+from nse.text.tensors import Labelled
 
 RIGHT = "right"
 """What the score stands for."""
@@ -49,19 +47,69 @@ SHOWN = (
 
 
 @dataclass
-class WikiQAData:
-    """Which data."""
-
-    vectors: str = "spacy.md.300d"
-    """Word vectors by name, such as glove.840B.300d, the paper's; two joined by + are put side by side."""
+class CandidateData:
+    """Questions with candidate answers."""
 
     answerable: bool = False
     """Train only on questions that have a right answer among their candidates."""
 
+    def pick(self, rows: Labelled, columns: Columns) -> Labelled:
+        """Pick the rows whose question has a right answer, if that is wanted."""
+        if not self.answerable:
+            return rows
+        assert rows.groups is not None
+        return rows.select(torch.isin(rows.groups, rows.groups[rows.labels == 1]).nonzero().flatten())
+
 
 @dataclass
-class WikiQATraining(Training):
-    """How a model of WikiQA is trained."""
+class WikiQAData(CandidateData, PublishedData):
+    """WikiQA."""
+
+    table = "wikiqa"
+
+    name: Literal["wikiqa"] = "wikiqa"
+    """The data set."""
+
+
+@dataclass
+class CandidateColumns(ColumnNames):
+    """Which column of the files is what."""
+
+    question: str = "question"
+    """The question."""
+
+    answer: str = "answer"
+    """A candidate answer to it."""
+
+    label: str = "label"
+    """Whether it is right: 1, true or yes; or wrong: 0, false or no."""
+
+    group: str = ""
+    """What the rows of a question have in common; "" means the question itself."""
+
+
+@dataclass
+class CandidateFiles(CandidateData, OwnFiles):
+    """A user's own questions and answers."""
+
+    table = "own-ranking"
+
+    columns: CandidateColumns = field(default_factory=CandidateColumns)
+    """Which column is what."""
+
+    def find_labels(self, train: Table) -> tuple[str, ...]:
+        """Give wrong and right."""
+        find_labels(train)  # refuses a file in which all are alike
+        return LABELS
+
+    def make_rows(self, table: Table, labels: Sequence[str]) -> Rows:
+        """Make the rows of a file."""
+        return read_candidates(table)
+
+
+@dataclass
+class RankingTraining(Training):
+    """How a model that ranks is trained."""
 
     loss: Literal["sigmoid", "pairwise"] = "sigmoid"
     """sigmoid: each candidate by itself. pairwise: right ones above the wrong ones of a question."""
@@ -80,64 +128,19 @@ class WikiQATraining(Training):
             )
 
 
-@dataclass
-class WikiQARecipe:
-    """A run on WikiQA."""
-
-    task: Literal["wikiqa"] = "wikiqa"
-    """The task this recipe is for."""
-    seed: int = 1
-    """Of initialisation, dropout and the order of examples."""
-    data: WikiQAData = field(default_factory=WikiQAData)
-    """The data."""
-    model: PairConfig = field(default_factory=PairConfig)
-    """The model."""
-    train: WikiQATraining = field(default_factory=WikiQATraining)
-    """How it is trained."""
+def examples(recipe: Recipe, data: Path | None = None) -> Examples:
+    """Read candidates as tensors; a split that no ranking can be judged by is refused before training."""
+    found = read_examples(recipe, data)
+    for split in found.splits.keys() - {"train"}:
+        rows = found.splits[split]
+        assert rows.groups is not None
+        if not ranking.questions(rows.groups.numpy(), rows.labels.numpy())["mixed"]:
+            place, hint = recipe.data.place(split)
+            raise DataError(f"{place}: no question has both a right and a wrong answer to tell apart{hint}")
+    return found._replace(labels=(RIGHT,))
 
 
-def examples(recipe: WikiQARecipe, data: Path | None = None) -> Examples:
-    """WikiQA as tensors, with the vectors of its words."""
-    prepared = obtain("wikiqa", recipe.data.vectors, data)
-    splits = {name: labelled(columns, COLUMNS, recipe.model) for name, columns in prepared.splits.items()}
-    for name in ("dev", "test"):
-        refuse_without_choice(name, splits[name])
-    if recipe.data.answerable:
-        splits["train"] = splits["train"].select(with_right_answers(splits["train"]))
-    return as_examples(prepared, splits, recipe.model)
-
-
-def refuse_without_choice(name: str, split: Labelled) -> None:
-    """Refuse a split that no ranking can be judged by, before hours of training."""
-    assert split.groups is not None
-    if not ranking.questions(split.groups.numpy(), split.labels.numpy())["mixed"]:
-        raise DataError(f"wikiqa: no question of {name} has both a right and a wrong answer to tell apart")
-
-
-def with_right_answers(split: Labelled) -> Tensor:
-    """The numbers of the rows whose question has a right answer."""
-    assert split.groups is not None
-    return torch.isin(split.groups, split.groups[split.labels == 1]).nonzero().flatten()
-
-
-def model(recipe: WikiQARecipe, examples: Examples) -> nn.Module:
-    """The paper's model, or a baseline with the same head."""
-    made = PairClassifier(recipe.model, len(examples.vocabulary), labels=1)
-    give_vectors(made, examples)
-    if recipe.model.counts:
-        made.rarity.copy_(rarity(examples.splits["train"].texts[0], len(examples.vocabulary)))
-    return made
-
-
-def rarity(answers: Texts, words: int) -> Tensor:
-    """What it tells that a word occurs in an answer [words]: the logarithm of how few answers have it."""
-    rows = torch.arange(len(answers.ids))[:, None].expand_as(answers.ids)
-    pairs = torch.stack([rows.flatten(), answers.ids.flatten()]).unique(dim=1)
-    have: Tensor = pairs[1].bincount(minlength=words)
-    return torch.log((1 + len(answers.ids)) / (1 + have))
-
-
-def loss(recipe: WikiQARecipe, scores: Tensor, batch: Labelled) -> Judged:
+def loss(recipe: Recipe, scores: Tensor, batch: Labelled) -> Judged:
     """Sigmoid cross-entropy of scores [B, 1], or a ranking loss; and how many are on the right side of 0."""
     score, right = scores[:, 0], batch.labels == 1
     counted = ((score.detach() > 0) == right).sum()
@@ -148,7 +151,7 @@ def loss(recipe: WikiQARecipe, scores: Tensor, batch: Labelled) -> Judged:
 
 
 def pairwise(score: Tensor, batch: Labelled) -> Tensor:
-    """How far right answers are not above the wrong ones of the same question, over all such pairs.
+    """Measure how far right answers are not above the wrong ones of the same question, over all such pairs.
 
     Of several processes each has a part of the batch, and only the pairs within it.
     """
@@ -159,33 +162,26 @@ def pairwise(score: Tensor, batch: Labelled) -> Tensor:
     return (losses * pairs).sum() / pairs.sum().clamp(min=1)
 
 
-def choose(recipe: WikiQARecipe, scores: Tensor, examples: Examples, split: str) -> float:
+def figures(recipe: Recipe, scores: Tensor, examples: Examples, split: str) -> dict[str, float]:
+    """Compute MAP and MRR over both sets of questions."""
+    rows = examples.splits[split]
+    assert rows.groups is not None
+    return ranking.figures(scores[:, 0].numpy(), rows.groups.numpy(), rows.labels.numpy())
+
+
+def choose(recipe: Recipe, scores: Tensor, examples: Examples, split: str) -> float:
     """Choose the epoch by mean average precision."""
     return figures(recipe, scores, examples, split)["map"]
 
 
-def as_arrays(scores: Tensor, split: Labelled) -> tuple[Array, Array, Array]:
-    """Scores, groups and labels, for the metrics."""
-    assert split.groups is not None
-    return scores[:, 0].numpy(), split.groups.numpy(), split.labels.numpy()
-
-
-def figures(recipe: WikiQARecipe, scores: Tensor, examples: Examples, split: str) -> dict[str, float]:
-    """Compute MAP and MRR over both sets of questions."""
-    return ranking.figures(*as_arrays(scores, examples.splits[split]))
-
-
-def folder(recipe: WikiQARecipe) -> ModelConfig:
-    """What a model folder says."""
-    return ModelConfig(
-        kind="ranking",
-        task="wikiqa",
-        labels=[RIGHT],
-        tokenizer="lower",
-        data="wikiqa",
-        vectors="float32" if recipe.model.trained else "float16",
-        model=recipe.model,
-    )
-
-
-TASK = Task(WikiQARecipe, examples, model, folder, COLUMNS, PAPER, loss, choose, figures, SHOWN)
+TASK = Task(
+    kind=RANKING,
+    sources=(CandidateFiles, WikiQAData),
+    training=RankingTraining,
+    paper=PAPER,
+    examples=examples,
+    loss=loss,
+    choose=choose,
+    figures=figures,
+    shown=SHOWN,
+)

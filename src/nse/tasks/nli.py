@@ -1,27 +1,25 @@
 """Natural language inference (section 4.1 of the paper): does a premise entail or contradict a hypothesis?
 
-The data is SNLI. Recipes `snli/nse`, `snli/mma` and `snli/mma-attention` are the paper's three models.
+The data is SNLI, the built-in corpus, or a user's own pairs of texts. Recipes `snli/nse`, `snli/mma` and
+`snli/mma-attention` are the paper's three models.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from torch import nn
 
-from nse.data.prepare import obtain
+from nse.data.cache import Columns, Prepared
+from nse.data.readers import logic
 from nse.inference.folder import ModelConfig
-from nse.nn.pair import PairClassifier, PairConfig
-from nse.tasks.published import as_examples, give_vectors, labelled
-from nse.tasks.recipe import Training
-from nse.tasks.task import Examples, Task
-
-LABELS = ("entailment", "contradiction", "neutral")
-
-COLUMNS = ("premise", "hypothesis")
+from nse.inference.kinds import PAIR
+from nse.tasks.source import ColumnNames, DataSource, OwnFiles, PublishedData
+from nse.tasks.task import Task
+from nse.text.tensors import Labelled
 
 PAPER = {
     "snli/nse": {"accuracy": 0.846},
@@ -35,11 +33,13 @@ PAPER = {
 
 
 @dataclass
-class SNLIData:
-    """Which data."""
+class SNLIData(PublishedData):
+    """SNLI."""
 
-    vectors: str = "spacy.md.300d"
-    """Word vectors by name, such as glove.840B.300d, the paper's; two joined by + are put side by side."""
+    table = "snli"
+
+    name: Literal["snli"] = "snli"
+    """The data set."""
 
     train: int = 0
     """Train on the first so many pairs; 0 means on all there are."""
@@ -49,51 +49,62 @@ class SNLIData:
         if self.train < 0:
             raise ValueError(f"train must be at least 0, got {self.train}")
 
+    def pick(self, rows: Labelled, columns: Columns) -> Labelled:
+        """Pick the first pairs."""
+        return rows.select(torch.arange(len(rows.labels))[: self.train]) if self.train else rows
+
 
 @dataclass
-class SNLIRecipe:
-    """A run on SNLI."""
+class LogicPairs(logic.LogicData, DataSource):
+    """The built-in corpus."""
 
-    task: Literal["snli"] = "snli"
-    """The task this recipe is for."""
-    seed: int = 1
-    """Of initialisation, dropout and the order of examples."""
-    data: SNLIData = field(default_factory=SNLIData)
-    """The data."""
-    model: PairConfig = field(default_factory=PairConfig)
-    """The model."""
-    train: Training = field(default_factory=Training)
-    """How it is trained."""
+    table = "logic"
 
+    name: Literal["logic"] = "logic"
+    """The built-in corpus."""
 
-def examples(recipe: SNLIRecipe, data: Path | None = None) -> Examples:
-    """SNLI as tensors, with the vectors of its words."""
-    prepared = obtain("snli", recipe.data.vectors, data)
-    splits = {name: labelled(columns, COLUMNS, recipe.model) for name, columns in prepared.splits.items()}
-    if recipe.data.train:
-        splits["train"] = splits["train"].select(
-            torch.arange(len(splits["train"].labels))[: recipe.data.train]
-        )
-    return as_examples(prepared, splits, recipe.model)
+    def __post_init__(self) -> None:
+        """Refuse a corpus without anything to learn from or to choose by."""
+        if self.train < 1 or self.dev < 1:
+            raise ValueError(f"data.train and data.dev must be at least 1, got {self.train}, {self.dev}")
 
+    def prepare(self, folder: Path | None) -> Prepared:
+        """Generate the corpus; no folder of data is looked at."""
+        return logic.prepare(self)
 
-def model(recipe: SNLIRecipe, examples: Examples) -> nn.Module:
-    """One of the paper's models, or a baseline with the same head."""
-    made = PairClassifier(recipe.model, len(examples.vocabulary), len(LABELS))
-    give_vectors(made, examples)
-    return made
+    def prepare_split(self, split: str, folder: Path | None, config: ModelConfig) -> Prepared:
+        """Generate the corpus, with all of its words."""
+        return logic.prepare(self, every=True)
+
+    def describe(self, prepared: Prepared, splits: Mapping[str, Labelled]) -> dict[str, Any]:
+        """Tell what the corpus is."""
+        counts = {name: len(split.labels) for name, split in splits.items()}
+        fingerprint = prepared.information["fingerprint"]
+        return {"name": self.name, "fingerprint": fingerprint, "counts": counts, "vectors": None}
 
 
-def folder(recipe: SNLIRecipe) -> ModelConfig:
-    """What a model folder says."""
-    return ModelConfig(
-        task="snli",
-        labels=list(LABELS),
-        tokenizer="paper",
-        data="snli",
-        vectors="float32" if recipe.model.trained else "float16",
-        model=recipe.model,
-    )
+@dataclass
+class PairColumns(ColumnNames):
+    """Which column of the files is what."""
+
+    first: str = "first"
+    """The first text."""
+
+    second: str = "second"
+    """The second text."""
+
+    label: str = "label"
+    """What to tell of the two."""
 
 
-TASK = Task(SNLIRecipe, examples, model, folder, COLUMNS, PAPER)
+@dataclass
+class PairFiles(OwnFiles):
+    """A user's own pairs of texts."""
+
+    table, inputs = "own-pair", ("first", "second")
+
+    columns: PairColumns = field(default_factory=PairColumns)
+    """Which column is what."""
+
+
+TASK = Task(kind=PAIR, sources=(PairFiles, SNLIData, LogicPairs), paper=PAPER)

@@ -1,4 +1,4 @@
-"""What a recipe says whatever the task: how to train. And where the recipes are."""
+"""What a recipe says whatever the task, and where the recipes are."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
-from typing import Literal
+from typing import Any, Literal
 
 from nse.errors import ConfigError, suggest
 
@@ -87,13 +87,38 @@ class Training:
             raise ValueError(f"threads must be from 0 to {MOST_THREADS}, got {self.threads}")
 
 
+@dataclass
+class Recipe:
+    """A run; `nse.tasks.recipe_class` gives its sections the types of a task and of the data's source."""
+
+    task: str
+    """The task this recipe is for."""
+
+    seed: int = 1
+    """Of initialisation, dropout and the order of examples."""
+
+    data: Any = None
+    """The data."""
+
+    model: Any = None
+    """The model."""
+
+    train: Any = None
+    """How it is trained."""
+
+    def __post_init__(self) -> None:
+        """Refuse vectors that are neither given nor learned."""
+        if getattr(self.data, "vectors", None) == "" and not self.model.trained:
+            raise ValueError('vectors = "" needs model.trained = true: nobody else gives the words vectors')
+
+
 def recipes() -> dict[str, Traversable]:
-    """Every shipped recipe by name, such as logic/nse."""
-    return dict(sorted(_found(resources.files("nse.recipes"), "")))
+    """List every shipped recipe by name, such as logic/nse."""
+    return dict(sorted(_walk(resources.files("nse.recipes"), "")))
 
 
 def recipe_file(name: str) -> Traversable:
-    """The file of a shipped recipe."""
+    """Find the file of a shipped recipe."""
     known = recipes()
     if name not in known:
         near = suggest(name, known, cutoff=0.4)
@@ -103,13 +128,13 @@ def recipe_file(name: str) -> Traversable:
 
 
 def headline(recipe: Traversable) -> str:
-    """What a recipe is, from the first line of its header."""
+    """Read what a recipe is from the first line of its header."""
     return recipe.read_text("utf-8").split("\n", 1)[0].removeprefix("#").strip()
 
 
-def _found(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
+def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
     for entry in folder.iterdir():
         if entry.is_dir():
-            yield from _found(entry, f"{prefix}{entry.name}/")
+            yield from _walk(entry, f"{prefix}{entry.name}/")
         elif entry.name.endswith(".toml"):
             yield prefix + entry.name.removesuffix(".toml"), entry

@@ -1,7 +1,8 @@
 """Sentence classification (section 4.3 of the paper): is what a sentence says of a film good or bad?
 
-The data is the Stanford Sentiment Treebank: trained on all labelled phrases of the training trees, evaluated
-on whole sentences. Recipes `sst/binary` and `sst/fine` are the paper's two models.
+The data is the Stanford Sentiment Treebank, trained on all labelled phrases of the training trees and
+evaluated on whole sentences; or a user's own texts. Recipes `sst/binary` and `sst/fine` are the paper's two
+models.
 """
 
 from __future__ import annotations
@@ -11,26 +12,26 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
 
-from nse.data.cache import Columns
-from nse.data.catalogue import data_set
+from nse.data.cache import Columns, Prepared
 from nse.data.prepare import obtain
-from nse.inference.folder import ModelConfig
-from nse.nn.sentence import SentenceClassifier, SentenceConfig
-from nse.tasks.published import as_examples, give_vectors, labelled
-from nse.tasks.recipe import Training
-from nse.tasks.task import Examples, Task
-
-COLUMNS = ("sentence",)
+from nse.inference.kinds import SENTENCE
+from nse.tasks.source import ColumnNames, OwnFiles, PublishedData
+from nse.tasks.task import Task
+from nse.text.tensors import Labelled
 
 PAPER = {"sst/binary": {"accuracy": 0.897}, "sst/fine": {"accuracy": 0.528}}
 """The paper's test figures, with GloVe 840B."""
 
 
 @dataclass
-class SSTData:
-    """Which data."""
+class SSTData(PublishedData):
+    """The Stanford Sentiment Treebank."""
+
+    table = "sst"
+
+    name: Literal["sst"] = "sst"
+    """The data set."""
 
     labels: Literal["binary", "fine"] = "binary"
     """fine: five, from very negative to very positive. binary: two, and neutral phrases are left out."""
@@ -38,66 +39,42 @@ class SSTData:
     phrases: Literal["once", "all"] = "once"
     """To train on: each phrase once, as the model reads it, or as often as it occurs in the trees."""
 
-    vectors: str = "spacy.md.300d"
-    """Word vectors by name, such as glove.840B.300d, the paper's; two joined by + are put side by side."""
+    def prepare(self, folder: Path | None) -> Prepared:
+        """Take or prepare the treebank with these labels."""
+        return obtain(f"sst-{self.labels}", self.vectors or None, folder)
+
+    def pick(self, rows: Labelled, columns: Columns) -> Labelled:
+        """Pick the rows that do not repeat an earlier one: the same ids, the same label."""
+        if self.phrases == "all":
+            return rows
+        ids, lengths, _ = columns.texts["sentence"]
+        ends = lengths.cumsum()
+        places = zip((ends - lengths).tolist(), ends.tolist(), columns.labels.tolist(), strict=True)
+        first: dict[tuple[bytes, int], int] = {}
+        for number, (start, end, label) in enumerate(places):
+            first.setdefault((ids[start:end].tobytes(), label), number)
+        return rows.select(torch.tensor(list(first.values())))
 
 
 @dataclass
-class SSTRecipe:
-    """A run on the Stanford Sentiment Treebank."""
+class SentenceColumns(ColumnNames):
+    """Which column of the files is what."""
 
-    task: Literal["sst"] = "sst"
-    """The task this recipe is for."""
-    seed: int = 1
-    """Of initialisation, dropout and the order of examples."""
-    data: SSTData = field(default_factory=SSTData)
-    """The data."""
-    model: SentenceConfig = field(default_factory=SentenceConfig)
-    """The model."""
-    train: Training = field(default_factory=Training)
-    """How it is trained."""
+    text: str = "text"
+    """The text."""
+
+    label: str = "label"
+    """What to tell of it."""
 
 
-def examples(recipe: SSTRecipe, data: Path | None = None) -> Examples:
-    """The treebank as tensors, with the vectors of its words."""
-    prepared = obtain(f"sst-{recipe.data.labels}", recipe.data.vectors, data)
-    splits = {name: labelled(columns, COLUMNS, recipe.model) for name, columns in prepared.splits.items()}
-    if recipe.data.phrases == "once":
-        splits["train"] = splits["train"].select(first_of_each(prepared.splits["train"]))
-    return as_examples(prepared, splits, recipe.model)
+@dataclass
+class SentenceFiles(OwnFiles):
+    """A user's own texts."""
+
+    table, inputs = "own-sentence", ("text",)
+
+    columns: SentenceColumns = field(default_factory=SentenceColumns)
+    """Which column is what."""
 
 
-def first_of_each(columns: Columns) -> Tensor:
-    """The numbers of the rows without those that repeat an earlier one: the same ids, the same label."""
-    ids, lengths, _ = columns.texts["sentence"]
-    ends = lengths.cumsum()
-    rows = zip((ends - lengths).tolist(), ends.tolist(), columns.labels.tolist(), strict=True)
-    seen: dict[tuple[bytes, int], int] = {}
-    for number, (start, end, label) in enumerate(rows):
-        seen.setdefault((ids[start:end].tobytes(), label), number)
-    return torch.tensor(list(seen.values()))
-
-
-def model(recipe: SSTRecipe, examples: Examples) -> nn.Module:
-    """The paper's model, or a baseline with the same head."""
-    labels = data_set(f"sst-{recipe.data.labels}").labels
-    made = SentenceClassifier(recipe.model, len(examples.vocabulary), len(labels))
-    give_vectors(made, examples)
-    return made
-
-
-def folder(recipe: SSTRecipe) -> ModelConfig:
-    """What a model folder says."""
-    name = f"sst-{recipe.data.labels}"
-    return ModelConfig(
-        kind="sentence",
-        task="sst",
-        labels=list(data_set(name).labels),
-        tokenizer="treebank",
-        data=name,
-        vectors="float32" if recipe.model.trained else "float16",
-        model=recipe.model,
-    )
-
-
-TASK = Task(SSTRecipe, examples, model, folder, COLUMNS, PAPER)
+TASK = Task(kind=SENTENCE, sources=(SentenceFiles, SSTData), paper=PAPER)

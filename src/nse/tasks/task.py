@@ -1,47 +1,169 @@
-"""What the training loop needs to know of a task: one `Task` at the end of each task's file."""
+"""What training needs to know of a task: one `Task` at the end of each task's file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nse.data.cache import Column, Columns, Prepared
+from nse.errors import ConfigError, DataError
 from nse.inference.folder import ModelConfig
+from nse.inference.kinds import KINDS, Kind
+from nse.nn.text_model import TextConfig, TextModel
 from nse.ops.dispatch import choose
-from nse.text.tensors import Labelled
+from nse.tasks.recipe import Recipe, Training
+from nse.tasks.source import DataSource
+from nse.text.tensors import Documents, Labelled, Texts
 from nse.text.vocabulary import TargetVocabulary, Vocabulary
 
 
 class Examples(NamedTuple):
-    """The data of a task as tensors.
+    """The data of a task as tensors."""
 
-    Attributes:
-        splits: By name: "train" to learn from, "dev" to choose by, every other one to report on, once.
-        vocabulary: The words that the ids stand for.
-        about: What the data is: its name, counts, and a fingerprint by which a resumed run knows it again.
-        vectors: [V, d], the vectors of the words, where they are given.
-        target: The words of translations, where there are some.
-        pairs: By split, the words of each source sentence and of its translation, with a space between.
-    """
-
-    splits: dict[str, Labelled]
+    splits: dict[str, Labelled]  # "train" to learn from, "dev" to choose by, the others to report on, once
     vocabulary: Vocabulary
-    about: dict[str, Any]
-    vectors: Tensor | None = None
-    target: TargetVocabulary | None = None
+    about: dict[str, Any]  # its name, counts, and a fingerprint by which a resumed run knows it again
+    vectors: Tensor | None = None  # [V, d], of the words, where they are given
+    labels: tuple[str, ...] = ()
+    tokenizer: str = "whitespace"
+    target: TargetVocabulary | None = None  # the words of translations, where there are some
     pairs: dict[str, list[tuple[str, str]]] | None = None
+    """By split, the words of each source sentence and of its translation, with a space between."""
 
 
-class GetExamples(Protocol):
-    """How a task gets its data."""
+def read_examples(recipe: Recipe, folder: Path | None = None) -> Examples:
+    """Read the data of a recipe as tensors; `folder` is that of the published files, `None` the usual one."""
+    data, inputs = recipe.data, recipe.data.inputs or KINDS[recipe.task].inputs
+    prepared = data.prepare(folder)
+    splits = {
+        name: read_rows(columns, inputs, recipe.model.longest) for name, columns in prepared.splits.items()
+    }
+    return make_examples(recipe, prepared, splits)
 
-    def __call__(self, recipe: Any, data: Path | None = None) -> Examples:
-        """The data of a recipe; `data` is the folder of the published files, `None` the usual one."""
-        ...
+
+def make_examples(recipe: Recipe, prepared: Prepared, splits: dict[str, Labelled]) -> Examples:
+    """Put examples together, of the rows that are picked to train on."""
+    splits["train"] = recipe.data.pick(splits["train"], prepared.splits["train"])
+    if not len(splits["train"].labels):
+        raise DataError(f"{prepared.name}: no row is left to train on")
+    return Examples(
+        splits,
+        prepared.vocabulary,
+        recipe.data.describe(prepared, splits),
+        read_vectors(recipe.model, prepared),
+        prepared.labels,
+        prepared.information["tokenizer"],
+    )
+
+
+def read_rows(columns: Columns, names: tuple[str, ...], longest: int) -> Labelled:
+    """Turn one split into tensors, its texts in the order of `names`."""
+    texts = tuple(read_texts(columns.texts[name], longest) for name in names)
+    groups = None if columns.groups is None else torch.from_numpy(columns.groups).long()
+    return Labelled(texts, torch.from_numpy(columns.labels).long(), groups)
+
+
+def read_texts(column: Column, longest: int) -> Texts | Documents:
+    """Turn a column into tensors: a long text is cut, a long sentence of a document becomes several."""
+    ids, lengths = torch.from_numpy(column.ids), torch.from_numpy(column.lengths)
+    if column.counts is None:
+        return Texts.flat(ids, lengths, longest)
+    lengths, counts = cut_sentences(lengths, torch.from_numpy(column.counts), longest)
+    return Documents.of(Texts.flat(ids, lengths), counts)
+
+
+def cut_sentences(lengths: Tensor, counts: Tensor, longest: int) -> tuple[Tensor, Tensor]:
+    """Give the lengths of sentences [S] and their number in each document [N], once none is too long."""
+    lengths, counts = lengths.long(), counts.long()
+    pieces = (-(-lengths // longest)).clamp(min=1)
+    first = (pieces.cumsum(0) - pieces).repeat_interleave(pieces)
+    done = (torch.arange(int(pieces.sum())) - first) * longest
+    ends = torch.cat([pieces.new_zeros(1), pieces.cumsum(0)])
+    last = counts.cumsum(0)
+    return (lengths.repeat_interleave(pieces) - done).clamp(max=longest), ends[last] - ends[last - counts]
+
+
+def read_vectors(model: TextConfig, prepared: Prepared) -> Tensor | None:
+    """Give the vectors of a data set's words, if a model of these sizes takes them."""
+    if prepared.vectors is None:
+        return None
+    vectors = torch.from_numpy(prepared.vectors).float()
+    width = model.words or model.size
+    if vectors.shape[1] != width:
+        raise ConfigError(
+            f"{prepared.information['vectors']} has vectors of {vectors.shape[1]} numbers and the model "
+            f"takes {width}: set model.words={vectors.shape[1]}"
+        )
+    return vectors
+
+
+def build_model(recipe: Recipe, examples: Examples) -> nn.Module:
+    """Build a fresh model, which knows the vectors of its words, and how rare they are if it counts them."""
+    outputs = examples.labels if examples.target is None else examples.target
+    model: Any = KINDS[recipe.task].module(recipe.model, len(examples.vocabulary), len(outputs))
+    give_vectors(model, examples)
+    if getattr(recipe.model, "counts", False):
+        model.rarity.copy_(measure_rarity(examples.splits["train"].texts[0], len(examples.vocabulary)))
+    made: nn.Module = model
+    return made
+
+
+def give_vectors(model: TextModel, examples: Examples) -> None:
+    """Give a model the vectors of its words; those that are learned start at random, the unknown at zero."""
+    with torch.no_grad():
+        if examples.vectors is None:
+            model.embedding.weight[Vocabulary.UNKNOWN] = 0  # as where vectors are given
+        else:
+            model.embedding.weight.copy_(examples.vectors)
+            # as a model folder keeps it
+            model.embedding.weight[Vocabulary.PAD] = draw_padding(examples.vectors).half()
+
+
+def draw_padding(vectors: Tensor) -> Tensor:
+    """Draw the vector that fills a sentence up: the same for every seed, and about as long as a word's.
+
+    The original pads with one fixed random vector, nobody knows which. Where pads are read, a short one is
+    like no word and a little like each: words then read and write the pads as well as what they look for.
+    """
+    words = vectors[len(Vocabulary.SPECIAL) :]
+    spread = words.square().mean().sqrt() if len(words) else vectors.new_ones(())
+    always = torch.Generator().manual_seed(0)
+    uniform = torch.rand(vectors.shape[1], generator=always) * 2 - 1
+    return uniform * spread * math.sqrt(3)  # the standard deviation of a uniform number is 1 / sqrt(3)
+
+
+def measure_rarity(answers: Texts, words: int) -> Tensor:
+    """Measure what it tells that a word is in a text [words]: the logarithm of how few texts have it."""
+    rows = torch.arange(len(answers.ids))[:, None].expand_as(answers.ids)
+    pairs = torch.stack([rows.flatten(), answers.ids.flatten()]).unique(dim=1)
+    have: Tensor = pairs[1].bincount(minlength=words)
+    return torch.log((1 + len(answers.ids)) / (1 + have))
+
+
+def describe_model(recipe: Recipe, examples: Examples) -> ModelConfig:
+    """Tell what a model folder says of the model, to be loaded without the recipe."""
+    fixed = examples.vectors is not None and not recipe.model.trained
+    names: dict[str, Any] = {
+        "kind": recipe.task,
+        "tokenizer": examples.tokenizer,
+        "vectors": "float16" if fixed else "float32",
+    }
+    return ModelConfig(
+        **names,
+        inputs=list(recipe.data.inputs),
+        task=recipe.data.table,
+        labels=list(examples.labels),
+        pieces=getattr(recipe.data, "subwords", 0) > 0,
+        data=examples.about["name"],
+        model=recipe.model,
+    )
 
 
 Judged = tuple[Tensor, Tensor]
@@ -60,26 +182,26 @@ def judged(scores: Tensor, labels: Tensor, smoothing: float = 0.0) -> Judged:
     return loss, (scores.detach().argmax(dim=-1) == labels).sum()
 
 
-def cross_entropy(recipe: Any, scores: Tensor, batch: Labelled) -> Judged:
-    """The loss where one of several labels is right."""
+def cross_entropy(recipe: Recipe, scores: Tensor, batch: Labelled) -> Judged:
+    """Compute the loss where one of several labels is right."""
     return judged(scores, batch.labels, recipe.train.smoothing)
 
 
-def scores_of(recipe: Any, model: nn.Module, batch: Labelled) -> Tensor:
-    """What a model says of rows: scores [B, labels]."""
+def scores_of(recipe: Recipe | None, model: nn.Module, batch: Labelled) -> Tensor:
+    """Compute what a model says of rows: scores [B, labels]."""
     scores: Tensor = model(*batch.inputs)
     return scores.float()
 
 
-def accuracy(recipe: Any, scores: Tensor, examples: Examples, split: str) -> float:
-    """The part of a split's rows whose highest score [N, labels] is at the right label."""
+def accuracy(recipe: Recipe, scores: Tensor, examples: Examples, split: str) -> float:
+    """Compute the part of a split's rows whose highest score [N, labels] is at the right label."""
     labels = examples.splits[split].labels
     right = int((scores.argmax(dim=-1) == labels).sum())
     return right / max(len(labels), 1)
 
 
-def accuracy_alone(recipe: Any, scores: Tensor, examples: Examples, split: str) -> dict[str, float]:
-    """Accuracy is all there is to report."""
+def accuracy_alone(recipe: Recipe, scores: Tensor, examples: Examples, split: str) -> dict[str, float]:
+    """Report the accuracy."""
     return {"accuracy": accuracy(recipe, scores, examples, split)}
 
 
@@ -98,35 +220,25 @@ ACCURACY = tuple(Figure("accuracy", split, split, scale=100, digits=1) for split
 """In percent."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Task:
-    """A task, as the loop sees it.
+    """A kind of model, where its data comes from, its loss and its measures, as the loop sees it."""
 
-    Attributes:
-        recipe: The dataclass of its recipes, with fields `task`, `seed` and `train` (a `Training`).
-        examples: From a recipe, and the folder of the published data where it needs one, to the data.
-        model: From a recipe and the data to a fresh model.
-        folder: From a recipe to what a model folder says of the model, to be loaded without the recipe.
-        columns: The columns of a prepared data set, in the order in which a model takes them.
-        paper: The paper's test figures by recipe and measure, in the order of its table.
-        loss: From a recipe, scores [B, labels] and their rows to the loss, and how many rows are right.
-        choose: From a recipe, the answers to a split, the data and the split's name to the figure that an
-            epoch is chosen by on dev.
-        figures: Likewise to what is reported of the split, by measure.
-        shown: The columns of its table; the first is of the measure that `choose` looks at.
-        answers: From a recipe, a model and rows to the model's answers [B, n]: by default its scores.
-        vectors: The word vectors that the paper's figures were made with.
-    """
-
-    recipe: type[Any]
-    examples: GetExamples
-    model: Callable[[Any, Examples], nn.Module]
-    folder: Callable[[Any], ModelConfig]
-    columns: tuple[str, ...]
-    paper: dict[str, dict[str, float]]
-    loss: Callable[[Any, Tensor, Labelled], Judged] = cross_entropy
-    choose: Callable[[Any, Tensor, Examples, str], float] = accuracy
-    figures: Callable[[Any, Tensor, Examples, str], dict[str, float]] = accuracy_alone
-    shown: tuple[Figure, ...] = ACCURACY
-    answers: Callable[[Any, nn.Module, Labelled], Tensor] = scores_of
+    kind: Kind
+    sources: tuple[type[DataSource], ...]  # the first one where a recipe names no data
+    training: type[Training] = Training
+    paper: Mapping[str, dict[str, float]] = field(default_factory=dict)
+    """The paper's test figures by recipe and measure, in the order of its table."""
     vectors: str = "glove.840B.300d"
+    """The word vectors that the paper's figures were made with."""
+    examples: Callable[..., Examples] = read_examples
+    model: Callable[[Any, Examples], nn.Module] = build_model
+    loss: Callable[[Any, Tensor, Labelled], Judged] = cross_entropy
+    answers: Callable[[Any, nn.Module, Labelled], Tensor] = scores_of
+    """What a model says of rows [B, n]: by default its scores."""
+    choose: Callable[[Any, Tensor, Examples, str], float] = accuracy
+    """From the answers to a split to the figure by which an epoch is chosen on dev."""
+    figures: Callable[[Any, Tensor, Examples, str], dict[str, float]] = accuracy_alone
+    """Likewise to what is reported of the split, by measure."""
+    shown: tuple[Figure, ...] = ACCURACY
+    """The columns of its table; the first is of the measure that `choose` looks at."""

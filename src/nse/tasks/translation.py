@@ -1,12 +1,13 @@
 """Translation (section 4.5 of the paper): English to German, word by word, out of a shared memory.
 
-Recipes NAME/lstm-lstm, NAME/nse-lstm and NAME/nse-nse of the data sets iwslt14, multi30k and europarl. In
-nse-nse the decoder reads and writes the memory that the encoder left.
+Recipes NAME/lstm-lstm, NAME/nse-lstm and NAME/nse-nse of the data sets iwslt14, multi30k and europarl, or a
+user's own translations. In nse-nse the decoder reads and writes the memory that the encoder left.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -16,17 +17,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nse.data.cache import TARGET, Column, Prepared
-from nse.data.prepare import obtain
+from nse.data.cache import TARGET, Column, Columns, Prepared
+from nse.data.readers.parallel import LABELS
+from nse.data.readers.table import Table, read_translations
+from nse.data.splits import Rows
 from nse.errors import ConfigError
-from nse.inference.folder import ModelConfig
+from nse.inference.kinds import TRANSLATION
 from nse.metrics.bleu import bleu
-from nse.nn.translator import TranslationConfig, Translator
-from nse.tasks.published import about, give_vectors, vectors_for
-from nse.tasks.recipe import Training
-from nse.tasks.task import Examples, Figure, Judged, Task
+from nse.nn.translator import Translator
+from nse.tasks.recipe import Recipe
+from nse.tasks.source import ColumnNames, OwnFiles, PublishedData
+from nse.tasks.task import Examples, Figure, Judged, Task, build_model, make_examples
+from nse.text import moses
 from nse.text.subwords import Pieces
 from nse.text.tensors import Labelled, Texts
+from nse.text.tokenize import TOKENIZERS
 from nse.text.vocabulary import TargetVocabulary, Vocabulary
 
 COLUMNS = ("source", TARGET)
@@ -47,13 +52,19 @@ SHOWN = (
     Figure("accuracy", "train", "words right", scale=100, digits=1),
 )
 
+# fmt: off
+LANGUAGES = (
+    "as", "bn", "ca", "cs", "de", "el", "en", "es", "et", "fi", "fr", "ga", "gu", "hi", "hu", "is", "it",
+    "kn", "lt", "lv", "ml", "mni", "mr", "nl", "or", "pa", "pl", "pt", "ro", "ru", "sk", "sl", "sv", "ta",
+    "tdt", "te", "yue", "zh",
+)
+# fmt: on
+"""Languages whose abbreviations Moses knows."""
+
 
 @dataclass
 class TranslationData:
-    """Which data."""
-
-    name: Literal["iwslt14", "multi30k", "europarl"] = "multi30k"
-    """The data set."""
+    """Sentences and their translations."""
 
     vectors: str = "spacy.md.300d"
     """Vectors of the source words by name, such as glove.840B.300d, the paper's; "" for none."""
@@ -74,90 +85,135 @@ class TranslationData:
         if self.subwords and self.vectors:
             raise ValueError('pieces of words have no vectors: subwords needs vectors = ""')
 
+    def pick(self, rows: Labelled, columns: Columns) -> Labelled:
+        """Pick the pairs that have at most so many words on each side."""
+        if not self.longest:
+            return rows
+        kept = np.maximum(*(columns.texts[name].lengths for name in COLUMNS)) <= self.longest
+        return rows.select(torch.from_numpy(kept.nonzero()[0]))
+
 
 @dataclass
-class TranslationRecipe:
-    """A run on translations."""
+class ParallelData(TranslationData, PublishedData):
+    """Published translations."""
 
-    task: Literal["translation"] = "translation"
-    """The task this recipe is for."""
-    seed: int = 1
-    """Of initialisation, dropout and the order of examples."""
-    data: TranslationData = field(default_factory=TranslationData)
-    """The data."""
-    model: TranslationConfig = field(default_factory=TranslationConfig)
-    """The model."""
-    train: Training = field(default_factory=Training)
-    """How it is trained."""
+    table = "translation"
+
+    name: Literal["iwslt14", "multi30k", "europarl"] = "multi30k"
+    """The data set."""
+
+
+@dataclass
+class TranslationColumns(ColumnNames):
+    """Which column of the files is what."""
+
+    source: str = "source"
+    """A sentence."""
+
+    target: str = "target"
+    """Its translation."""
+
+
+@dataclass
+class TranslationFiles(TranslationData, OwnFiles):
+    """A user's own translations."""
+
+    table = "own-translation"
+
+    columns: TranslationColumns = field(default_factory=TranslationColumns)
+    """Which column is what."""
+
+    vectors: str = ""
+    """Vectors of the source words by name, or by the path of a file of them; "" learns them."""
+
+    tokenizer: Literal["moses-en", "treebank", "informal", "whitespace"] = "moses-en"
+    """How a source sentence becomes words; moses-en: by the rules of Moses for English, in lower case."""
+
+    language: str = "de"
+    """Of the translations, whose words Moses makes by its rules, in lower case; "" takes what is spaced."""
 
     def __post_init__(self) -> None:
-        """Refuse vectors that are neither given nor learned."""
-        if not self.data.vectors and not self.model.trained:
-            raise ValueError('vectors = "" needs model.trained = true: nobody else gives the words vectors')
+        """Refuse what cannot be meant."""
+        OwnFiles.__post_init__(self)
+        TranslationData.__post_init__(self)
+        if self.language and self.language not in LANGUAGES:
+            raise ValueError(f'language: expected "" or one of {", ".join(LANGUAGES)}, got {self.language!r}')
+
+    def find_labels(self, train: Table) -> tuple[str, ...]:
+        """Give what a pair has: none."""
+        return LABELS
+
+    def make_rows(self, table: Table, labels: Sequence[str]) -> Rows:
+        """Make the rows of a file."""
+        return read_translations(table, TOKENIZERS[self.tokenizer], self.cut_target)
+
+    def cut_target(self, text: str) -> list[str]:
+        """Cut a translation into words."""
+        plain = moses.plain(text)
+        if not self.language:
+            return plain.split()
+        return [word.lower() for word in moses.moses(plain, self.language)]
 
 
-def examples(recipe: TranslationRecipe, data: Path | None = None) -> Examples:
-    """Pairs as tensors, their words, and the vectors of the source words."""
-    prepared = obtain(recipe.data.name, recipe.data.vectors or None, data)
+def examples(recipe: Recipe, data: Path | None = None) -> Examples:
+    """Read pairs as tensors, their words, and the vectors of the source words."""
+    prepared = recipe.data.prepare(data)
     if "train" not in prepared.splits:
         there = ", ".join(prepared.splits)
         raise ConfigError(f"{recipe.data.name}: there are no pairs to train on, only {there}")
     source, target, tables = vocabularies(recipe.data, prepared)
-    splits = {name: rows(columns.texts, tables) for name, columns in prepared.splits.items()}
-    if recipe.data.longest:
-        splits["train"] = splits["train"].select(short(prepared, recipe.data.longest))
-    vectors = None if prepared.vectors is None else vectors_for(recipe.model, prepared)
-    told = about(prepared, splits)
-    told["fingerprint"] += f"-{len(source)}-{len(target)}"
-    pairs = {name: spelled(prepared, name) for name in prepared.splits if name != "train"}
-    return Examples(splits, source, told, vectors, target, pairs)
+    splits = {name: read_pairs(columns.texts, tables) for name, columns in prepared.splits.items()}
+    found = make_examples(recipe, prepared, splits)
+    found.about["fingerprint"] += f"-{len(source)}-{len(target)}"
+    pairs = {name: spell_pairs(prepared, name) for name in prepared.splits if name != "train"}
+    return found._replace(vocabulary=source, labels=(), target=target, pairs=pairs)
 
 
-Table = list[list[int]]
+Ids = list[list[int]]
 """For each word of a prepared data set, the ids that a model reads."""
 
 
 def vocabularies(
     data: TranslationData, prepared: Prepared
-) -> tuple[Vocabulary, TargetVocabulary, dict[str, Table]]:
-    """What a model reads and writes, whole words or pieces, and how to get there from each column's words."""
+) -> tuple[Vocabulary, TargetVocabulary, dict[str, Ids]]:
+    """Give what a model reads and writes, whole words or pieces, and how to get there from each column."""
     assert prepared.target is not None
     if data.subwords:
-        return pieces_of(data.subwords, prepared)
+        return learn_pieces(data.subwords, prepared)
     source = Vocabulary(prepared.vocabulary.words[len(Vocabulary.SPECIAL) : prepared.information["known"]])
     special = len(TargetVocabulary.SPECIAL)
     seen = int(prepared.splits["train"].texts[TARGET].ids.max(initial=special - 1)) + 1 - special
     most = min(data.targets or seen, seen)
     target = TargetVocabulary(prepared.target.words[special : special + most])
-    tables: dict[str, Table] = {
-        "source": [[i if i < len(source) else Vocabulary.UNKNOWN] for i in range(len(prepared.vocabulary))],
-        TARGET: [[i if i < len(target) else Vocabulary.UNKNOWN] for i in range(len(prepared.target))],
+    tables: dict[str, Ids] = {
+        name: [[i if i < len(known) else Vocabulary.UNKNOWN] for i in range(len(prepared.words(name)))]
+        for name, known in zip(COLUMNS, (source, target), strict=True)
     }
     return source, target, tables
 
 
-def pieces_of(merges: int, prepared: Prepared) -> tuple[Vocabulary, TargetVocabulary, dict[str, Table]]:
-    """Pieces that both languages share, learned from train; each side knows those that occur there."""
-    counts = {name: counted(prepared, name) for name in COLUMNS}
-    pieces = Pieces.learn(counts["source"] + counts[TARGET], merges)
-    source = Vocabulary.counted(cut(pieces, counts["source"]))
-    target = TargetVocabulary.counted(cut(pieces, counts[TARGET]))
+def learn_pieces(merges: int, prepared: Prepared) -> tuple[Vocabulary, TargetVocabulary, dict[str, Ids]]:
+    """Learn pieces that both languages share from train; each side knows those that occur there."""
+    counts = [count_words(prepared, name) for name in COLUMNS]
+    pieces = Pieces.learn(counts[0] + counts[1], merges)
+    source = Vocabulary.counted(cut_words(pieces, counts[0]))
+    target = TargetVocabulary.counted(cut_words(pieces, counts[1]))
     tables = {}
-    for name, vocabulary in (("source", source), (TARGET, target)):
+    for name, vocabulary in zip(COLUMNS, (source, target), strict=True):
         own = Pieces(vocabulary.words)
         tables[name] = [vocabulary.encode(own.cut(word)) for word in prepared.words(name).words]
     return source, target, tables
 
 
-def counted(prepared: Prepared, name: str) -> Counter[str]:
-    """How often each word of a column occurs in train."""
+def count_words(prepared: Prepared, name: str) -> Counter[str]:
+    """Count how often each word of a column occurs in train."""
     words = prepared.words(name).words
     numbers = np.bincount(prepared.splits["train"].texts[name].ids, minlength=len(words)).tolist()
     return Counter({word: n for word, n in zip(words, numbers, strict=True) if n})
 
 
-def cut(pieces: Pieces, counts: Counter[str]) -> Counter[str]:
-    """How often each piece occurs."""
+def cut_words(pieces: Pieces, counts: Counter[str]) -> Counter[str]:
+    """Count how often each piece occurs."""
     found: Counter[str] = Counter()
     for word, n in counts.items():
         for piece in pieces.cut(word):
@@ -165,14 +221,14 @@ def cut(pieces: Pieces, counts: Counter[str]) -> Counter[str]:
     return found
 
 
-def rows(texts: dict[str, Column], tables: dict[str, Table]) -> Labelled:
-    """One split by the ids that a model reads."""
-    columns = tuple(as_texts(texts[name], tables[name]) for name in COLUMNS)
+def read_pairs(texts: dict[str, Column], tables: dict[str, Ids]) -> Labelled:
+    """Turn one split into tensors of the ids that a model reads."""
+    columns = tuple(map_ids(texts[name], tables[name]) for name in COLUMNS)
     return Labelled(columns, torch.zeros(len(columns[0].lengths), dtype=torch.long))
 
 
-def as_texts(column: Column, table: Table) -> Texts:
-    """A column by the ids of a table, several for a word where words are cut."""
+def map_ids(column: Column, table: Ids) -> Texts:
+    """Map a column to the ids of a table, several for a word where words are cut."""
     sizes = np.array([len(ids) for ids in table])
     flat = np.array([i for ids in table for i in ids])
     starts = sizes.cumsum() - sizes
@@ -184,15 +240,8 @@ def as_texts(column: Column, table: Table) -> Texts:
     return Texts.flat(torch.from_numpy(ids), torch.from_numpy(lengths))
 
 
-def short(prepared: Prepared, longest: int) -> Tensor:
-    """The numbers of the pairs to train on that have at most so many words on each side."""
-    texts = prepared.splits["train"].texts
-    kept = np.maximum(*(texts[name].lengths for name in COLUMNS)) <= longest
-    return torch.from_numpy(kept.nonzero()[0])
-
-
-def spelled(prepared: Prepared, split: str) -> list[tuple[str, str]]:
-    """The words of each pair of a split, as they are in the data."""
+def spell_pairs(prepared: Prepared, split: str) -> list[tuple[str, str]]:
+    """Spell the words of each pair of a split, as they are in the data."""
     sides = []
     for name in COLUMNS:
         column, words = prepared.splits[split].texts[name], prepared.words(name).words
@@ -202,18 +251,16 @@ def spelled(prepared: Prepared, split: str) -> list[tuple[str, str]]:
     return list(zip(*sides, strict=True))
 
 
-def model(recipe: TranslationRecipe, examples: Examples) -> nn.Module:
-    """One of the paper's models, or of ours."""
-    assert examples.target is not None
-    made = Translator(recipe.model, len(examples.vocabulary), len(examples.target))
+def model(recipe: Recipe, examples: Examples) -> nn.Module:
+    """Build one of the paper's models, or of ours."""
+    made = build_model(recipe, examples)
     if examples.vectors is None:
+        assert isinstance(made, Translator)
         nn.init.uniform_(made.embedding.weight, -UNTAUGHT, UNTAUGHT)
-    else:
-        give_vectors(made, examples)
     return made
 
 
-def loss(recipe: TranslationRecipe, scores: Tensor, batch: Labelled) -> Judged:
+def loss(recipe: Recipe, scores: Tensor, batch: Labelled) -> Judged:
     """Cross-entropy of the next words [B, T + 1, V], and of how many rows they are right, as a share."""
     ids, lengths = batch.texts[1].inputs
     wanted = F.pad(ids, (0, 1)).scatter(1, lengths[:, None], TargetVocabulary.END)
@@ -228,15 +275,15 @@ def loss(recipe: TranslationRecipe, scores: Tensor, batch: Labelled) -> Judged:
     return found, right * len(ids)
 
 
-def answers(recipe: TranslationRecipe, model: nn.Module, batch: Labelled) -> Tensor:
-    """Translations: ids, then for each the place of the source word that was most attended to."""
+def answers(recipe: Recipe, model: nn.Module, batch: Labelled) -> Tensor:
+    """Translate: ids, then for each the place of the source word that was most attended to."""
     assert isinstance(model, Translator)
     found = model.translate(*batch.texts[0].inputs)
     return torch.cat([found.ids, found.places], dim=1)
 
 
-def choose(recipe: TranslationRecipe, found: Tensor, examples: Examples, split: str) -> float:
-    """BLEU."""
+def choose(recipe: Recipe, found: Tensor, examples: Examples, split: str) -> float:
+    """Compute BLEU."""
     assert examples.target is not None
     assert examples.pairs is not None
     pairs = examples.pairs[split]
@@ -251,23 +298,20 @@ def choose(recipe: TranslationRecipe, found: Tensor, examples: Examples, split: 
     return bleu(translations, [reference for _, reference in pairs])
 
 
-def figures(recipe: TranslationRecipe, found: Tensor, examples: Examples, split: str) -> dict[str, float]:
-    """BLEU alone."""
+def figures(recipe: Recipe, found: Tensor, examples: Examples, split: str) -> dict[str, float]:
+    """Report BLEU."""
     return {"bleu": choose(recipe, found, examples, split)}
 
 
-def folder(recipe: TranslationRecipe) -> ModelConfig:
-    """What a model folder says."""
-    return ModelConfig(
-        kind="translation",
-        task="translation",
-        labels=[],
-        tokenizer="moses-en",
-        pieces=recipe.data.subwords > 0,
-        data=recipe.data.name,
-        vectors="float32" if recipe.model.trained else "float16",
-        model=recipe.model,
-    )
-
-
-TASK = Task(TranslationRecipe, examples, model, folder, COLUMNS, PAPER, loss, choose, figures, SHOWN, answers)
+TASK = Task(
+    kind=TRANSLATION,
+    sources=(ParallelData, TranslationFiles),
+    paper=PAPER,
+    examples=examples,
+    model=model,
+    loss=loss,
+    answers=answers,
+    choose=choose,
+    figures=figures,
+    shown=SHOWN,
+)

@@ -11,6 +11,7 @@ from rich.table import Table
 from nse.files import write
 from nse.inference.model import Model
 from nse.tasks import TASKS, load_recipe
+from nse.tasks.task import describe_model
 from nse.train.loop import fit
 from nse.train.progress import Progress
 from nse.viz import report, terminal
@@ -42,7 +43,7 @@ def demo(
     """
     overrides = [*(QUICK if quick else []), *([] if seed is None else [f"seed={seed}"])]
     recipes = {name: load_recipe(f"logic/{name}", overrides) for name in MODELS}
-    task = TASKS["logic"]
+    task = TASKS["pair"]
     examples = task.examples(recipes["nse"])
     console.print(INTRODUCTION.format(recipes["nse"].data.train))
     outcomes = {}
@@ -61,7 +62,7 @@ def demo(
         for name, outcome in outcomes.items()
     ]
     console.print(table(rows))
-    about = task.folder(recipes["nse"])
+    about = describe_model(recipes["nse"], examples)
     trace = Model(outcomes["nse"].model.eval(), about, examples.vocabulary, Path("demo")).trace(*PAIR)
     console.print(terminal.associations(trace, console.width))
     write(page, report.html(trace))

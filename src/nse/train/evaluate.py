@@ -8,12 +8,12 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from nse.data.cache import Column, Prepared
+from nse.data.cache import Prepared
 from nse.data.catalogue import DATA, data_set
-from nse.data.prepare import obtain
 from nse.errors import InputError, ModelError, explain_errors, suggest
 from nse.inference import folder as hub
 from nse.inference.batches import compute_rows
@@ -24,12 +24,14 @@ from nse.inference.requests import Request
 from nse.metrics import bleu, ranking
 from nse.metrics.trec import write as write_trec
 from nse.nn.translator import TranslationConfig
-from nse.tasks import documents, load_recipe, logic
-from nse.tasks.translation import spelled
+from nse.tasks import documents
+from nse.tasks.model_data import find_source
+from nse.tasks.source import DataSource, OwnFiles
+from nse.tasks.task import read_rows
+from nse.tasks.translation import spell_pairs
 from nse.text.subwords import Pieces
-from nse.text.tensors import Documents, Labelled, Texts
+from nse.text.tensors import Labelled
 from nse.text.vocabulary import Vocabulary
-from nse.train import own
 from nse.train.lock import only_writer, run_of
 
 
@@ -89,19 +91,26 @@ def evaluate(
     loaded = hub.load(name, device)
     if trec and not loaded.kind.ranks:
         raise InputError(f"trec: {name} {loaded.does} and ranks nothing")
-    mine = None
-    if own.is_own(loaded):
-        mine, split = own.obtained(loaded, split, on, columns)
-    elif columns is not None:
+    source = find_source(loaded, on, columns)
+    own = isinstance(source, OwnFiles)
+    if own and on and split:
+        raise InputError("split: the file that --on names has none")
+    if own and columns and not on:
+        raise InputError("columns: those of the run are known; others go with a file that --on names")
+    if not own and columns is not None:
         raise InputError(f"columns: {name} was trained on published data, whose columns are known")
-    split = split or "test"
+    split = split or source.usual_split()
     if loaded.kind.translates:
-        prepared = mine or pairs_of(loaded, split, data, on)
+        if not own and not data_set(source.name).translation:
+            others = ", ".join(each for each, entry in DATA.items() if entry.translation)
+            raise InputError(f"on: {source.name} holds no translations; there are {others}")
+        prepared = prepare_split(loaded, source, split, data)
         return {"model": name, **evaluate_translator(loaded, split, prepared, batch, beam)}
-    for option, value in (("on", None if mine else on), ("beam", beam)):
+    for option, value in (("on", None if own else on), ("beam", beam)):
         if value is not None:
             raise InputError(f"{option}: {name} {loaded.does}; only a translator takes it")
-    asked = questions(loaded, split, data, mine)
+    prepared = prepare_split(loaded, source, split, data)
+    asked = questions(loaded, split, prepared)
     ranks = asked.rows.groups is not None
     started = time.perf_counter()
     scores = compute_rows(loaded.module, asked.rows, batch, loaded.device)
@@ -110,7 +119,7 @@ def evaluate(
     return {
         "model": name,
         "task": loaded.config.task,
-        "data": mine.name if mine else loaded.config.data,
+        "data": prepared.name,
         "split": split,
         **(ranked(scores, asked.rows, trec) if ranks else told_apart(scores, asked.rows, loaded)),
         "n": len(asked.rows.labels),
@@ -130,7 +139,7 @@ def evaluate_translator(
     beam = config.beam if beam is None else beam
     if beam < 1:
         raise InputError(f"beam: expected at least 1, got {beam}")
-    pairs, longest = spelled(prepared, split), limit(loaded)
+    pairs, longest = spell_pairs(prepared, split), limit(loaded)
     sources = read_by(loaded, [source.split(" ") for source, _ in pairs])
     started = time.perf_counter()
     kept = [tuple(words[:longest]) for words in sources]
@@ -154,15 +163,11 @@ def evaluate_translator(
     }
 
 
-def pairs_of(loaded: Model, split: str, data: Path | None, on: str | None) -> Prepared:
-    """The data set to translate, once it is known to have the split."""
-    name = on or named_data(loaded)
-    if not data_set(name).translation:
-        others = ", ".join(each for each, entry in DATA.items() if entry.translation)
-        raise InputError(f"on: {name} holds no translations; there are {others}")
-    prepared = obtain(name, None, data)
+def prepare_split(loaded: Model, source: DataSource, split: str, data: Path | None) -> Prepared:
+    """Read a split, which must be there, in the words that a model reads."""
+    prepared = source.prepare_split(split, data, loaded.config)
     known(split, prepared.splits)
-    refuse_other_words(loaded, prepared.information["tokenizer"], name)
+    refuse_other_words(loaded, prepared.information["tokenizer"], prepared.name)
     return prepared
 
 
@@ -252,59 +257,21 @@ def share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
-def questions(loaded: Model, split: str, data: Path | None, mine: Prepared | None = None) -> Asked:
-    """A split of the model's data set, or of a user's own, as ids of the model's own vocabulary."""
-    if loaded.config.data == "logic":
-        return generated(loaded, split)
-    names = loaded.inputs
-    prepared = mine or obtain(named_data(loaded), None, data)
-    known(split, prepared.splits)
-    refuse_other_words(loaded, prepared.information["tokenizer"], prepared.name)
-    ids = torch.tensor(loaded.vocabulary.encode(prepared.vocabulary.words))
+def questions(loaded: Model, split: str, prepared: Prepared) -> Asked:
+    """A split of a data set as ids of the model's own vocabulary."""
+    ids = np.array(loaded.vocabulary.encode(prepared.vocabulary.words))
     ids[Vocabulary.PAD] = Vocabulary.PAD
     found, longest = prepared.splits[split], limit(loaded)
-    if missing := [name for name in names if name not in found.texts]:
+    if missing := [name for name in loaded.inputs if name not in found.texts]:
         raise ModelError(f"{loaded.folder}: takes a {missing[0]}, and there is none in {prepared.name}")
     if loaded.kind.has_sentences:  # read in pieces: no word is lost
         longest = loaded.config.model.longest
-    given = [found.texts[name] for name in names]
-    cut = sum(int((column.lengths > longest).sum()) for column in given if column.counts is None)
-    labels = torch.from_numpy(found.labels).long()
-    groups = None if found.groups is None else torch.from_numpy(found.groups).long()
-    if groups is None:
-        labels = places(loaded, prepared.labels)[labels]
-    published = int(prepared.information["rows"][split]["published"])
-    texts = tuple(column_of(column, ids, longest) for column in given)
-    return Asked(Labelled(texts, labels, groups), published, longest, cut)
-
-
-def column_of(column: Column, ids: Tensor, longest: int) -> Texts | Documents:
-    """A column by the ids [words] of a model: a long text is cut, a long sentence of a document several."""
-    lengths, own = torch.from_numpy(column.lengths), ids[torch.from_numpy(column.ids).long()]
-    if column.counts is None:
-        return Texts.flat(own, lengths, longest)
-    return documents.as_documents(own, lengths, torch.from_numpy(column.counts), longest)
-
-
-def named_data(loaded: Model) -> str:
-    """The data set that a model was trained on."""
-    if not loaded.config.data:
-        raise ModelError(
-            f"{loaded.folder}: config.json names no data set, so there is nothing to score it on"
-        )
-    return loaded.config.data
-
-
-def generated(loaded: Model, split: str) -> Asked:
-    """A split of the built-in corpus: of the run that the model belongs to, or else the default one."""
-    recipe = loaded.folder.parent / "recipe.toml"
-    run = load_recipe(str(recipe)) if recipe.is_file() else None
-    sizes = run.data if isinstance(run, logic.LogicRecipe) else logic.LogicData()
-    known(split, [name for name in vars(sizes) if name != "seed"])
-    refuse_other_words(loaded, "whitespace", "logic")
-    rows = logic.tensors(logic.corpus(sizes)[split], loaded.vocabulary)
-    labels = places(loaded, logic.LABELS)[rows.labels]
-    return Asked(rows._replace(labels=labels), len(labels), limit(loaded))
+    given = {name: found.texts[name]._replace(ids=ids[found.texts[name].ids]) for name in loaded.inputs}
+    cut = sum(int((each.lengths > longest).sum()) for each in given.values() if each.counts is None)
+    rows = read_rows(found._replace(texts=given), loaded.inputs, longest)
+    if rows.groups is None:
+        rows = rows._replace(labels=places(loaded, prepared.labels)[rows.labels])
+    return Asked(rows, int(prepared.information["rows"][split]["published"]), longest, cut)
 
 
 def refuse_other_words(loaded: Model, tokenizer: str, data: str) -> None:

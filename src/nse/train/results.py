@@ -15,8 +15,9 @@ from rich.table import Table
 from nse.errors import RunError, explain_errors
 from nse.files import parse_json
 from nse.metrics.bleu import signature
-from nse.tasks import TASKS, task_of
+from nse.tasks import TABLES, load_recipe
 from nse.tasks.recipe import recipes
+from nse.tasks.source import OwnFiles
 from nse.tasks.task import Figure, Task
 from nse.train.fields import NUMBER, Shape, find_field, list_misfits
 
@@ -80,9 +81,9 @@ def table(task: str, folder: Path, tell: Callable[[str], None] = lambda text: No
 
 def known(task: str) -> Task:
     """Return a task by its name."""
-    if task not in TASKS:
-        raise RunError(f"there is no task {task}; there are {', '.join(TASKS)}")
-    return TASKS[task]
+    if task not in TABLES:
+        raise RunError(f"there is no task {task}; there are {', '.join(TABLES)}")
+    return TABLES[task][0]
 
 
 def row(task: Task, runs: list[Result]) -> dict[str, Any]:
@@ -134,7 +135,7 @@ def read(task: str, folder: Path, tell: Callable[[str], None]) -> list[Result]:
         if told["task"] != task:
             continue
         refuse_misfits(file, told, FIELDS)
-        if "test" not in told["examples"] and task.startswith("own-"):
+        if "test" not in told["examples"] and issubclass(TABLES[task][1], OwnFiles):
             tell(f"{file} is left out: the run had no test file (--test FILE)")
             untested += 1
             continue
@@ -143,7 +144,7 @@ def read(task: str, folder: Path, tell: Callable[[str], None]) -> list[Result]:
     if not found and untested:
         raise RunError(f"no result of {task} in {folder} has a test file: name one with --test FILE")
     if not found:
-        own = (name for name, file in recipes().items() if task_of(file) is known(task))
+        own = (name for name in recipes() if load_recipe(name).data.table == task)
         first, *others = dict.fromkeys(f"{name.split('/')[0]}/..." for name in own)
         more = f" (or {', '.join(others)})" if others else ""
         raise RunError(f"no result of {task} in {folder}: `nse train {first}`{more} makes one")

@@ -20,7 +20,7 @@ import time
 import tomllib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +37,9 @@ from nse.errors import ConfigError, InputError, ModelError, RunError, explain_er
 from nse.files import write
 from nse.inference import folder as hub
 from nse.metrics import trec
-from nse.tasks import OWN, TASKS
-from nse.tasks.task import Examples
+from nse.tasks import TABLES, TASKS, read_recipe
+from nse.tasks.source import OwnFiles
+from nse.tasks.task import Examples, describe_model
 from nse.text.tensors import Labelled
 from nse.train import checkpoints
 from nse.train.distributed import Team
@@ -148,7 +149,7 @@ def opened(folder: Path, recipe: Any, resume: bool) -> dict[str, Any] | None:
         content = (folder / RECIPE).read_bytes()
     refuse_other_recipe(folder, content, recipe)
     result = folder / RESULT
-    return read_result(result, recipe.task) if result.exists() else None
+    return read_result(result, recipe.data.table) if result.exists() else None
 
 
 def read_result(file: Path, task: str) -> dict[str, Any]:
@@ -158,7 +159,7 @@ def read_result(file: Path, task: str) -> dict[str, Any]:
         refuse_misfits(file, result, FIGURES)
         if result["task"] != task:
             raise RunError(f"{file} is no result: task is {result['task']}, not {task}")
-        measures = {figure.measure for figure in TASKS[task].shown} & result.keys()
+        measures = {figure.measure for figure in TABLES[task][0].shown} & result.keys()
         refuse_misfits(file, result, dict.fromkeys(measures, is_dict_of(NUMBER)))
     except RunError as error:
         raise RunError(f"{error}; remove it, and --resume computes it again") from None
@@ -168,7 +169,7 @@ def read_result(file: Path, task: str) -> dict[str, Any]:
 def refuse_other_recipe(folder: Path, content: bytes, recipe: Any) -> None:
     """Refuse to go on with a recipe that is not the one of before, which is given as TOML."""
     try:
-        before = config.build(type(recipe), tomllib.loads(content.decode()), source=RECIPE)
+        before = read_recipe(tomllib.loads(content.decode()), source=RECIPE)
     except (ConfigError, ValueError) as error:
         raise RunError(f"{folder} holds the run of a recipe that cannot be read: {error}") from None
     if changes := list(differences(before, recipe)):
@@ -279,10 +280,8 @@ class RunFolder(Keeper):
     def save_model(self, model: nn.Module, figures: dict[str, Any]) -> None:
         """Write the model folder, with these figures in its card."""
         about = {"recipe": self.name, "seed": self.recipe.seed, "training examples": self.counts()["train"]}
-        about |= OF_OWN_DATA if self.recipe.task in OWN else {}
-        kind = self.task.folder(self.recipe)
-        if labels := self.examples.about.get("labels"):  # of data that nobody knew before
-            kind = replace(kind, labels=labels)
+        about |= OF_OWN_DATA if isinstance(self.recipe.data, OwnFiles) else {}
+        kind = describe_model(self.recipe, self.examples)
         vocabulary, target = self.examples.vocabulary, self.examples.target
         about |= describe_data(kind.data)
         hub.save(self.folder / MODEL, model, kind, vocabulary, about | figures, target)
@@ -313,7 +312,7 @@ class RunFolder(Keeper):
         }
         result = {
             "recipe": self.name,
-            "task": self.recipe.task,
+            "task": self.recipe.data.table,
             "seed": self.recipe.seed,
             "epoch": outcome.epoch,
             "epochs": len(outcome.metrics),

@@ -224,7 +224,7 @@ def take_threads(recipe: Any, packed: dict[str, Any] | None, team: Team) -> None
         torch.set_num_threads(recipe.train.threads)
     elif packed and len(packed["processes"]) == team.size:
         torch.set_num_threads(packed["processes"][team.rank]["threads"])
-    elif "OMP_NUM_THREADS" not in os.environ and recipe.model.size < SMALL and recipe.task != "documents":
+    elif "OMP_NUM_THREADS" not in os.environ and recipe.model.size < SMALL and recipe.task != "document":
         torch.set_num_threads(1)
 
 

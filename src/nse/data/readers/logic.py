@@ -14,19 +14,14 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import permutations, product
-from pathlib import Path
-from typing import Literal
 
-import torch
-from torch import nn
+import numpy as np
 
-from nse.errors import InputError
-from nse.inference.folder import ModelConfig
-from nse.nn.pair import PairClassifier, PairConfig
-from nse.tasks.logic_grammar import (
+from nse.data.cache import Column, Columns, Prepared
+from nse.data.readers.logic_grammar import (
     ADJECTIVES,
     CONTRADICTION,
     ENTAILMENT,
@@ -42,24 +37,18 @@ from nse.tasks.logic_grammar import (
     parse,
     verdict,
 )
-from nse.tasks.recipe import Training
-from nse.tasks.task import Examples, Task
-from nse.text.tensors import Labelled, Texts
+from nse.errors import InputError
 from nse.text.vocabulary import Vocabulary
 
-__all__ = [
-    "LABELS",
-    "TASK",
-    "LogicData",
-    "LogicRecipe",
-    "Pair",
-    "Property",
-    "Sentence",
-    "corpus",
-    "held_out",
-    "label",
-    "parse",
-]
+__all__ = ["LABELS", "LogicData", "Pair", "Property", "Sentence", "corpus", "held_out", "label", "parse"]
+
+PLAIN = 0.1
+"""The share of draws that need no reordering with another label, so that short sentences occur too."""
+
+PATIENCE = 10_000
+"""After so many draws in a row that bring nothing new, the generator says that there is no more."""
+
+OPEN = "all"  # stands in until a quantifier is chosen
 
 
 @dataclass(frozen=True)
@@ -94,16 +83,6 @@ class LogicData:
     seed: int = 0
     """Every seed and every set of sizes has its own corpus, the same on every machine."""
 
-
-COLUMNS = ("premise", "hypothesis")
-
-PLAIN = 0.1
-"""The share of draws that need no reordering with another label, so that short sentences occur too."""
-
-PATIENCE = 10_000
-"""After so many draws in a row that bring nothing new, the generator says that there is no more."""
-
-OPEN = "all"  # stands in until a quantifier is chosen
 
 Draft = tuple[Sentence, Sentence]
 Fits = Callable[[Draft], bool]
@@ -275,66 +254,31 @@ def corpus(config: LogicData) -> dict[str, list[Pair]]:
     return dict(zip(sizes, splits, strict=True))
 
 
-@dataclass
-class LogicRecipe:
-    """A run on this corpus."""
-
-    task: Literal["logic"] = "logic"
-    """The task this recipe is for."""
-    seed: int = 1
-    """Of initialisation, dropout and the order of examples."""
-    data: LogicData = field(default_factory=LogicData)
-    """The corpus."""
-    model: PairConfig = field(default_factory=PairConfig)
-    """The model."""
-    train: Training = field(default_factory=Training)
-    """How it is trained."""
-
-    def __post_init__(self) -> None:
-        """Refuse a corpus without anything to learn from or to choose by."""
-        if self.data.train < 1 or self.data.dev < 1:
-            raise ValueError(
-                f"data.train and data.dev must be at least 1, got {self.data.train}, {self.data.dev}"
-            )
-
-
-def examples(recipe: LogicRecipe, data: Path | None = None) -> Examples:
-    """The corpus as tensors; it is generated, so no folder of data is looked at."""
-    pairs = corpus(recipe.data)
-    texts = (text.split() for pair in pairs["train"] for text in (pair.premise, pair.hypothesis))
-    vocabulary = Vocabulary.of(texts)
-    about = {
-        "name": "logic",
-        "fingerprint": fingerprint(pairs),
-        "counts": {name: len(split) for name, split in pairs.items()},
-        "vectors": None,
+def prepare(config: LogicData, every: bool = False) -> Prepared:
+    """Generate the corpus as ids, of the words of its training pairs or of every pair."""
+    pairs = corpus(config)
+    spoken = {
+        split: {name: [getattr(pair, name).split() for pair in found] for name in ("premise", "hypothesis")}
+        for split, found in pairs.items()
     }
-    return Examples({name: tensors(split, vocabulary) for name, split in pairs.items()}, vocabulary, about)
-
-
-def fingerprint(pairs: dict[str, list[Pair]]) -> str:
-    """What tells this corpus from any other."""
+    known = (columns for split, columns in spoken.items() if every or split == "train")
+    vocabulary = Vocabulary.of(words for columns in known for texts in columns.values() for words in texts)
+    splits = {
+        split: Columns(
+            {name: _encode(texts, vocabulary) for name, texts in spoken[split].items()},
+            np.array([pair.label for pair in found], np.int32),
+        )
+        for split, found in pairs.items()
+    }
     lines = (f"{name}\t{p.premise}\t{p.hypothesis}\t{p.label}\n" for name in pairs for p in pairs[name])
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
+    information = {
+        "tokenizer": "whitespace",
+        "fingerprint": hashlib.sha256("".join(lines).encode()).hexdigest(),
+        "rows": {split: {"published": len(found)} for split, found in pairs.items()},
+    }
+    return Prepared("logic", vocabulary, None, splits, LABELS, information)
 
 
-def tensors(pairs: list[Pair], vocabulary: Vocabulary) -> Labelled:
-    """Pairs as ids and labels."""
-    texts = [[getattr(pair, name).split() for pair in pairs] for name in COLUMNS]
-    labels = torch.tensor([pair.label for pair in pairs])
-    return Labelled(tuple(Texts.of(each, vocabulary) for each in texts), labels)
-
-
-def model(recipe: LogicRecipe, examples: Examples) -> nn.Module:
-    """The paper's pair model, or a baseline with the same head."""
-    return PairClassifier(recipe.model, len(examples.vocabulary), len(LABELS))
-
-
-def folder(recipe: LogicRecipe) -> ModelConfig:
-    """What a model folder says."""
-    return ModelConfig(
-        task="logic", labels=list(LABELS), tokenizer="whitespace", data="logic", model=recipe.model
-    )
-
-
-TASK = Task(LogicRecipe, examples, model, folder, COLUMNS, paper={})
+def _encode(texts: list[list[str]], vocabulary: Vocabulary) -> Column:
+    ids, lengths = [i for words in texts for i in vocabulary.encode(words)], [len(words) for words in texts]
+    return Column(np.array(ids, np.int32), np.array(lengths, np.int32))
