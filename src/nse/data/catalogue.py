@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -27,9 +27,8 @@ class Download:
 
 @dataclass(frozen=True)
 class DataSet:
-    """Labelled texts."""
+    """Labelled texts: how they are read, and where they are published."""
 
-    published: Mapping[str, int]  # how many labelled rows each split has when whole
     labels: tuple[str, ...]  # in the order of their numbers
     tokenizer: str  # by its name in `TOKENIZERS`
     sources: Callable[[Path], Mapping[str, DataFile]]  # finds files in a data folder, or raises `DataError`
@@ -37,6 +36,7 @@ class DataSet:
     count: Callable[[Path], Mapping[str, Rows]] | None = None  # as `read`, but faster, and texts may be wrong
     documents: bool = False  # whether texts are made of sentences
     translation: bool = False  # whether the second column is a translation of the first, which has no label
+    published: Mapping[str, int] = field(default_factory=dict)  # labelled rows of each split when whole
     about: str = ""  # what it is, in a line
     licence: str = ""
     downloads: tuple[Download, ...] = ()  # the files to fetch
@@ -52,145 +52,112 @@ class VectorSet:
     downloads: tuple[Download, ...] = ()  # none where they are made from something else, which `about` tells
 
 
-def _sst(about: str, binary: bool, published: Mapping[str, int]) -> DataSet:
-    return DataSet(
-        published,
-        sst.BINARY_LABELS if binary else sst.LABELS,
-        "treebank",
-        sst.sources,
-        partial(sst.read, binary=binary),
-        about=f"Stanford Sentiment Treebank, {about}",
-        licence="as its authors state (Stanford Sentiment Treebank, research)",
-        downloads=(
-            Download(
-                f"sst/{sst.ARCHIVE}",
-                f"https://nlp.stanford.edu/sentiment/{sst.ARCHIVE}",
-                789_539,
-                "5c613a4f673fc74097d523a2c83f38e0cc462984d847b82c7aaf36b01cbbbfcc",
-            ),
-        ),
-    )
+def _publish(
+    reader: DataSet, published: Mapping[str, int], about: str, licence: str, *downloads: Download
+) -> DataSet:
+    return replace(reader, published=published, about=about, licence=licence, downloads=downloads)
 
 
-def _tang(name: str, about: str, published: Mapping[str, int]) -> DataSet:
-    read = partial(tang.read, name)
-    return DataSet(
-        published,
-        tang.LABELS[name],
-        "treebank",
-        partial(tang.sources, name),
-        read,
-        partial(read, raw=True),
-        documents=True,
-        about=f"{about} (Tang et al. 2015, in {tang.ARCHIVE})",
-        licence="as its authors state (research)",
-    )
+def _read_tang(name: str) -> DataSet:
+    sources, read = partial(tang.sources, name), partial(tang.read, name)
+    return DataSet(tang.LABELS[name], "treebank", sources, read, partial(read, raw=True), documents=True)
 
 
-def _parallel(name: str, about: str, licence: str, published: Mapping[str, int]) -> DataSet:
-    read = partial(parallel.read, name)
-    return DataSet(
-        published,
-        parallel.LABELS,
-        "moses-en",
-        partial(parallel.sources, name),
-        read,
-        partial(read, raw=True),
-        translation=True,
-        about=about,
-        licence=licence,
-    )
+def _read_parallel(name: str) -> DataSet:
+    sources, read = partial(parallel.sources, name), partial(parallel.read, name)
+    return DataSet(parallel.LABELS, "moses-en", sources, read, partial(read, raw=True), translation=True)
 
+
+_SST = Download(
+    f"sst/{sst.ARCHIVE}",
+    f"https://nlp.stanford.edu/sentiment/{sst.ARCHIVE}",
+    789_539,
+    "5c613a4f673fc74097d523a2c83f38e0cc462984d847b82c7aaf36b01cbbbfcc",
+)
+_SST_LICENCE = "as its authors state (Stanford Sentiment Treebank, research)"
+_COUNT_ACLIMDB = partial(aclimdb.read, raw=True)
+_TANG = f"(Tang et al. 2015, in {tang.ARCHIVE})"
 
 DATA: dict[str, DataSet] = {
-    "snli": DataSet(
+    "snli": _publish(
+        DataSet(snli.LABELS, "paper", snli.sources, snli.read),
         {"train": 549_367, "dev": 9_842, "test": 9_824},
-        snli.LABELS,
-        "paper",
-        snli.sources,
-        snli.read,
-        about="Stanford Natural Language Inference corpus 1.0: pairs of English sentences",
-        licence="CC BY-SA 4.0",
-        downloads=(
-            Download(
-                "snli_1.0.zip",
-                "https://nlp.stanford.edu/projects/snli/snli_1.0.zip",
-                94_550_081,
-                "afb3d70a5af5d8de0d9d81e2637e0fb8c22d1235c2749d83125ca43dab0dbd3e",
-            ),
+        "Stanford Natural Language Inference corpus 1.0: pairs of English sentences",
+        "CC BY-SA 4.0",
+        Download(
+            "snli_1.0.zip",
+            "https://nlp.stanford.edu/projects/snli/snli_1.0.zip",
+            94_550_081,
+            "afb3d70a5af5d8de0d9d81e2637e0fb8c22d1235c2749d83125ca43dab0dbd3e",
         ),
     ),
-    "wikiqa": DataSet(
+    "wikiqa": _publish(
+        DataSet(wikiqa.LABELS, "lower", wikiqa.sources, wikiqa.read),
         {"train": 20_360, "dev": 2_733, "test": 6_165},
-        wikiqa.LABELS,
-        "lower",
-        wikiqa.sources,
-        wikiqa.read,
-        about="WikiQA: questions, and sentences of Wikipedia of which some answer them",
-        licence="Microsoft Research data licence, research only",
-        downloads=(
-            Download(
-                "WikiQACorpus.zip",
-                "https://download.microsoft.com/download/E/5/F/E5FCFCEE-7005-4814-853D-DAA7C66507E0/WikiQACorpus.zip",
-                7_094_233,
-                sha256=None,
-            ),
+        "WikiQA: questions, and sentences of Wikipedia of which some answer them",
+        "Microsoft Research data licence, research only",
+        Download(
+            "WikiQACorpus.zip",
+            "https://download.microsoft.com/download/E/5/F/E5FCFCEE-7005-4814-853D-DAA7C66507E0/WikiQACorpus.zip",
+            7_094_233,
+            sha256=None,
         ),
     ),
-    "sst-fine": _sst(
-        "five classes: phrases and sentences of film reviews",
-        binary=False,
-        published={"train": 318_582, "dev": 1_101, "test": 2_210},
+    "sst-fine": _publish(
+        DataSet(sst.LABELS, "treebank", sst.sources, sst.read),
+        {"train": 318_582, "dev": 1_101, "test": 2_210},
+        "Stanford Sentiment Treebank, five classes: phrases and sentences of film reviews",
+        _SST_LICENCE,
+        _SST,
     ),
-    "sst-binary": _sst(
-        "two classes: the same without what is neutral",
-        binary=True,
-        published={"train": 98_794, "dev": 872, "test": 1_821},
+    "sst-binary": _publish(
+        DataSet(sst.BINARY_LABELS, "treebank", sst.sources, partial(sst.read, binary=True)),
+        {"train": 98_794, "dev": 872, "test": 1_821},
+        "Stanford Sentiment Treebank, two classes: the same without what is neutral",
+        _SST_LICENCE,
+        _SST,
     ),
-    "yelp13": _tang(
-        "yelp13",
-        "Yelp 13: reviews of restaurants, 1 to 5 stars",
+    "yelp13": _publish(
+        _read_tang("yelp13"),
         {"train": 268_013, "dev": 33_504, "test": 33_501},
+        f"Yelp 13: reviews of restaurants, 1 to 5 stars {_TANG}",
+        "as its authors state (research)",
     ),
-    "imdb": _tang(
-        "imdb", "IMDB: reviews of films, 1 to 10 stars", {"train": 278_733, "dev": 34_841, "test": 34_841}
+    "imdb": _publish(
+        _read_tang("imdb"),
+        {"train": 278_733, "dev": 34_841, "test": 34_841},
+        f"IMDB: reviews of films, 1 to 10 stars {_TANG}",
+        "as its authors state (research)",
     ),
-    "aclimdb": DataSet(
+    "aclimdb": _publish(
+        DataSet(aclimdb.LABELS, "informal", aclimdb.sources, aclimdb.read, _COUNT_ACLIMDB, documents=True),
         {"train": 22_600, "dev": 2_400, "test": 25_000},
-        aclimdb.LABELS,
-        "informal",
-        aclimdb.sources,
-        aclimdb.read,
-        partial(aclimdb.read, raw=True),
-        documents=True,
-        about="Large Movie Review Dataset 1.0: reviews of films, 1 to 4 and 7 to 10 stars",
-        licence="as its authors state (Maas et al. 2011, research)",
-        downloads=(
-            Download(
-                aclimdb.ARCHIVE,
-                f"https://ai.stanford.edu/~amaas/data/sentiment/{aclimdb.ARCHIVE}",
-                84_125_825,
-                "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
-            ),
+        "Large Movie Review Dataset 1.0: reviews of films, 1 to 4 and 7 to 10 stars",
+        "as its authors state (Maas et al. 2011, research)",
+        Download(
+            aclimdb.ARCHIVE,
+            f"https://ai.stanford.edu/~amaas/data/sentiment/{aclimdb.ARCHIVE}",
+            84_125_825,
+            "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
         ),
     ),
-    "iwslt14": _parallel(
-        "iwslt14",
+    "iwslt14": _publish(
+        _read_parallel("iwslt14"),
+        {"train": 110_439, "dev": 4_998, "test": 4_793},
         "IWSLT 2014, English to German: talks, pairs of at most 25 words a side",
         "CC BY-NC-ND (TED)",
-        {"train": 110_439, "dev": 4_998, "test": 4_793},
     ),
-    "multi30k": _parallel(
-        "multi30k",
+    "multi30k": _publish(
+        _read_parallel("multi30k"),
+        {"train": 29_000, "dev": 1_014, "test": 1_000, "test_2017": 1_000},
         "Multi30k, English to German: captions of photographs",
         "as its authors state (Elliott et al. 2016, research)",
-        {"train": 29_000, "dev": 1_014, "test": 1_000, "test_2017": 1_000},
     ),
-    "europarl": _parallel(
-        "europarl",
+    "europarl": _publish(
+        _read_parallel("europarl"),
+        {"train": 110_000, "dev": 1_299, "test": 1_912},
         "Europarl, English to German: 110,000 pairs of parliament speech, at most 25 words a side",
         "as its authors state (Koehn 2005)",
-        {"train": 110_000, "dev": 1_299, "test": 1_912},
     ),
 }
 

@@ -66,7 +66,7 @@ _STARTS = frozenset(
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text, each with single spaces inside and none around; none is empty.
+    """Split a text into sentences, each with single spaces inside and none around; none is empty.
 
     Nothing but white space and `<br>` is lost.
     """
@@ -75,25 +75,19 @@ def sentences(text: str) -> list[str]:
 
 
 def _split(text: str) -> Iterator[str]:
-    """The sentences of a text in which white space is single spaces."""
-    start, first = 0, _first(text, 0)
+    """Split a text in which white space is single spaces."""
+    start, first = 0, _ALNUM.search(text)  # marks before the first letter or digit end nothing
     for marks in _MARKS.finditer(text):
-        if marks.start() > first and _ends(text, start, marks):
+        if first and marks.start() > first.start() and _ends(text, start, marks):
             yield text[start : marks.end()]
             start = marks.end() + (text[marks.end()] == " ")
-            first = _first(text, start)
+            first = _ALNUM.search(text, start)
     if start < len(text):
         yield text[start:]
 
 
-def _first(text: str, start: int) -> int:
-    """Where the first letter or digit is: marks before it end nothing."""
-    found = _ALNUM.search(text, start)
-    return found.start() if found else len(text)
-
-
 def _ends(text: str, start: int, marks: re.Match[str]) -> bool:
-    """Whether a sentence that starts here ends with these marks, and another follows."""
+    """Tell whether a sentence that starts here ends with these marks, and another follows."""
     mark, closing = marks.groups()
     gap = _GAP.match(text, marks.end())
     assert gap  # it matches nothing, too
@@ -110,7 +104,7 @@ def _ends(text: str, start: int, marks: re.Match[str]) -> bool:
 
 
 def _stop_ends(before: str, after: str, closed: bool) -> bool:
-    """Whether a full stop that is followed by a space ends a sentence."""
+    """Tell whether a full stop that is followed by a space ends a sentence."""
     word = _last(before)
     small = word.lower()
     if small in _NEVER or (small == "no" and after[0].isdigit()):
@@ -123,7 +117,7 @@ def _stop_ends(before: str, after: str, closed: bool) -> bool:
 
 
 def _bare_stop_ends(before: str, after: str, closed: bool) -> bool:
-    """Whether a full stop that no space follows ends a sentence."""
+    """Tell whether a full stop that no space follows ends a sentence."""
     word = _last(before)
     if closed or word.lower() in _NEVER:
         return False
@@ -139,7 +133,7 @@ def _bare_stop_ends(before: str, after: str, closed: bool) -> bool:
 
 
 def _last(before: str) -> str:
-    """The last word, without what is open before it or closed after it."""
+    """Find the last word, without what is open before it or closed after it."""
     return before.rstrip().rpartition(" ")[2].lstrip(_OPENING).rstrip(_CLOSING)
 
 
@@ -151,7 +145,7 @@ def _is_start(after: str) -> bool:
 
 
 def _is_word(word: str) -> bool:
-    """Whether it has at least two letters and ends in a small one: no initials, and no address."""
+    """Tell whether it has at least two letters and ends in a small one: no initials, and no address."""
     letters = word.translate(_IN_WORDS)
     return len(letters) > 1 and letters.isalpha() and letters[-1].islower()
 
