@@ -141,7 +141,7 @@ def both(
     encoder: nn.Module, x: Tensor, x_lengths: Tensor, y: Tensor, y_lengths: Tensor
 ) -> tuple[Encoded, Encoded]:
     """Two batches of sentences through one encoder, as one batch."""
-    if torch.compiler.is_exporting():  # which would take the numbers that it is split by for fixed
+    if torch.compiler.is_compiling():  # which would take the numbers that it is split by for fixed
         return encoder(x, x_lengths), encoder(y, y_lengths)
     longest = max(x.shape[1], y.shape[1])
     together = torch.cat([F.pad(each, (0, 0, 0, longest - each.shape[1])) for each in (x, y)])

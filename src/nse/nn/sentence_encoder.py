@@ -142,7 +142,7 @@ def run(lstm: nn.LSTM, x: Tensor, lengths: Tensor) -> Tensor:
     """The outputs of an LSTM at all words; past a sentence's end, any."""
     # Packing saves a CPU the padding, but reads the lengths there: a GPU would wait, and neither a CUDA graph
     # nor an exported one could hold it. What comes after the last word does not change the outputs before it.
-    if x.is_cuda or torch.compiler.is_exporting():
+    if x.is_cuda or torch.compiler.is_compiling():
         padded: Tensor = lstm(x)[0]
         return padded
     some = lengths.clamp(min=1).cpu()  # packing refuses empty sequences
