@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import nse
-from faults.made_models import saved
+from faults.made_models import saved, write_sums
 from nse.errors import InputError, ModelError
 from small_models import CANDIDATES, SENTENCES, document_model, ranking_model, sentence_model, translator
 
@@ -200,6 +200,32 @@ def test_a_module_in_training_does_not_answer(kind, tmp_path):
             answers(model, texts)
         module.eval()
     assert answers(model, texts) == before
+
+
+def test_older_folders_are_read_as_newer_ones_say_it(tmp_path):
+    """A pair of one label was a ranking; what a user's own texts are called followed from the task."""
+    saved(tmp_path / "ranker", labels=["right"])
+    ranker = nse.load(tmp_path / "ranker")
+    assert (ranker.config.kind, ranker.inputs, ranker.task) == ("ranking", ("answer", "question"), "rank")
+    assert len(ranker.rank("some dogs", ["all dogs"])) == 1
+    for task, inputs in {"own-pair": ("first", "second"), "mine": ("premise", "hypothesis")}.items():
+        saved(tmp_path / task, task=task)
+        config = json.loads((tmp_path / task / "config.json").read_text())
+        del config["inputs"]
+        (tmp_path / task / "config.json").write_text(json.dumps(config))
+        write_sums(tmp_path / task)
+        assert nse.load(tmp_path / task).inputs == inputs
+
+
+def test_texts_are_called_as_the_configuration_says(tmp_path):
+    saved(tmp_path / "mine", inputs=["one", "other"])
+    model = nse.load(tmp_path / "mine")
+    with pytest.raises(InputError, match="other 1 is empty"):
+        model.predict([("dogs", " ")])
+    assert [text.name for text in model.trace("all dogs", "some dogs").texts] == ["one", "other"]
+    for inputs in (["one"], ["one", "one"]):
+        with pytest.raises(ValueError, match="inputs must name 2"):
+            saved(tmp_path / "wrong", inputs=inputs)
 
 
 def in_cache(tmp_path, monkeypatch, made=saved, repository="someone/dogs"):
