@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from nse.cli.rows import Columns, Row, in_chunks, parse_keys, read_rows, up_to_a_problem
+from nse.cli.rows import Columns, Row, parse_keys, read_rows, split_chunks, stop_at_problem
 from nse.data import records as lines_module
 from nse.data.records import Format, Problem, Source, guess_format
 from nse.errors import DataError, InputError
@@ -319,7 +319,7 @@ def test_no_more_than_a_chunk_is_read_ahead():
             taken.append(1)
             yield Row(len(taken), ("dog",))
 
-    chunks = in_chunks(endless(), 5)
+    chunks = split_chunks(endless(), 5)
     assert taken == []
     assert [row.number for row in next(chunks)] == [1, 2, 3, 4, 5]
     assert len(taken) == 5
@@ -336,7 +336,7 @@ def test_long_texts_make_small_chunks(monkeypatch):
         Row(4, ("d" * 30,)),
         Row(5, ("d",)),
     ]
-    assert [[item.number for item in chunk] for chunk in in_chunks(items, 3)] == [[1, 2], [3, 4], [5]]
+    assert [[item.number for item in chunk] for chunk in split_chunks(items, 3)] == [[1, 2], [3, 4], [5]]
 
 
 def test_rows_before_a_mistake_come_before_it():
@@ -344,7 +344,7 @@ def test_rows_before_a_mistake_come_before_it():
         yield Row(1, ("dog",))
         raise DataError("broken off")
 
-    chunks = in_chunks(broken())
+    chunks = split_chunks(broken())
     assert next(chunks) == [Row(1, ("dog",))]
     with pytest.raises(DataError, match="broken off"):
         next(chunks)
@@ -352,5 +352,5 @@ def test_rows_before_a_mistake_come_before_it():
 
 def test_nothing_is_read_after_a_problem():
     items = iter([Row(1, ("dog",)), Problem(2, "no"), Row(3, ("dog",))])
-    assert [item.number for item in up_to_a_problem(items)] == [1, 2]
+    assert [item.number for item in stop_at_problem(items)] == [1, 2]
     assert next(items).number == 3

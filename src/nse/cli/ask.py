@@ -13,7 +13,7 @@ from nse.cli import options
 from nse.cli.options import out_option, texts_argument
 from nse.cli.output import describe_predictions, describe_ranking, describe_translations, format_lines
 from nse.cli.pipeline import Read, Result, answer_rows, open_run, rank_groups
-from nse.cli.rows import Columns, Input, Row, group_candidates, in_chunks
+from nse.cli.rows import Columns, Input, Row, group_candidates, split_chunks
 from nse.data.records import Problem
 from nse.errors import InputError
 
@@ -102,7 +102,7 @@ def rank(
         else:
             groups = iter([list(run.rows(Columns(("answer",))))])
         answer = partial(rank_groups, loaded, question, batch, top=top, strict=strict)
-        run.pour(map(answer, in_chunks(groups)), "candidates")
+        run.pour(map(answer, split_chunks(groups)), "candidates")
 
 
 def translate(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from nse.cli.options import Bad
 from nse.cli.output import Answer, Describe, Writer, format_lines, open_writer
-from nse.cli.rows import CHUNK, Columns, Input, Row, in_chunks, up_to_a_problem
+from nse.cli.rows import CHUNK, Columns, Input, Row, split_chunks, stop_at_problem
 from nse.console import make_bar
 from nse.data.records import Problem, Source
 from nse.errors import DataError, InputError, NSEError
@@ -55,14 +55,14 @@ class Run:
         if self.source is None:
             return iter(self.typed)
         rows = self.given.read(self.source, columns)
-        return up_to_a_problem(rows) if self.bad == "stop" else rows
+        return stop_at_problem(rows) if self.bad == "stop" else rows
 
     def chunks(self, columns: Columns, few: int, many: int = CHUNK) -> Iterable[list[Read]]:
         """Read many rows at a time, but few where somebody waits for answers to what comes through a pipe."""
         if self.source is None:
             return [self.typed]
         waits = not self.source.steady and self.out is None
-        return in_chunks(self.rows(columns), few if waits else max(few, many))
+        return split_chunks(self.rows(columns), few if waits else max(few, many))
 
     def pour(self, results: Iterable[Sequence[Result]], what: str = "") -> None:
         """Write answers as they come; if there are none, say what is missing, where that is a mistake."""
@@ -73,9 +73,9 @@ class Run:
             self.bar = make_bar(TextColumn("{task.fields[note]}"))
             self.bar.add_task("", total=self.source.size or None, note="")
         with self.bar or nullcontext():
-            for some in results:
-                self.write(some)
-                count += len(some)
+            for part in results:
+                self.write(part)
+                count += len(part)
                 if self.bar and self.source:
                     note = f"{count:,} rows · {count / (time.perf_counter() - started):,.0f}/s"
                     self.bar.update(self.bar.task_ids[0], completed=self.source.position(), note=note)
@@ -138,9 +138,9 @@ def count_things(number: int, what: str) -> str:
 def answer_rows(model: Model, verb: Verb, batch: int, rows: Sequence[Read], **settings: Any) -> list[Result]:
     """Answer rows by one request: for each its answer, or why there is none, in their order."""
 
-    def ask(some: Sequence[Row]) -> Request:
-        texts = [row.texts if len(row.texts) > 1 else row.texts[0] for row in some]
-        return model.request(verb, texts, numbers=number_rows(some), **settings)
+    def ask(good: Sequence[Row]) -> Request:
+        texts = [row.texts if len(row.texts) > 1 else row.texts[0] for row in good]
+        return model.request(verb, texts, numbers=number_rows(good), **settings)
 
     rows, request = request_rows(rows, ask)
     answers = iter(model.answer(request, batch) if request else ())

@@ -96,8 +96,8 @@ def parse_keys(given: str | None, columns: Columns) -> Columns:
     one = len(columns.names) == 1
     known = [name for name in (*columns.names, columns.listed, "text" if one else "") if name]
     keys: dict[str, str] = {}
-    for each in given.split(",") if given is not None else []:
-        own, sign, key = (part.strip() for part in each.partition("="))
+    for pair in given.split(",") if given is not None else []:
+        own, sign, key = (part.strip() for part in pair.partition("="))
         if not (own and sign and key):
             raise InputError(f"--columns: expected {columns.show_option()}, got {given!r}")
         if own not in known:
@@ -154,16 +154,16 @@ def parse_object_rows(number: int, line: bytes, columns: Columns) -> Iterator[Ro
     name = find_id(value, columns)
     listed = columns.keys.get(columns.listed, columns.listed)
     if listed and listed in value:
-        first = [find_text(value, columns.find_key(each, value)) for each in names[:-1]]
+        first = [find_text(value, columns.find_key(wanted, value)) for wanted in names[:-1]]
         for place, text in enumerate(find_texts(value, listed), start=1):
             yield Row(number, (*first, text), name, place)
-    elif len(names) > 1 and "texts" in value and not any(each in value for each in names):
+    elif len(names) > 1 and "texts" in value and not any(wanted in value for wanted in names):
         texts = find_texts(value, "texts")
         if len(texts) != len(names):
             raise BadLineError(f"'texts': expected {len(names)}, {' and '.join(names)}, got {len(texts)}")
         yield Row(number, texts, name)
     else:
-        yield Row(number, tuple(find_text(value, columns.find_key(each, value)) for each in names), name)
+        yield Row(number, tuple(find_text(value, columns.find_key(wanted, value)) for wanted in names), name)
 
 
 def find_text(value: dict[str, Any], key: str) -> str:
@@ -241,7 +241,7 @@ def find_columns(header: list[str], columns: Columns, where: str) -> tuple[list[
     return [header.index(key) for key in keys], header.index(name) if name in header else None
 
 
-def in_chunks(items: Iterable[Item], size: int = CHUNK) -> Iterator[list[Item]]:
+def split_chunks(items: Iterable[Item], size: int = CHUNK) -> Iterator[list[Item]]:
     """Collect rows, or lists of rows that stay together; those before a mistake come before it is raised."""
     chunk: list[Item] = []
     count = letters = 0
@@ -278,7 +278,7 @@ def group_candidates(rows: Iterable[Row | Problem]) -> Iterator[list[Row | Probl
         yield group
 
 
-def up_to_a_problem(items: Iterable[Row | Problem]) -> Iterator[Row | Problem]:
+def stop_at_problem(items: Iterable[Row | Problem]) -> Iterator[Row | Problem]:
     """Pass rows on up to the first problem, that one too: what comes after it is not waited for."""
     for item in items:
         yield item

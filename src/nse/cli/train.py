@@ -12,9 +12,6 @@ from nse.cli import options
 from nse.cli.output import check_output, print_json, print_result
 from nse.errors import InputError
 
-OF_MODELS = ("split", "on", "columns", "data", "batch", "beam", "device", "trec")
-"""Options of `nse evaluate` that belong to a model."""
-
 
 def demo(
     quick: Annotated[bool, Option(help="Tiny sizes, to see that everything works.")] = False,
@@ -167,7 +164,8 @@ def evaluate(
     if scores is not None:
         from nse.train import scores as written
 
-        refuse_given(context, OF_MODELS, "--scores, where no model is run")
+        of_models = ("split", "on", "columns", "data", "batch", "beam", "device", "trec")
+        refuse_given(context, of_models, "--scores, where no model is run")
         report = written.score(scores, qrels)
         print_result(report, as_json, *written.describe(report))
         return
@@ -205,9 +203,9 @@ def table(
 
     rows = {task: tables.table(task, results or Path("docs") / "results" / task, tell) for task in tasks}
     if as_json:
-        print_json([row for each in rows.values() for row in each])
+        print_json([row for of_task in rows.values() for row in of_task])
     elif markdown:
-        print("\n".join(tables.markdown(task, each) for task, each in rows.items()), end="")
+        print("\n".join(tables.markdown(*of_task) for of_task in rows.items()), end="")
     else:
-        for task, each in rows.items():
-            Console().print(tables.shown(task, each))
+        for of_task in rows.items():
+            Console().print(tables.shown(*of_task))
