@@ -19,7 +19,7 @@ from nse import RunError
 from nse.cli import train as cli
 from nse.text.tensors import Labelled
 from nse.train import run, scores
-from nse.train.evaluate import ranked
+from nse.train.evaluate import rank
 from nse.train.lock import LOCK, only_writer, run_of
 
 BOW = {"recipe": "logic/bow"}
@@ -76,7 +76,7 @@ def held(tmp_path_factory, made):
 
 def write_scores(folder):
     rows = Labelled((), torch.tensor([1, 0]), torch.tensor([0, 0]))
-    ranked(torch.tensor([[0.5], [0.25]]), rows, folder / "scores" / "test")
+    rank(torch.tensor([[0.5], [0.25]]), rows, folder / "scores" / "test")
 
 
 WRITERS = {

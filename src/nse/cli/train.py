@@ -173,7 +173,7 @@ def evaluate(
     from nse.train.evaluate import describe
     from nse.train.evaluate import evaluate as score
 
-    result = score(str(model), split, data, batch, device, trec, on, beam, columns)
+    result = score(str(model), split, data, batch, device, trec=trec, on=on, beam=beam, columns=columns)
     print_result(result, as_json, describe(result))
 
 

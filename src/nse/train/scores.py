@@ -9,7 +9,7 @@ from typing import Any
 from nse.errors import InputError, RunError, explain_errors
 from nse.files import write
 from nse.metrics import ranking, trec
-from nse.train.evaluate import means
+from nse.train.evaluate import describe_means
 from nse.train.lock import only_writer
 from nse.train.results import read_json
 from nse.train.run import RESULT, SCORES, as_json
@@ -105,7 +105,7 @@ def refuse_other_figures(name: str, before: Any, computed: dict[str, float]) -> 
 
 def describe(result: dict[str, Any]) -> list[str]:
     """Describe the figures, a line for each split."""
-    lines = [f"{split}: {means(values)}" for split, values in result["splits"].items()]
+    lines = [f"{split}: {describe_means(values)}" for split, values in result["splits"].items()]
     if result["added"]:
         lines.append(f"added to {Path(result['scores']) / RESULT}: {', '.join(result['added'])}")
     return lines

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from nse.errors import RunError
+from nse.inference.kinds import KINDS
 from nse.text.tensors import Labelled
 from nse.train.distributed import Team
 from nse.train.signals import Stop
@@ -224,7 +225,9 @@ def take_threads(recipe: Any, packed: dict[str, Any] | None, team: Team) -> None
         torch.set_num_threads(recipe.train.threads)
     elif packed and len(packed["processes"]) == team.size:
         torch.set_num_threads(packed["processes"][team.rank]["threads"])
-    elif "OMP_NUM_THREADS" not in os.environ and recipe.model.size < SMALL and recipe.task != "document":
+    elif "OMP_NUM_THREADS" in os.environ or KINDS[recipe.task].has_sentences:
+        return
+    elif recipe.model.size < SMALL:
         torch.set_num_threads(1)
 
 
