@@ -9,11 +9,21 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from nse.data import records
-from nse.data.records import BadLineError, Format, Problem, Source
+from nse.data.records import (
+    BadLineError,
+    Format,
+    OpenQuote,
+    Problem,
+    Source,
+    decode_line,
+    guess_format,
+    json_type,
+    read_records,
+)
 from nse.errors import DataError, InputError, NSEError
 
 CHUNK = 2048
@@ -88,7 +98,7 @@ class Input:
     def read(self, source: Source, columns: Columns) -> Iterator[Row | Problem]:
         """Read the rows of a source, whose columns may have other names."""
         columns = parse_keys(self.columns, columns._replace(id=self.id))
-        return read_rows(source, self.form or records.guess_format(self.file), columns)
+        return read_rows(source, self.form or guess_format(self.file), columns)
 
 
 def parse_keys(given: str | None, columns: Columns) -> Columns:
@@ -107,35 +117,36 @@ def parse_keys(given: str | None, columns: Columns) -> Columns:
 
 
 def read_rows(source: Source, form: Format, columns: Columns) -> Iterator[Row | Problem]:
-    """Read the rows of a source, in order."""
-    if form == Format.csv:
-        return read_table(source.name, records.split_csv(source.lines()), columns)
-    if form == Format.tsv:
-        return read_table(source.name, records.split_tsv(source.lines()), columns)
+    """Read the rows of a source, in order; what cannot be parsed is a problem in its place."""
     if form == Format.text and (columns.id is not None or columns.keys):
         raise InputError(f"{source.name}: plain text has no columns: leave out --columns and --id")
-    return parse_lines(source.lines(), parse_object_rows if form == Format.jsonl else parse_text, columns)
+    if form == Format.text:
+        return parse_records(source.name, source.lines(), partial(parse_text, columns))
+    if form != Format.jsonl:
+        columns = columns._replace(listed="")
+    values = read_records(source, form, partial(check_header, columns, source.name))
+    return parse_records(source.name, values, partial(parse_value, columns))
 
 
-def parse_lines(
-    lines: Iterable[tuple[int, bytes | Problem]],
-    parse: Callable[[int, bytes, Columns], Iterable[Row]],
-    columns: Columns,
+def parse_records(
+    name: str, numbered: Iterable[tuple[int, Any]], parse: Callable[[int, Any], Iterable[Row]]
 ) -> Iterator[Row | Problem]:
-    """Parse lines, each by itself."""
-    for number, line in lines:
-        if isinstance(line, Problem):
-            yield line
+    """Parse numbered lines or objects, each by itself."""
+    for number, record in numbered:
+        if isinstance(record, OpenQuote):
+            raise DataError(f"{name}: line {number}: {record.why}")
+        if isinstance(record, Problem):
+            yield record
             continue
         try:
-            yield from parse(number, line, columns)
+            yield from parse(number, record)
         except BadLineError as wrong:
             yield Problem(number, str(wrong))
 
 
-def parse_text(number: int, line: bytes, columns: Columns) -> Iterator[Row]:
+def parse_text(columns: Columns, number: int, line: bytes) -> Iterator[Row]:
     """Parse a line of plain text, which has tabs between several texts."""
-    text, several = records.decode_line(line), len(columns.names)
+    text, several = decode_line(line), len(columns.names)
     if columns.every:
         yield Row(number, (text,))
     elif text.strip():
@@ -146,12 +157,9 @@ def parse_text(number: int, line: bytes, columns: Columns) -> Iterator[Row]:
         yield Row(number, texts)
 
 
-def parse_object_rows(number: int, line: bytes, columns: Columns) -> Iterator[Row]:
-    """Parse a JSON object, which is several rows where it has a list of candidates."""
-    if not line.strip():
-        return
-    value, names = records.parse_object(line), columns.names
-    name = find_id(value, columns)
+def parse_value(columns: Columns, number: int, value: dict[str, Any]) -> Iterator[Row]:
+    """Parse an object, which is several rows where it has a list of candidates."""
+    name, names = find_id(value, columns), columns.names
     listed = columns.keys.get(columns.listed, columns.listed)
     if listed and listed in value:
         first = [find_text(value, columns.find_key(wanted, value)) for wanted in names[:-1]]
@@ -172,7 +180,7 @@ def find_text(value: dict[str, Any], key: str) -> str:
         there = ", ".join(repr(name) for name in list(value)[:8]) or "none"
         raise BadLineError(f"there is no key {key!r} (there are {there}); name it with --columns")
     if not isinstance(value[key], str):
-        raise BadLineError(f"{key!r}: expected a text, got {records.json_type(value[key])}")
+        raise BadLineError(f"{key!r}: expected a text, got {json_type(value[key])}")
     return str(value[key])
 
 
@@ -193,7 +201,7 @@ def find_id(value: dict[str, Any], columns: Columns) -> str | int | float | None
             raise BadLineError(f"there is no {key!r}, which --id asks for")
         return None
     if isinstance(name, bool) or not isinstance(name, (str, int, float)):
-        raise BadLineError(f"{key!r}: expected a text or a number, got {records.json_type(name)}")
+        raise BadLineError(f"{key!r}: expected a text or a number, got {json_type(name)}")
     try:
         json.dumps(name, ensure_ascii=False, allow_nan=False).encode()
     except ValueError:
@@ -201,44 +209,16 @@ def find_id(value: dict[str, Any], columns: Columns) -> str | int | float | None
     return name
 
 
-def read_table(
-    name: str, lines: Iterator[tuple[int, list[str] | Problem]], columns: Columns
-) -> Iterator[Row | Problem]:
-    """Read the rows under a header."""
-    header: list[str] = []
-    for number, fields in lines:
-        if isinstance(fields, Problem):
-            if isinstance(fields, records.OpenQuote) or not header:
-                what = "" if isinstance(fields, records.OpenQuote) else "the header "
-                raise DataError(f"{name}: line {number}: {what}{fields.why}")
-            yield fields
-        elif not any(fields):
-            continue  # a blank line
-        elif not header:
-            header = [field.strip() for field in fields]
-            places, id_place = find_columns(header, columns, f"{name}: line {number}")
-        elif len(fields) != len(header):
-            why = f"expected {len(header)} fields, as in the header, got {len(fields)}"
-            yield Problem(number, why, 1 + sum(field.count("\n") for field in fields))
-        else:
-            texts = tuple(fields[place] for place in places)
-            yield Row(number, texts, None if id_place is None else fields[id_place])
-
-
-def find_columns(header: list[str], columns: Columns, where: str) -> tuple[list[int], int | None]:
-    """Find the places of the columns in a header, and of that of what rows are called."""
-    keys = [columns.find_key(name, header) for name in columns.names]
+def check_header(columns: Columns, name: str, header: list[str], number: int) -> None:
+    """Refuse a header in which a column is missing or stands twice."""
+    where = f"{name}: line {number}"
+    keys = [columns.find_key(wanted, header) for wanted in columns.names]
     for key in keys + ([columns.id] if columns.id is not None else []):
         if key not in header:
-            raise DataError(
-                f"{where}: there is no column {key!r} in the header "
-                f"(there are {fit_line(', '.join(header))}); "
-                f"name yours: --columns {columns.show_option()}"
-            )
+            there = f"there is no column {key!r} in the header (there are {fit_line(', '.join(header))})"
+            raise DataError(f"{where}: {there}; name yours: --columns {columns.show_option()}")
         if header.count(key) > 1:
             raise DataError(f"{where}: there are {header.count(key)} columns {key!r} in the header")
-    name = columns.id or "id"
-    return [header.index(key) for key in keys], header.index(name) if name in header else None
 
 
 def split_chunks(items: Iterable[Item], size: int = CHUNK) -> Iterator[list[Item]]:

@@ -9,7 +9,7 @@ import os
 import stat
 import sys
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -210,6 +210,38 @@ def split_csv(lines: Iterable[tuple[int, bytes | Problem]]) -> Iterator[tuple[in
             wrong.append(f"is not CSV: {error}")
             fields = []
         yield number, Problem(number, wrong[0], reader.line_num + 1 - number) if wrong else fields
+
+
+def read_records(
+    source: Source, form: Format, check_header: Callable[[list[str], int], object]
+) -> Iterator[tuple[int, dict[str, Any] | Problem]]:
+    """Read JSON objects, or as such the rows under a header, which is checked; each with its first line."""
+    if form == Format.jsonl:
+        for number, line in source.lines():
+            if isinstance(line, Problem):
+                yield number, line
+            elif line.strip():
+                try:
+                    yield number, parse_object(line)
+                except BadLineError as wrong:
+                    yield number, Problem(number, str(wrong))
+        return
+    header: list[str] = []
+    for number, fields in (split_csv if form == Format.csv else split_tsv)(source.lines()):
+        if isinstance(fields, Problem):
+            if not header and not isinstance(fields, OpenQuote):
+                raise DataError(f"{source.name}: line {number}: the header {fields.why}")
+            yield number, fields
+        elif not any(fields):
+            continue  # a blank line
+        elif not header:
+            header = [field.strip() for field in fields]
+            check_header(header, number)
+        elif len(fields) != len(header):
+            why = f"expected {len(header)} fields, as in the header, got {len(fields)}"
+            yield number, Problem(number, why, 1 + sum(field.count("\n") for field in fields))
+        else:
+            yield number, dict(zip(header, fields, strict=True))
 
 
 def json_type(value: Any) -> str:

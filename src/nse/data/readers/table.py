@@ -7,22 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nse.config import check_labels
-from nse.data.records import (
-    BadLineError,
-    Format,
-    Problem,
-    Source,
-    guess_format,
-    parse_object,
-    split_csv,
-    split_tsv,
-)
+from nse.data.records import BadLineError, Format, Problem, Source, guess_format, read_records
 from nse.data.splits import Rows
 from nse.errors import DataError, suggest
 
@@ -37,9 +28,6 @@ MOST_WORDS = 1_000
 
 FEW = 10
 """In no more rows than this no label need occur twice."""
-
-Record = tuple[int, Mapping[str, object] | Problem]
-"""The line on which a row begins, and its values by column, or why it has none."""
 
 
 class Table(NamedTuple):
@@ -119,57 +107,18 @@ def _value(column: str, record: Mapping[str, object], is_mark: bool) -> str:
     return text.strip() if is_mark else text
 
 
-def _read_records(file: Path, wanted: Mapping[str, str]) -> Iterator[Record]:
+def _read_records(file: Path, wanted: Mapping[str, str]) -> Iterator[tuple[int, dict[str, Any] | Problem]]:
+    """Read records that have the columns that are wanted, of JSON the first one at least."""
     form = guess_format(file)
     if form == Format.text:
         ends = ".jsonl, .json, .tsv or .csv, perhaps with .gz, .xz or .bz2 after it"
         raise DataError(f"{file}: expected a name that ends in {ends}")
+    checked = form != Format.jsonl
     with Source(file) as source:
-        if form == Format.jsonl:
-            yield from _read_objects(file, source.lines(), wanted)
-        else:
-            rows = (split_csv if form == Format.csv else split_tsv)(source.lines())
-            yield from _read_under_header(file, rows, wanted)
-
-
-def _read_objects(
-    file: Path, lines: Iterable[tuple[int, bytes | Problem]], wanted: Mapping[str, str]
-) -> Iterator[Record]:
-    """Read a JSON object from each line; the first one has every column that is wanted."""
-    checked = False
-    for number, line in lines:
-        if isinstance(line, Problem):
-            yield number, line
-        elif line.strip():
-            try:
-                record = parse_object(line)
-            except BadLineError as wrong:
-                yield number, Problem(number, str(wrong))
-                continue
-            checked = checked or _check_columns(file, wanted, list(record))
-            yield number, record
-
-
-def _read_under_header(
-    file: Path, rows: Iterable[tuple[int, list[str] | Problem]], wanted: Mapping[str, str]
-) -> Iterator[Record]:
-    """Read rows by the columns that the first one names; those with nothing in them are blank lines."""
-    header: list[str] = []
-    for line, fields in rows:
-        if isinstance(fields, Problem):
-            if not header:
-                raise DataError(f"{file}: line {line}: {fields.why}")
-            yield line, fields
-        elif not any(fields):
-            continue
-        elif not header:
-            header = [field.strip() for field in fields]
-            _check_columns(file, wanted, header)
-        elif len(fields) != len(header):
-            expected = f"expected {len(header)} fields, as the header has, got {len(fields)}"
-            yield line, Problem(line, expected)
-        else:
-            yield line, dict(zip(header, fields, strict=True))
+        for line, record in read_records(source, form, lambda there, _: _check_columns(file, wanted, there)):
+            if not isinstance(record, Problem):
+                checked = checked or _check_columns(file, wanted, list(record))
+            yield line, record
 
 
 def _check_columns(file: Path, wanted: Mapping[str, str], there: Sequence[str]) -> bool:
