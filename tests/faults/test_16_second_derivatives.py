@@ -292,9 +292,9 @@ def test_the_decoder_of_translations(monkeypatch):
     lengths, found = torch.tensor([3, 1]), []
     for use in (many_times, once):
         monkeypatch.setattr("nse.nn.decoder.many_times", use)
-        source = decoder.prepared(slots, lengths, (nse.Memory(slots, lengths),))
-        start = slots[:, 0], slots[:, 1]
-        outputs = decoder.forced(given, source, decoder.begin(source, start, (slots[:, 2], slots[:, 2])))
+        start, memories = (slots[:, 0], slots[:, 1]), (nse.Memory(slots, lengths),)
+        begun = decoder.begin(slots, start, (slots[:, 2], slots[:, 2]), lengths, memories)
+        outputs = decoder.forced(given, *begun)
         (gradient,) = torch.autograd.grad(outputs.sum(), given, create_graph=True)
         of = [given, slots, *decoder.parameters()]
         found.append(torch.autograd.grad(gradient.square().sum(), of, allow_unused=True))

@@ -6,7 +6,7 @@ from torch import nn
 
 from nse import NSE, State
 from nse.nn.attention import Attention, attend
-from nse.nn.decoder import LSTMDecoder, Masks, NSEDecoder
+from nse.nn.decoder import LSTMDecoder, NSEDecoder
 from nse.ops import reference
 from nse.ops.step import closed
 from nse.ops.types import Memory
@@ -41,14 +41,13 @@ def left(kind, L=5):
 
 
 def begun(decoder, outputs, lengths, memories, lower, upper):
-    source = decoder.prepared(outputs, lengths, memories)
-    return source, decoder.begin(source, lower, upper)
+    return decoder.begin(outputs, lower, upper, lengths, memories)
 
 
 def recurred(decoder, x, lower, upper, memories, masks):
     """Both LSTMs and the memories after one more input, by modules that are tested elsewhere."""
-    mask = None if masks.upper is None else masks.upper[:, None]
-    x = x if masks.lower is None else x * masks.lower
+    mask = None if masks[1] is None else masks[1][:, None]
+    x = x if masks[0] is None else x * masks[0]
     if isinstance(decoder, LSTMDecoder):
         states = []
         for layer, (h, c) in ((decoder.lower, lower), (decoder.upper, upper)):
@@ -71,7 +70,7 @@ def by_hand(decoder, words, outputs, lengths, memories, lower, upper, masks=None
     attended = torch.zeros(len(words), K, dtype=torch.float64)
     for t in range(words.shape[1]):
         x = torch.cat([words[:, t], attended], dim=-1) @ decoder.feed.weight.T + decoder.feed.bias
-        each = Masks() if masks is None else Masks(masks[0][t], masks[1][t])
+        each = (None, None) if masks is None else (masks[0][t], masks[1][t])
         lower, upper, memories = recurred(decoder, x, lower, upper, memories, each)
         context = decoder.attention(outputs, lengths, upper[0])
         both = torch.cat([context, upper[0]], dim=-1)
@@ -128,7 +127,7 @@ def test_the_first_step_is_fed_zeros_and_starts_from_the_encoders_states(kind):
     word = numbers(3, K)
     alone, _ = decoder.step(word, source, now)
     x = word @ decoder.feed.weight[:, :K].T + decoder.feed.bias  # nothing of a vector before
-    wanted, *_ = recurred(decoder, x, lower, upper, encoded[2], Masks())
+    wanted, *_ = recurred(decoder, x, lower, upper, encoded[2], (None, None))
     assert_close(alone.lower, wanted, 1e-12)
     other, _ = decoder.step(word, source, now._replace(attended=numbers(3, K)))
     assert not torch.allclose(other.lower[0], alone.lower[0])
@@ -256,7 +255,7 @@ def test_the_encoder_learns_through_its_memory(kind):
 
 def test_attending_again_and_again_is_attention():
     attention, words, question = Attention(K).double(), numbers(3, 5, K), numbers(3, K)
-    keys, shut = attention.of_words(words), closed(LENGTHS, 5, torch.float64)
+    keys, shut = attention.of_words(words), closed(LENGTHS, words)
     found, weights = attend(words, keys, shut, attention.of_question(question), attention.score)
     assert_close(found, attention(words, LENGTHS, question), 1e-12)
     assert_close(torch.einsum("bt,btk->bk", weights, words), found, 1e-12)
@@ -302,10 +301,11 @@ def test_dropout_is_on_the_input_of_both_lstms(kind):
 
 def test_what_every_step_needs_of_the_source():
     decoder, outputs = made("nse"), numbers(2, 3, K)
-    source = decoder.prepared(outputs, torch.tensor([3, 1]), (Memory(outputs),))
+    states = [(numbers(2, K), numbers(2, K)) for _ in range(2)]
+    source, now = decoder.begin(outputs, *states, torch.tensor([3, 1]), (Memory(outputs),))
     lowest = torch.finfo(torch.float64).min
     assert source.closed[:, 0].tolist() == [[0, 0, 0], [0, lowest, lowest]]
     assert_close(source.keys, decoder.attention.of_words(outputs), 0)
-    ((slots, shut),) = source.memories
+    (slots,), (shut,) = now.memories, source.shut
     assert slots is outputs
     assert (shut == 0).all()  # a memory without lengths has no padding

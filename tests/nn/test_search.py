@@ -256,9 +256,8 @@ def test_translations_of_a_model(decoder, beam):
 @pytest.mark.parametrize("decoder", ["nse", "lstm"])
 def test_a_model_never_says_padding_or_begin(decoder):
     model, (ids, lengths) = translator(decoder=decoder), sources()
-    encoded, prepared = model.encoded(ids, lengths)
-    now = model.decoder.begin(prepared, encoded.lower, encoded.upper)
-    likely, _, place = model.next(torch.full((6,), BEGIN), prepared, now)
+    source, now = model.decoder.begin(*model.encode_source(ids, lengths))
+    likely, _, place = model.next(torch.full((6,), BEGIN), source, now)
     assert (likely[:, [PAD, BEGIN]] == float("-inf")).all()
     others = [word for word in range(9) if word not in (PAD, BEGIN)]
     assert likely[:, others].isfinite().all()

@@ -87,14 +87,6 @@ def test_pools_against_loops(pool):
         assert pooled[b].tolist() == pytest.approx(wanted, abs=1e-12)
 
 
-def test_a_batch_in_pieces():
-    encoded = Encoded(words(), LENGTHS, words()[:, 0])
-    first, second = encoded.split([3, 1])
-    assert_close(first[:3], [each[:3] for each in encoded[:3]], 0)
-    assert_close(second[:3], [each[3:] for each in encoded[:3]], 0)
-    assert torch.equal(second.shortened(3).outputs, encoded.outputs[3:, :3])
-
-
 def test_words_beside_outputs_end_with_the_sentence():
     x, outputs = words(), words()
     beside = Encoded(outputs, LENGTHS, x[:, 0]).beside(x).outputs

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from nse.nn.decoder import closed
 from nse.nn.sentence_encoder import run_to_end
 from nse.nn.translator import TranslationConfig, Translator
+from nse.ops.step import closed
 from nse.tasks import load_recipe, translation
 from nse.text.tensors import Labelled, Texts
 from nse.train.state import compute_with

@@ -84,11 +84,10 @@ def test_scores_are_those_of_stepping(name):
     """What training scores is what a search is told, word by word."""
     model, (source, n, target, m) = translator(name), pairs()
     scores = model(source, n, target, m)
-    encoded, prepared = model.encoded(source, n)
-    now = model.decoder.begin(prepared, encoded.lower, encoded.upper)
+    encoded, now = model.decoder.begin(*model.encode_source(source, n))
     known = [word for word in range(TARGETS) if word not in (PAD, BEGIN)]
     for t, word in enumerate(torch.cat([torch.full((4, 1), BEGIN), target], dim=1).unbind(dim=1)):
-        likely, now, _ = model.next(word, prepared, now)
+        likely, now, _ = model.next(word, encoded, now)
         wanted = scores[:, t, known].log_softmax(dim=-1)
         assert_close(likely[:, known], wanted, 1e-5)  # told as float32
 
@@ -160,7 +159,7 @@ def test_dropout_only_in_training(name):
 @pytest.mark.parametrize("name", ["lstm-lstm", "nse-lstm"])
 def test_the_encoder_leaves_outputs_states_and_memory_of_each_sentence(name):
     model, (source, n, *_) = translator(name), pairs()
-    found, prepared = model.encoded(source, n)
+    found = model.encode_source(source, n)
     x = model.embedding(source)
     for b, length in enumerate(n.clamp(min=1).tolist()):
         row = x[b : b + 1, :length]
@@ -177,7 +176,7 @@ def test_the_encoder_leaves_outputs_states_and_memory_of_each_sentence(name):
             assert found.memories[0].lengths[b] == length
         assert_close(found.outputs[b, :length], outputs[0], 1e-12)
         assert_close([s[b] for s in (*found.lower, *found.upper)], states, 1e-12)
-    assert_close(prepared.outputs, found.outputs, 0)
+    assert_close(model.decoder.begin(*found)[0].outputs, found.outputs, 0)
 
 
 @pytest.mark.parametrize("name", ["lstm-lstm", "nse-nse"])
@@ -185,7 +184,7 @@ def test_both_directions(name):
     """Outputs joined, states averaged, and a memory of each direction for the decoder."""
     model, (source, n, *_) = translator(name, directions=2), pairs()
     lengths = n.clamp(min=1)
-    found, prepared = model.encoded(source, n)
+    found = model.encode_source(source, n)
     x = model.embedding(source)
     forward, back = model.encoders[0](x, lengths), model.encoders[1](turned(x, lengths), lengths)
     both = torch.cat([forward.outputs, turned(back.outputs, lengths)], dim=-1)
@@ -194,7 +193,7 @@ def test_both_directions(name):
         assert_close(states, [(a + b) / 2 for a, b in zip(one_way, other, strict=True)], 1e-12)
     assert len(found.memories) == (2 if name == "nse-nse" else 0)
     assert_close(tensors(found.memories), tensors([*forward.memories, *back.memories]), 1e-12)
-    assert len(prepared.memories) == len(found.memories)
+    assert len(model.decoder.begin(*found)[1].memories) == len(found.memories)
     if name == "lstm-lstm":  # the second reads from the end: the first word changes its last output alone
         other = x.clone()
         other[:, 0] += 1
@@ -206,14 +205,16 @@ def test_both_directions(name):
 @pytest.mark.parametrize("settings", [{"blanks": 3}, {"starts": 2}, {"blanks": 1, "starts": 2}])
 def test_blank_slots_and_start_words_are_in_the_memory_that_is_handed_on(settings):
     model, (source, n, *_) = translator(**settings), pairs()
-    found, prepared = model.encoded(source, n)
+    found = model.encode_source(source, n)
     assert found.outputs.shape[1] == 5
     more = sum(settings.values())
     (memory,) = found.memories
     assert isinstance(memory, Memory)
     assert memory.slots.shape[1] == 5 + more
     assert memory.lengths.tolist() == [length + more for length in n.clamp(min=1).tolist()]
-    assert ((prepared.memories[0][1][:, 0] == 0).sum(dim=1)).tolist() == memory.lengths.tolist()
+    assert (
+        (model.decoder.begin(*found)[0].shut[0][:, 0] == 0).sum(dim=1)
+    ).tolist() == memory.lengths.tolist()
 
 
 def test_long_sources_are_cut():

@@ -33,9 +33,7 @@ def made(**case):
 
 
 def shut(memory):
-    lengths, slots = memory.lengths, memory.slots
-    lengths = torch.full((len(slots),), slots.shape[1]) if lengths is None else lengths
-    return closed(lengths, slots.shape[1], slots.dtype)
+    return closed(memory.lengths, memory.slots)
 
 
 def stepped(x, lengths, memories, read, write, weights, c_mask=None, keys=False):
@@ -124,7 +122,7 @@ def test_a_memory_of_nothing_but_padding_stays_finite(dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
 def test_closed_shuts_the_padding(dtype):
-    found = closed(torch.tensor([2, 0, 3]), 3, dtype)
+    found = closed(torch.tensor([2, 0, 3]), torch.ones(3, 3, 2, dtype=dtype))
     lowest = torch.finfo(dtype).min
     assert (found.shape, found.dtype) == ((3, 1, 3), dtype)
     assert found[:, 0].tolist() == [[0, 0, lowest], [0, lowest, lowest], [0, 0, 0]]

@@ -17,7 +17,7 @@ from nse.errors import InputError
 from nse.inference.inputs import Item, stack_rows
 from nse.nn.decoder import NSEDecoder
 from nse.nn.encoder import NSE, Encoding
-from nse.nn.search import BEGIN
+from nse.nn.text_model import BEGIN
 from nse.nn.translator import Translator
 from nse.text.vocabulary import Vocabulary
 from nse.viz.trace import Access, MemoryTrace, Reading, Text
@@ -133,8 +133,8 @@ def read_decoder(
     words = tuple(target.words[each] for each in ids)
     ended = len(ids) < module.config.most  # or it was cut off there, and no step gave its end
     before, outputs = (ids, (*words, LAST)) if ended else (ids[:-1], words)
-    encoded, source = module.encoded(*inputs)
-    now, steps = module.decoder.begin(source, encoded.lower, encoded.upper), []
+    source, now = module.decoder.begin(*module.encode_source(*inputs))
+    steps = []
     for word in (BEGIN, *before):
         vector = module.target(torch.tensor([word], device=model.device))
         steps.append(module.decoder.keys(vector, source, now))

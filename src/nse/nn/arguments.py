@@ -13,12 +13,12 @@ from nse.ops.types import LSTMState, Memory, real
 
 
 def refuse(name: str, expected: str, got: object) -> InputError:
-    """The error to raise for argument `name`."""
+    """Make the error to raise for argument `name`."""
     return InputError(f"{name}: expected {expected}, got {describe(got)}")
 
 
 def describe(value: object) -> str:
-    """A value in few words."""
+    """Describe a value in few words."""
     if isinstance(value, Tensor):
         kind = str(value.dtype).removeprefix("torch.")
         return f"a tensor of shape {list(value.shape)} ({kind}, {value.device})"
@@ -49,9 +49,11 @@ def choices(dropout: Any, padding: Any, init: Any, init_range: Any) -> None:
 def floats(name: str, tensor: Any, shape: Sequence[int | str], like: Tensor) -> None:
     """Check for this shape (a letter stands for any number) and for the type and device of `like`."""
     sizes = ", ".join(map(str, shape))
-    if not isinstance(tensor, Tensor) or tensor.dim() != len(shape):
-        raise refuse(name, f"a tensor [{sizes}]", tensor)
-    if any(isinstance(want, int) and want != is_ for want, is_ in zip(shape, tensor.shape, strict=True)):
+    if (
+        not isinstance(tensor, Tensor)
+        or tensor.dim() != len(shape)
+        or any(isinstance(want, int) and want != is_ for want, is_ in zip(shape, tensor.shape, strict=True))
+    ):
         raise refuse(name, f"a tensor [{sizes}]", tensor)
     if not tensor.is_floating_point():
         raise refuse(name, "floating-point vectors (embed token ids first)", tensor)
@@ -63,22 +65,16 @@ def floats(name: str, tensor: Any, shape: Sequence[int | str], like: Tensor) -> 
 
 
 def lengths(name: str, given: Any, batch: int, most: int, device: torch.device) -> Tensor | None:
-    """Lengths as an int64 tensor [B] on the device, checked to lie in 0..most."""
+    """Check lengths to lie in 0..most, and make them an int64 tensor [B] on the device."""
     if given is None:
         return None
+    empty = isinstance(given, list | tuple) and not given  # which would be taken for floats
     try:
-        # Nothing would be taken for floats.
-        tensor = torch.as_tensor(
-            given, dtype=torch.long if isinstance(given, list | tuple) and not given else None
-        )
+        tensor = torch.as_tensor(given, dtype=torch.long if empty else None)
     except (TypeError, ValueError, RuntimeError):
         raise refuse(name, f"{batch} integers", given) from None
-    if (
-        tensor.is_floating_point()
-        or tensor.is_complex()
-        or tensor.dtype == torch.bool
-        or tensor.shape != (batch,)
-    ):
+    counts = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
+    if not counts or tensor.shape != (batch,):
         raise refuse(name, f"{batch} integers, one for each sequence of the batch", given)
     # Looking at values on a CUDA device waits for it, which is not possible while a graph is captured,
     # and in a compiled function it would cut the function in two.
@@ -90,7 +86,7 @@ def lengths(name: str, given: Any, batch: int, most: int, device: torch.device) 
 
 
 def memory(name: str, given: Any, batch: int, size: int, like: Tensor) -> Memory:
-    """A memory [B, any, size], or a tensor taken as one whose slots are all real."""
+    """Check a memory [B, any, size], or a tensor taken as one whose slots are all real."""
     if isinstance(given, Tensor):
         given = Memory(given)
     if not isinstance(given, Memory):
@@ -100,12 +96,12 @@ def memory(name: str, given: Any, batch: int, size: int, like: Tensor) -> Memory
     return Memory(given.slots, lengths(f"{name}.lengths", given.lengths, batch, L, like.device))
 
 
-def lstm_state(name: str, given: Any, layers: int, batch: int, size: int, like: Tensor) -> LSTMState:
-    """Hidden and cell state of an LSTM."""
+def lstm_state(name: str, given: Any, shape: tuple[int, int, int], like: Tensor) -> LSTMState:
+    """Check hidden and cell state of an LSTM."""
     if not isinstance(given, tuple | list) or len(given) != 2:
-        raise refuse(name, f"a pair of tensors [{layers}, {batch}, {size}]", given)
+        raise refuse(name, f"a pair of tensors {list(shape)}", given)
     for part, tensor in zip("hc", given, strict=True):
-        floats(f"{name}.{part}", tensor, (layers, batch, size), like)
+        floats(f"{name}.{part}", tensor, shape, like)
     return given[0], given[1]
 
 

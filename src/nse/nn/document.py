@@ -45,16 +45,13 @@ class DocumentClassifier(TextModel):
         super().__init__(config, words)
         self.config = config
         self.encoder = sentence_encoder(config)
-        self.reader: NSESentence | LSTMSentence
-        if config.reader == "nse":
-            self.reader = NSESentence(config.size, config.dropout, **initial(config))
-        else:
-            self.reader = LSTMSentence(config.size, config.dropout)
+        kind, settings = (NSESentence, initial(config)) if config.reader == "nse" else (LSTMSentence, {})
+        self.reader = kind(config.size, config.dropout, **settings)
         self.head = nn.Sequential(nn.Dropout(config.output_dropout), nn.Linear(config.size, labels))
         self.start(config)
 
     def forward(self, ids: Tensor, lengths: Tensor, rows: Tensor, counts: Tensor) -> Tensor:
-        """Scores of the labels [B, labels].
+        """Compute the scores of the labels [B, labels].
 
         Args:
             ids: [S, T], of the sentences of all documents.
@@ -66,7 +63,7 @@ class DocumentClassifier(TextModel):
         return scores
 
     def represent(self, ids: Tensor, lengths: Tensor, rows: Tensor, counts: Tensor) -> Tensor:
-        """A vector for each document [B, k]: what the head sees of it."""
+        """Give each document a vector [B, k]: what the head sees of it."""
         ids, lengths = self.cut(ids, lengths)
         encoded: Encoded = self.encoder(self.vectors(ids), lengths)
         read: Encoded = self.reader(encoded.last[rows], counts)

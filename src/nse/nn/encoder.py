@@ -165,7 +165,8 @@ class NSE(nn.Module):
             if lengths is not None:
                 raise checks.refuse("lengths", "None, since a PackedSequence has its own", lengths)
             x, lengths = pad_packed_sequence(x, batch_first=True)
-        checks.floats("x", x, ("B", "T", self.size), self.compose.weight)
+        like = self.compose.weight
+        checks.floats("x", x, ("B", "T", self.size), like)
         B, T, _ = x.shape
         steps = checks.lengths("lengths", lengths, B, T, x.device)
         if isinstance(shared, Memory | Tensor) or len(shared) != self.shared:
@@ -179,15 +180,13 @@ class NSE(nn.Module):
                 memory = memory.prepend(self.blank.to(x.dtype))
         given = {"memory": memory}
         given |= {f"shared[{j}]": each for j, each in enumerate(shared)}
-        memories = {
-            name: checks.memory(name, each, B, self.size, self.compose.weight) for name, each in given.items()
-        }
+        memories = {name: checks.memory(name, each, B, self.size, like) for name, each in given.items()}
         if self.padding == "paper":
             steps, memories = None, {name: Memory(each.slots) for name, each in memories.items()}
         if self.check_finite:
             for name, each in {"x": Memory(x, steps), **memories}.items():
                 checks.finite(name, *each)
-        encoding = self._run(x, steps, tuple(memories.values()), *self._states(state, x), bool(trace))
+        encoding = self._run(x, steps, tuple(memories.values()), state, bool(trace))
         return self._without_starts(encoding, keep_keys=trace == "all") if fresh else encoding
 
     def step(
@@ -217,17 +216,17 @@ class NSE(nn.Module):
         checks.floats("x_t", x_t, ("B", self.size), self.compose.weight)
         if state is not None and not isinstance(state, State):
             raise checks.refuse("state", "an nse.State, such as the state of an earlier step", state)
-        if memory is None:
-            memory = state.memory if state is not None else None
+        if state is not None:
+            memory = state.memory if memory is None else memory
+            shared = state.shared if shared is None else shared
+        shared = () if shared is None else shared
         if memory is None:
             raise checks.refuse("memory", "a memory to start from, here or in the state", None)
-        if shared is None:
-            shared = state.shared if state is not None else ()
         encoding: Encoding = self(x_t[:, None], memory=memory, shared=shared, state=state, trace=trace)
         return encoding
 
     def extra_repr(self) -> str:
-        """The settings, for printing."""
+        """Print the settings."""
         return (
             f"{self.size}, shared={self.shared}, layers={self.layers}, dropout={self.dropout}, "
             f"backend={self.backend!r}, padding={self.padding!r}"
@@ -236,54 +235,46 @@ class NSE(nn.Module):
         )
 
     def weights(self) -> Weights:
-        """The parameters as `nse.ops` takes them."""
+        """Give the parameters as `nse.ops` takes them."""
         read, write = (
             tuple(LSTMLayer(*layer) for layer in lstm.all_weights) for lstm in (self.read, self.write)
         )
         return Weights(read, self.compose.weight, self.compose.bias, write)
 
     def _with_starts(self, x: Tensor, steps: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """The start words in front of every sequence."""
+        """Put the start words in front of every sequence."""
         if self.start is None:
             return x, steps
         starts = self.start.to(x.dtype).expand(len(x), -1, -1)
         return torch.cat([starts, x], dim=1), None if steps is None else steps + len(self.start)
 
     def _without_starts(self, encoding: Encoding, keep_keys: bool) -> Encoding:
-        """Outputs of the words alone, and their keys unless all are kept."""
+        """Leave outputs of the words alone, and their keys unless all are kept."""
         if self.start is None:
             return encoding
         n, keys = len(self.start), encoding.keys
         encoding = encoding._replace(outputs=encoding.outputs[:, n:])
-        if keep_keys:
+        if keep_keys or keys is None:
             return encoding
-        return encoding._replace(
-            keys=None if keys is None else keys[:, n:],
-            shared_keys=tuple(z[:, n:] for z in encoding.shared_keys),
-        )
+        return encoding._replace(keys=keys[:, n:], shared_keys=tuple(z[:, n:] for z in encoding.shared_keys))
 
     def _states(self, state: State | None, x: Tensor) -> tuple[LSTMState | None, LSTMState | None]:
-        shape = (self.layers, len(x), self.size)
         if state is None:
             return None, None  # zeros
         if not isinstance(state, State):
             raise checks.refuse("state", "an nse.State, such as the state of an earlier call", state)
-        read = checks.lstm_state("state.read", state.read, *shape, self.compose.weight)
-        return read, checks.lstm_state("state.write", state.write, *shape, self.compose.weight)
+        shape, like = (self.layers, len(x), self.size), self.compose.weight
+        read = checks.lstm_state("state.read", state.read, shape, like)
+        return read, checks.lstm_state("state.write", state.write, shape, like)
 
     def _run(
-        self,
-        x: Tensor,
-        steps: Tensor | None,
-        memories: tuple[Memory, ...],
-        read: LSTMState | None,
-        write: LSTMState | None,
-        trace: bool,
+        self, x: Tensor, steps: Tensor | None, memories: tuple[Memory, ...], state: State | None, trace: bool
     ) -> Encoding:
         exact = self.compose.weight.dtype  # under autocast, words may come in another type
         x = x.to(exact)
         memories = tuple(Memory(m.slots.to(exact), m.lengths) for m in memories)
-        read, write = (None if s is None else (s[0].to(exact), s[1].to(exact)) for s in (read, write))
+        states = self._states(state, x)
+        read, write = (None if s is None else (s[0].to(exact), s[1].to(exact)) for s in states)
         c_mask = None
         if self.training and self.dropout:
             x = F.dropout(x, self.dropout)
@@ -309,6 +300,5 @@ class NSE(nn.Module):
 
 
 def full_lengths(slots: Tensor) -> Tensor:
-    """The lengths [B] of a memory whose slots are all real."""
-    B, L, _ = slots.shape
-    return torch.full((B,), L, dtype=torch.long, device=slots.device)
+    """Give the lengths [B] of a memory whose slots are all real."""
+    return torch.full(slots.shape[:1], slots.shape[1], dtype=torch.long, device=slots.device)

@@ -25,10 +25,9 @@ from torch.nn import functional as F
 
 from nse.nn.attention import Alignment, softmax_over
 from nse.nn.encoder import NSE
-from nse.nn.pair import PairClassifier, shared_words, unread
+from nse.nn.pair import PairClassifier, unread
 from nse.nn.sentence import SentenceClassifier
 from nse.nn.sentence_encoder import Encoded, NSESentence, turned
-from nse.nn.text_model import TextModel
 from nse.ops.packed_weights import Product
 from nse.ops.types import real
 
@@ -37,91 +36,64 @@ LANES = 16
 
 
 def folded(model: nn.Module) -> nn.Module:
-    """A model that gives the same answers faster on a CPU; the same model where none is known."""
+    """Make a model that gives the same answers faster on a CPU; the same model where none is known."""
     device = next(model.parameters()).device.type
-    if device != "cpu" or not isinstance(model, TextModel) or model.padding != "masked":
+    if device != "cpu" or model.training or not isinstance(model, SentenceClassifier | PairClassifier):
         return model
-    if not isinstance(getattr(model, "encoder", None), NSESentence) or model.training:
+    if (model.config.encoder, model.config.layers, model.padding) != ("nse", 1, "masked"):
         return model
-    if isinstance(model, SentenceClassifier) and model.config.layers == 1:
-        return FoldedSentence(model)
-    if isinstance(model, PairClassifier) and model.config.layers == 1 and model.config.encoder == "nse":
-        return FoldedPair(model)
-    return model
+    return FoldedPair(model) if isinstance(model, PairClassifier) else FoldedSentence(model)
 
 
 class FoldedNSE:
-    """The weights of an NSE of one layer that shares no memory, for `FoldedWords`.
+    """The weights of an NSE of one layer that shares no memory, K wide, for `FoldedWords`.
 
-    Gates come in the order input, forget, output, cell, so that the three that are squashed alike lie side by
-    side.
-
-    Args:
-        nse: The encoder.
+    Gates come in the order input, forget, output, cell: the three that are squashed alike lie side by side.
     """
 
-    def __init__(self, nse: NSE):
-        k, K = nse.size, rounded_up(nse.size)
-        weights = nse.weights()
+    def __init__(self, nse: NSE, K: int):
+        k, weights = nse.size, nse.weights()
         (read,), (write,) = weights.read, weights.write
         composed = write.ih @ weights.compose  # [4k, 2k], from o and m to the gates
         bias = F.linear(weights.compose_bias, write.ih, write.bias_ih + write.bias_hh)
         self.read_ih = widened(read.ih, K)
-        self.read_bias = widened((read.bias_ih + read.bias_hh)[:, None], 1, K)[:, 0]
+        self.read_bias = widened((read.bias_ih + read.bias_hh)[:, None], K, 1)[:, 0]
         self.read_hh = Product(widened(read.hh, K))
         from_o, from_m = composed.split(k, dim=1)
         onto_gates = torch.cat([widened(each, K) for each in (from_o, from_m, write.hh)], dim=1)  # [4K, 3K]
-        self.write = Product(onto_gates, widened(bias[:, None], 1, K)[:, 0])
+        self.write = Product(onto_gates, widened(bias[:, None], K, 1)[:, 0])
         self.start = None if nse.start is None else F.pad(nse.start, (0, K - k))
         self.blank = None if nse.blank is None else F.pad(nse.blank, (0, K - k))
 
 
 class Words(NamedTuple):
-    """The words of a batch.
+    """The words of a batch."""
 
-    Attributes:
-        vectors: [U + 1, K], of the different words, and zeros.
-        place: [B, T], which of them each word is; U past a sentence's end.
-        lengths: [B], falling: longer sentences first.
-    """
-
-    vectors: Tensor
-    place: Tensor
-    lengths: Tensor
+    vectors: Tensor  # [U + 1, K], of the different words, and zeros
+    place: Tensor  # [B, T], which of them each word is; U past a sentence's end
+    lengths: Tensor  # [B], falling: longer sentences first
 
 
 class Side(NamedTuple):
-    """Sentences, read.
+    """Sentences, read."""
 
-    Attributes:
-        words: [B, T, (1 + n) K], the words and beside them the outputs of each of n directions; zero past a
-            sentence's end.
-        lengths: [B].
-        last: [B, n K], the outputs after the last word in each direction.
-        alone: [B, T, 2k], what the words add to comparisons, if there are some.
-    """
-
-    words: Tensor
-    lengths: Tensor
-    last: Tensor
-    alone: Tensor
+    words: Tensor  # [B, T, (1 + n) K], words and the outputs of n directions; zero past a sentence's end
+    lengths: Tensor  # [B]
+    last: Tensor  # [B, n K], the outputs after the last word in each direction
+    alone: Tensor  # [B, T, 2k], what the words add to comparisons, if there are some
 
 
 class FoldedWords(nn.Module):
-    """From ids to words and outputs, side by side: what comes before the head of a model.
-
-    Args:
-        model: A model of texts whose encoder is an `NSESentence`.
-    """
+    """From ids to words and outputs, side by side: what comes before the head of a model with an NSE."""
 
     def __init__(self, model: SentenceClassifier | PairClassifier):
         super().__init__()
         self.model = model
         assert isinstance(model.encoder, NSESentence)
-        self.size, self.wide = model.config.size, rounded_up(model.config.size)
+        self.size, self.wide = model.config.size, -(-model.config.size // LANES) * LANES
         self.alone: Tensor | None = None
         with torch.no_grad():
-            self.folded = [FoldedNSE(nse) for nse in model.encoder.nse if isinstance(nse, NSE)]
+            self.folded = [FoldedNSE(nse, self.wide) for nse in model.encoder.nse if isinstance(nse, NSE)]
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Side:
         """Read sentences [B, T], each different one once."""
@@ -142,12 +114,12 @@ class FoldedWords(nn.Module):
         both = torch.cat(found, dim=-1)
         alone = both[..., :0]
         if self.alone is not None:
-            alone = of_words(is_word, F.linear(both[is_word], self.alone))
+            alone = place_words(is_word, F.linear(both[is_word], self.alone))
         index = (len(rows) - 1 - inverse).flatten()
         return Side(both[index], lengths[index], torch.cat(ends, dim=-1)[index], alone[index])
 
     def read(self, words: Words, nse: FoldedNSE) -> tuple[Tensor, Tensor]:
-        """The outputs [B, T, K] of one direction, and those after the last word [B, K]."""
+        """Read in one direction: the outputs [B, T, K], and those after the last word [B, K]."""
         vectors, place, lengths = words
         B, T = place.shape
         K = self.wide
@@ -176,9 +148,17 @@ class FoldedWords(nn.Module):
                 outputs[:n, now] = h[:n]
         return outputs, h.clone()  # where a sentence ends, its row of h is left alone
 
+    def outputs_alone(self, side: Side) -> Encoded:
+        """Leave the outputs alone, of their true size, without the words and what fills them up."""
+        outputs, last = (
+            torch.cat([part[..., : self.size] for part in each.split(self.wide, dim=-1)], dim=-1)
+            for each in (side.words[..., self.wide :], side.last)
+        )
+        return Encoded(outputs, side.lengths, last)
+
 
 def memory(words: Words, nse: FoldedNSE) -> tuple[Tensor, Tensor | None, int]:
-    """The memory at first [B, L, K], what closes its padded slots [B, 1, L], and how many start words."""
+    """Make the memory at first [B, L, K], what closes its padding [B, 1, L], and how many start words."""
     slots, front = words.vectors[words.place], [each for each in (nse.blank, nse.start) if each is not None]
     if front:
         before = torch.cat(front)
@@ -193,7 +173,7 @@ def memory(words: Words, nse: FoldedNSE) -> tuple[Tensor, Tensor | None, int]:
 
 
 def lstm(gates: Tensor, cell: Tensor, h: Tensor) -> None:
-    """One step: the cell [n, K] and h [n, K] become the next ones, from gates [n, 4K], which are used up."""
+    """Turn the cell [n, K] and h [n, K] into the next ones, by gates [n, 4K], which are used up."""
     K = cell.shape[1]
     i, f, o = gates[:, : 3 * K].sigmoid_().split(K, dim=1)
     cell.mul_(f).addcmul_(i, gates[:, 3 * K :].tanh_())
@@ -201,11 +181,7 @@ def lstm(gates: Tensor, cell: Tensor, h: Tensor) -> None:
 
 
 class FoldedSentence(nn.Module):
-    """A `SentenceClassifier`, for answers.
-
-    Args:
-        model: The model, whose weights must not change any more.
-    """
+    """A `SentenceClassifier`, for answers; its weights must not change any more."""
 
     def __init__(self, model: SentenceClassifier | PairClassifier):
         super().__init__()
@@ -219,15 +195,11 @@ class FoldedSentence(nn.Module):
     def represent(self, sentence: Tensor, lengths: Tensor) -> Tensor:
         """Encode each sentence by itself [B, d], as `represent` of the model."""
         read: Side = self.words(*self.model.cut(sentence, lengths))
-        return trimmed(read, self.words).pooled(self.model.config.pool)
+        return self.words.outputs_alone(read).pooled(self.model.config.pool)
 
 
 class FoldedPair(FoldedSentence):
-    """A `PairClassifier`, for answers.
-
-    Args:
-        model: The model, whose weights must not change any more.
-    """
+    """A `PairClassifier`, for answers; its weights must not change any more."""
 
     model: PairClassifier
 
@@ -239,116 +211,76 @@ class FoldedPair(FoldedSentence):
         self, first: Tensor, first_lengths: Tensor, second: Tensor, second_lengths: Tensor
     ) -> Tensor:
         """Compute the scores of the labels [B, labels]."""
-        model, pool = self.model, self.model.config.pool
+        model = self.model
         first, first_lengths = model.cut(first, first_lengths)
         second, second_lengths = model.cut(second, second_lengths)
         sides = self.both(first, first_lengths, second, second_lengths)
         if self.comparison is None:
-            one, two = (trimmed(side, self.words) for side in sides)
+            one, two = map(self.words.outputs_alone, sides)
         else:
             one, two = self.comparison(*sides)
         if model.reader is not None:
             one, two = (model.reader(each.outputs, each.lengths) for each in (one, two))
-        p, h = one.pooled(pool), two.pooled(pool)
-        if model.attention is not None:
-            p = model.attention(one.outputs, one.lengths, h)
-        features = [p, h, p - h, p * h]
-        if model.config.counts:
-            features.append(shared_words((first, first_lengths), (second, second_lengths), model.rarity))
-        scores: Tensor = model.head(torch.cat(features, dim=-1))
-        return scores
+        return model.score(one, two, ((first, first_lengths), (second, second_lengths)))
 
     def both(
         self, first: Tensor, first_lengths: Tensor, second: Tensor, second_lengths: Tensor
     ) -> tuple[Side, Side]:
-        """Both sentences of each pair, read as one batch."""
-        longest = max(first.shape[1], second.shape[1])
-        ids = torch.cat([F.pad(each, (0, longest - each.shape[1])) for each in (first, second)])
+        """Read both sentences of each pair as one batch."""
+        n, m = first.shape[1], second.shape[1]
+        ids = torch.cat([F.pad(each, (0, max(n, m) - each.shape[1])) for each in (first, second)])
         found: Side = self.words(ids, torch.cat([first_lengths, second_lengths]))
-        parts = (each.split([len(first), len(second)]) for each in found)
-        one, two = (Side(*each) for each in zip(*parts, strict=True))
-        return shortened(one, first.shape[1]), shortened(two, second.shape[1])
+        words, lengths, last, alone = (each.split([len(first), len(second)]) for each in found)
+        one = Side(words[0][:, :n], lengths[0], last[0], alone[0][:, :n])
+        return one, Side(words[1][:, :m], lengths[1], last[1], alone[1][:, :m])
 
 
 class Comparison(nn.Module):
-    """An `Alignment`, for answers: from words and outputs side by side to comparisons [B, T, k].
-
-    Args:
-        alignment: The module.
-        words: What made the words.
-    """
+    """An `Alignment`, for answers: from words and outputs side by side to comparisons [B, T, k]."""
 
     def __init__(self, alignment: Alignment, words: FoldedWords):
         super().__init__()
         with torch.no_grad():
-            blocks = alignment.compare.weight.chunk(4, dim=1)  # of a, b, a - b and a * b
-            a, b, difference, self.product = (blocked(each, words.size, words.wide) for each in blocks)
+            parts = alignment.compare.weight.chunk(4, dim=1)  # of a, b, a - b and a * b
+            a, b, difference, self.product = (widen_columns(each, words.size, words.wide) for each in parts)
             words.alone = torch.cat([a + difference, b - difference])  # [2k, d]
         self.bias, self.size = alignment.compare.bias, alignment.compare.out_features
 
     def forward(self, first: Side, second: Side) -> tuple[Encoded, Encoded]:
-        """The comparisons of both sentences, zero past their ends."""
-        p, h, of_p, of_h = first.words, second.words, first.alone, second.alone
+        """Compare both sentences, zero past their ends."""
+        p, h = first.words, second.words
         in_p, in_h = real(first.lengths, p.shape[1]), real(second.lengths, h.shape[1])
         scores = torch.bmm(p, h.transpose(1, 2))
         for_p = softmax_over(scores, in_h[:, None])
         for_h = softmax_over(scores.transpose(1, 2), in_p[:, None])
         return (
-            unread(self.compared(in_p, p, of_p, for_p, h, of_h), first.lengths),
-            unread(self.compared(in_h, h, of_h, for_h, p, of_p), second.lengths),
+            unread(self.compare(in_p, first, for_p, second), first.lengths),
+            unread(self.compare(in_h, second, for_h, first), second.lengths),
         )
 
-    def compared(
-        self, real: Tensor, a: Tensor, of_a: Tensor, weights: Tensor, others: Tensor, of_others: Tensor
-    ) -> Tensor:
-        """Words [B, T, d] and their matches among the others', by these weights, as one vector each."""
-        features = torch.bmm(weights, others).mul_(a)
-        sums = torch.baddbmm(of_a[..., : self.size], weights, of_others[..., self.size :])
+    def compare(self, real: Tensor, side: Side, weights: Tensor, other: Side) -> Tensor:
+        """Compare words [B, T, d] with their matches among the others, by these weights."""
+        features = torch.bmm(weights, other.words).mul_(side.words)
+        sums = torch.baddbmm(side.alone[..., : self.size], weights, other.alone[..., self.size :])
         found = F.linear(features[real], self.product, self.bias)
-        return of_words(real, found.add_(sums[real]).relu_())
+        return place_words(real, found.add_(sums[real]).relu_())
 
 
-def shortened(side: Side, longest: int) -> Side:
-    """Without what lies past a length that no sentence exceeds."""
-    return side._replace(words=side.words[:, :longest], alone=side.alone[:, :longest])
-
-
-def trimmed(side: Side, words: FoldedWords) -> Encoded:
-    """The outputs alone, of their true size; the words beside them and what fills them up are left out."""
-    outputs, last = (
-        torch.cat([part[..., : words.size] for part in each.split(words.wide, dim=-1)], dim=-1)
-        for each in (side.words[..., words.wide :], side.last)
-    )
-    return Encoded(outputs, side.lengths, last)
-
-
-def of_words(real: Tensor, found: Tensor) -> Tensor:
-    """What was found of the words [N, d] in their places [B, T, d], zero past a sentence's end."""
+def place_words(real: Tensor, found: Tensor) -> Tensor:
+    """Put what was found of the words [N, d] in their places [B, T, d], zero past a sentence's end."""
     placed = found.new_zeros(*real.shape, found.shape[1])
     placed[real] = found
     return placed
 
 
-def rounded_up(k: int) -> int:
-    """The next multiple of `LANES`."""
-    return -(-k // LANES) * LANES
-
-
-def widened(matrix: Tensor, inputs: int, wide: int = 0) -> Tensor:
-    """A matrix to gates [4k, n] as one to the gates in our order [4K, inputs], filled up with zeros.
-
-    Args:
-        matrix: Gates in PyTorch's order: input, forget, cell, output.
-        inputs: How many columns to have.
-        wide: K, if it is not the number of inputs.
-    """
-    i, f, g, o = (
-        F.pad(gate, (0, inputs - gate.shape[1], 0, (wide or inputs) - len(gate))) for gate in matrix.chunk(4)
-    )
+def widened(matrix: Tensor, K: int, columns: int = 0) -> Tensor:
+    """Fill up a matrix to gates [4k, n] with zeros to [4K, columns], or [4K, K], and reorder the gates."""
+    padding = (0, (columns or K) - matrix.shape[1], 0, K - len(matrix) // 4)
+    i, f, g, o = (F.pad(gate, padding) for gate in matrix.chunk(4))
     return torch.cat([i, f, o, g])
 
 
-def blocked(matrix: Tensor, size: int, wide: int) -> Tensor:
-    """A matrix [n, blocks of k] as one of blocks of K, filled up with zeros."""
+def widen_columns(matrix: Tensor, size: int, wide: int) -> Tensor:
+    """Fill up a matrix [n, blocks of k] with zeros to blocks of K."""
     blocks = matrix.split(size, dim=1)
     return torch.cat([F.pad(each, (0, wide - size)) for each in blocks], dim=1).contiguous()

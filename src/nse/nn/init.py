@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 QUIET = 0.3
 """How much of the random weights is left where an encoder starts by looking its words up."""
@@ -18,14 +18,9 @@ def lookup(read: nn.LSTM, compose: nn.Linear, write: nn.LSTM) -> None:
     what it found before. So words, o, h and slots are vectors of one space from the first step, and
     attention, the encoder's own and another's that shares the memory, means something before anything is
     learned. From random weights, which slots a word reads says nothing about the word.
-
-    Args:
-        read: From words to o.
-        compose: Over [o ; m_own ; m_shared...].
-        write: From compositions to h.
     """
-    k = read.hidden_size
-    for weight in (compose.weight, *weights(read), *weights(write)):
+    k, named = read.hidden_size, (*read.named_parameters(), *write.named_parameters())
+    for weight in (compose.weight, *(weight for name, weight in named if name.startswith("weight"))):
         weight.mul_(QUIET)
     compose.weight.diagonal().add_(1.0)
     for lstm, found in ((read, 0), (write, k)):  # found: where, in the first layer's input, lies what to pass
@@ -39,8 +34,3 @@ def lookup(read: nn.LSTM, compose: nn.Linear, write: nn.LSTM) -> None:
             let_out.add_(1.0)
             if lstm is read:
                 keep.sub_(1.0)  # o is about this word, h about all so far
-
-
-def weights(lstm: nn.LSTM) -> list[Tensor]:
-    """The matrices of an LSTM."""
-    return [parameter for name, parameter in lstm.named_parameters() if name.startswith("weight")]

@@ -14,8 +14,8 @@ from nse.nn.sentence_encoder import Encoded, NSESentence, at_end
 from nse.nn.text_model import UNKNOWN, HeadConfig, HeadModel, initial, sentence_encoder
 from nse.ops.types import real
 
-COUNTS = 2
-"""How many numbers tell the head about shared words."""
+Text = tuple[Tensor, Tensor]
+"""Ids [B, T] and lengths [B] of sentences."""
 
 
 @dataclass
@@ -55,12 +55,9 @@ class PairClassifier(HeadModel):
         config: Encoder and sizes.
         words: Size of the vocabulary; id 0 is padding.
         labels: Number of scores: of classes, or one to rank by.
-
-    Attributes:
-        rarity: [words], what a shared word counts for, where words are counted.
     """
 
-    rarity: Tensor
+    rarity: Tensor  # [words], what a shared word counts for, where words are counted
 
     def __init__(self, config: PairConfig, words: int, labels: int):
         super().__init__(config, words)
@@ -76,10 +73,9 @@ class PairClassifier(HeadModel):
         if config.reader != "none":
             self.reader = NSESentence(config.size, config.dropout, config.directions, **initial(config))
             encoded = config.size * config.directions
-        counted = COUNTS if config.counts else 0
         if config.counts:
             self.register_buffer("rarity", torch.ones(words))
-        self.head = self.make_head(4, encoded, labels, counted)
+        self.head = self.make_head(4, encoded, labels, extra=2 if config.counts else 0)
         self.start(config)
 
     def forward(self, first: Tensor, first_lengths: Tensor, second: Tensor, second_lengths: Tensor) -> Tensor:
@@ -90,36 +86,38 @@ class PairClassifier(HeadModel):
         one, two = self.encoded(x, first_lengths, y, second_lengths)
         if self.alignment is not None:
             one, two = self.aligned(self.alignment, one.beside(x), two.beside(y))
+        return self.score(one, two, ((first, first_lengths), (second, second_lengths)))
+
+    def score(self, one: Encoded, two: Encoded, texts: tuple[Text, Text]) -> Tensor:
+        """Score the labels [B, labels] by both sentences, encoded; `texts` are their ids and lengths."""
         p, h = one.pooled(self.config.pool), two.pooled(self.config.pool)
         if self.attention is not None:
             p = self.attention(one.outputs, one.lengths, h)
         features = [p, h, p - h, p * h]
         if self.config.counts:
-            texts = (first, first_lengths), (second, second_lengths)
             features.append(shared_words(*texts, self.rarity).to(p.dtype))
         scores: Tensor = self.head(torch.cat(features, dim=-1))
         return scores
 
     def encoded(self, x: Tensor, x_lengths: Tensor, y: Tensor, y_lengths: Tensor) -> tuple[Encoded, Encoded]:
-        """Both sentences, encoded, from their words [B, T, k]."""
+        """Encode both sentences, from their words [B, T, k]."""
         if self.second is not None:
             first = self.encoder(x, x_lengths)
             return first, self.second(y, y_lengths, first.memories)
         return both(self.encoder, x, x_lengths, y, y_lengths)
 
     def aligned(self, alignment: Alignment, first: Encoded, second: Encoded) -> tuple[Encoded, Encoded]:
-        """Both sentences, each word compared with its match in the other, and read again."""
+        """Compare each word of both sentences with its match in the other, and read them again."""
         a, b = alignment(first.outputs, first.lengths, second.outputs, second.lengths)
         if self.reader is None:
             return unread(a, first.lengths), unread(b, second.lengths)
         return both(self.reader, a, first.lengths, b, second.lengths)
 
 
-def shared_words(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor], rarity: Tensor) -> Tensor:
-    """Which share of the second sentence's words the first one has [B, 2]: each alike, and by rarity [V].
+def shared_words(first: Text, second: Text, rarity: Tensor) -> Tensor:
+    """Count which share of the second sentence's words the first one has [B, 2]: alike, and by rarity [V].
 
-    Of each sentence ids [B, T] and lengths [B] are given. Unknown words are not looked at; of no words the
-    share is zero.
+    Unknown words do not count; of no words it is zero.
     """
     (here, knows), (there, asks) = (
         (ids, (ids > UNKNOWN) & real(lengths, ids.shape[1])) for ids, lengths in (first, second)
@@ -133,18 +131,19 @@ def shared_words(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor], ra
 
 
 def unread(words: Tensor, lengths: Tensor) -> Encoded:
-    """Words as they are, [B, T, d]."""
+    """Take words [B, T, d] as they are for what an encoder leaves."""
     return Encoded(words, lengths, at_end(words, lengths))
 
 
 def both(
     encoder: nn.Module, x: Tensor, x_lengths: Tensor, y: Tensor, y_lengths: Tensor
 ) -> tuple[Encoded, Encoded]:
-    """Two batches of sentences through one encoder, as one batch."""
+    """Encode two batches of sentences as one batch."""
     if torch.compiler.is_compiling():  # which would take the numbers that it is split by for fixed
         return encoder(x, x_lengths), encoder(y, y_lengths)
     longest = max(x.shape[1], y.shape[1])
     together = torch.cat([F.pad(each, (0, 0, 0, longest - each.shape[1])) for each in (x, y)])
     encoded: Encoded = encoder(together, torch.cat([x_lengths, y_lengths]))
-    first, second = encoded.split([len(x), len(y)])
-    return first.shortened(x.shape[1]), second.shortened(y.shape[1])
+    outputs, lengths, last = (each.split([len(x), len(y)]) for each in encoded[:3])
+    first = Encoded(outputs[0][:, : x.shape[1]], lengths[0], last[0])
+    return first, Encoded(outputs[1][:, : y.shape[1]], lengths[1], last[1])

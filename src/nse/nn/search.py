@@ -8,36 +8,27 @@ import torch
 from torch import Tensor
 
 from nse.nn.decoder import Source, Standing
-from nse.nn.text_model import PAD
-
-BEGIN, END = 2, 3
-"""The ids of what a translation begins and ends with."""
+from nse.nn.text_model import BEGIN, END, PAD
 
 
 class Translates(Protocol):
     """A model that tells the next word."""
 
     def next(self, word: Tensor, source: Source, now: Standing) -> tuple[Tensor, Standing, Tensor]:
-        """After a word [B]: log probabilities of the next one [B, V], and where it was attended to [B]."""
+        """Give log probabilities [B, V] of the word after this one [B], and where it attended to [B]."""
         ...
 
 
 class Found(NamedTuple):
-    """Translations.
+    """Translations."""
 
-    Attributes:
-        ids: [B, most], padding from the end of each on.
-        places: [B, most], for each word the place of the source word that was most attended to.
-        likely: [B], the log probability of each whole translation.
-    """
-
-    ids: Tensor
-    places: Tensor
-    likely: Tensor
+    ids: Tensor  # [B, most], padding from the end of each on
+    places: Tensor  # [B, most], for each word the place of the source word that was most attended to
+    likely: Tensor  # [B], the log probability of each whole translation
 
 
 def greedy(model: Translates, source: Source, now: Standing, most: int) -> Found:
-    """Always the best next word, until the end or `most` words."""
+    """Take the best next word, until the end or `most` words."""
     B, device = len(now.attended), now.attended.device
     ids = torch.zeros(B, most, dtype=torch.long, device=device)
     places = torch.zeros_like(ids)
@@ -58,16 +49,9 @@ def greedy(model: Translates, source: Source, now: Standing, most: int) -> Found
 def beam_search(
     model: Translates, source: Source, now: Standing, most: int, beam: int, penalty: float
 ) -> Found:
-    """The best of several translations, of which `beam` are followed at a time.
+    """Find the best of several translations of at most `most` words, of which `beam` are followed at a time.
 
-    Args:
-        model: Tells the next word.
-        source: What is translated.
-        now: Where the decoder stands at the start.
-        most: The largest number of words.
-        beam: How many are followed.
-        penalty: They are compared by their log probability divided by this power of their number of words,
-            the end counted.
+    They are compared by their log probability divided by the power `penalty` of their words, the end counted.
     """
     B, device = len(now.attended), now.attended.device
     first = torch.arange(B, device=device)[:, None] * beam  # [B, 1], where the translations of each begin

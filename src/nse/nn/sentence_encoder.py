@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -17,54 +16,33 @@ Pool = Literal["last", "max", "mean-max"]
 
 
 class Encoded(NamedTuple):
-    """Sentences as an encoder leaves them.
+    """Sentences as an encoder leaves them."""
 
-    Attributes:
-        outputs: [B, T, d], a vector per word, zero past a sentence's end.
-        lengths: [B], how many of the outputs are real.
-        last: [B, d], after the last word.
-        memories: What an NSE made of its memory, one per direction.
-    """
-
-    outputs: Tensor
-    lengths: Tensor
-    last: Tensor
-    memories: tuple[Memory, ...] = ()
+    outputs: Tensor  # [B, T, d], a vector per word, zero past a sentence's end
+    lengths: Tensor  # [B], how many of the outputs are real
+    last: Tensor  # [B, d], after the last word
+    memories: tuple[Memory, ...] = ()  # what an NSE made of its memory, one per direction
 
     def pooled(self, pool: Pool) -> Tensor:
-        """One vector per sentence [B, d], or [B, 2d] for mean and max together; of no words, zero."""
+        """Give each sentence a vector [B, d], or [B, 2d] for mean and max together; of no words, zero."""
         if pool == "last":
             return self.last
-        highest = highest_of(self.outputs, self.lengths)
+        outside = ~real(self.lengths, self.outputs.shape[1])[..., None]
+        highest: Tensor = self.outputs.masked_fill(outside, torch.finfo(self.outputs.dtype).min).amax(dim=1)
+        highest = highest * (self.lengths > 0)[:, None]
         if pool == "max":
             return highest
         mean = self.outputs.sum(dim=1) / self.lengths.clamp(min=1)[:, None].to(self.outputs.dtype)
         return torch.cat([mean, highest], dim=-1)
 
-    def split(self, sizes: Sequence[int]) -> list[Encoded]:
-        """A batch in pieces of these numbers of sentences."""
-        outputs, lengths, last = (each.split(list(sizes)) for each in self[:3])
-        return [Encoded(*part) for part in zip(outputs, lengths, last, strict=True)]
-
     def beside(self, x: Tensor) -> Encoded:
-        """With the words' own vectors [B, T, k] beside the outputs."""
+        """Put the words' own vectors [B, T, k] beside the outputs."""
         words = x * real(self.lengths, x.shape[1])[..., None]
         return self._replace(outputs=torch.cat([words, self.outputs], dim=-1))
 
-    def shortened(self, longest: int) -> Encoded:
-        """Without the outputs past a length that no sentence exceeds."""
-        return self._replace(outputs=self.outputs[:, :longest])
-
 
 class NSESentence(nn.Module):
-    """One NSE over the words, or two in opposite directions.
-
-    Args:
-        size: k.
-        dropout: As for `NSE`.
-        directions: 1, or 2 for a second NSE that reads from the last word to the first.
-        settings: Of each `NSE`, such as `shared` and `padding`.
-    """
+    """One NSE over the words, or two in opposite directions; `settings` are of each `NSE`."""
 
     def __init__(self, size: int, dropout: float, directions: int = 1, **settings: Any):
         super().__init__()
@@ -73,13 +51,7 @@ class NSESentence(nn.Module):
         self.nse = nn.ModuleList(made)
 
     def forward(self, x: Tensor, lengths: Tensor, shared: tuple[Memory, ...] = ()) -> Encoded:
-        """Encode a batch.
-
-        Args:
-            x: [B, T, k].
-            lengths: [B].
-            shared: The other encoder's memories, one for each direction.
-        """
+        """Encode a batch [B, T, k]; `shared` are another encoder's memories, one for each direction."""
         others: list[tuple[Memory, ...]] = [(memory,) for memory in shared] or [()] * len(self.nse)
         forward = self.nse[0](x, lengths, shared=others[0])
         if self.padding == "paper":
@@ -93,14 +65,7 @@ class NSESentence(nn.Module):
 
 
 class LSTMSentence(nn.Module):
-    """Baseline: an LSTM over the words, in one direction or in both.
-
-    Args:
-        size: Of words, and of each direction's outputs.
-        dropout: On the words.
-        directions: 1 or 2.
-        layers: Of each direction's LSTM.
-    """
+    """Baseline: an LSTM over the words, in one direction or in both, dropout on the words."""
 
     def __init__(self, size: int, dropout: float, directions: int = 1, layers: int = 1):
         super().__init__()
@@ -121,11 +86,7 @@ class LSTMSentence(nn.Module):
 
 
 class BagOfWords(nn.Module):
-    """Baseline: the mean of the words, which does not know their order.
-
-    Args:
-        dropout: On the words.
-    """
+    """Baseline: the mean of the words, which does not know their order, dropout on the words."""
 
     def __init__(self, dropout: float):
         super().__init__()
@@ -139,19 +100,17 @@ class BagOfWords(nn.Module):
 
 
 def run(lstm: nn.LSTM, x: Tensor, lengths: Tensor) -> Tensor:
-    """The outputs of an LSTM at all words; past a sentence's end, any."""
+    """Compute the outputs of an LSTM at all words; past a sentence's end, any."""
     # Packing saves a CPU the padding, but reads the lengths there: a GPU would wait, and neither a CUDA graph
     # nor an exported one could hold it. What comes after the last word does not change the outputs before it.
     if x.is_cuda or torch.compiler.is_compiling():
         padded: Tensor = lstm(x)[0]
         return padded
-    some = lengths.clamp(min=1).cpu()  # packing refuses empty sequences
-    packed = lstm(pack_padded_sequence(x, some, batch_first=True, enforce_sorted=False))[0]
-    return pad_packed_sequence(packed, batch_first=True, total_length=x.shape[1])[0]
+    return run_to_end(lstm, x, lengths)[0]
 
 
 def run_to_end(lstm: nn.LSTM, x: Tensor, lengths: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """The outputs of an LSTM of one layer, zero past a sentence's end, and its state at each end [B, k]."""
+    """Compute the outputs of an LSTM, zero past a sentence's end, and its lowest state at each end [B, k]."""
     if x.is_cuda and choose("auto", x.device) == "triton":
         from nse.ops.triton.recurrence import Batch, read_all  # only machines with a GPU have triton
 
@@ -165,20 +124,13 @@ def run_to_end(lstm: nn.LSTM, x: Tensor, lengths: Tensor) -> tuple[Tensor, tuple
 
 
 def at_end(outputs: Tensor, lengths: Tensor) -> Tensor:
-    """Of [B, T, d], the entry at each last word; zero for an empty sentence."""
+    """Take of [B, T, d] the entry at each last word; zero for an empty sentence."""
     at = (lengths - 1).clamp(min=0)[:, None, None].expand(-1, 1, outputs.shape[-1])
     return outputs.gather(1, at).squeeze(1) * (lengths > 0)[:, None]
 
 
 def turned(x: Tensor, lengths: Tensor) -> Tensor:
-    """Every sentence of [B, T, d] from its last word to its first; the padding stays behind it."""
+    """Turn every sentence of [B, T, d]: from its last word to its first; the padding stays behind it."""
     t = torch.arange(x.shape[1], device=x.device)
     source = torch.where(real(lengths, x.shape[1]), lengths[:, None] - 1 - t, t)
     return x.gather(1, source[..., None].expand_as(x))
-
-
-def highest_of(x: Tensor, lengths: Tensor) -> Tensor:
-    """The largest value of each unit over a sentence's words [B, d]; zero where there are none."""
-    outside = ~real(lengths, x.shape[1])[..., None]
-    highest: Tensor = x.masked_fill(outside, torch.finfo(x.dtype).min).amax(dim=1)
-    return highest * (lengths > 0)[:, None]

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from nse.config import Probability, Range, check_ranges
 from nse.nn.sentence_encoder import BagOfWords, Encoded, LSTMSentence, NSESentence, Pool
 
-PAD, UNKNOWN = 0, 1
-"""The ids of padding and of every unknown word."""
+PAD, UNKNOWN, BEGIN, END = range(4)
+"""The ids of padding, of every unknown word, and of what a translation begins and ends with."""
 
 LONGEST = 10_000
 """Words of a sentence that a model may read, or write: time and memory grow with their square."""
@@ -95,12 +95,7 @@ class HeadConfig(TextConfig):
 
 
 class TextModel(nn.Module):
-    """Words as vectors: what comes before an encoder.
-
-    Args:
-        config: Sizes.
-        words: Size of the vocabulary; id 0 is padding.
-    """
+    """Words as vectors: what comes before an encoder."""
 
     def __init__(self, config: TextConfig, words: int):
         super().__init__()
@@ -120,7 +115,7 @@ class TextModel(nn.Module):
         return left_padded(ids, lengths, self.longest) if self.padding == "paper" else (ids, lengths)
 
     def vectors(self, ids: Tensor) -> Tensor:
-        """The words [B, T, k]."""
+        """Look up the words [B, T, k]."""
         vectors: Tensor = self.drop(self.embedding(ids))
         return vectors if self.bring is None else self.bring(vectors)
 
@@ -138,12 +133,7 @@ class TextModel(nn.Module):
 
 
 class HeadModel(TextModel):
-    """A text model whose labels come out of a hidden layer over one vector of each sentence.
-
-    Args:
-        config: Encoder and sizes.
-        words: Size of the vocabulary; id 0 is padding.
-    """
+    """A text model whose labels come out of a hidden layer over one vector of each sentence."""
 
     def __init__(self, config: HeadConfig, words: int):
         super().__init__(config, words)
@@ -158,18 +148,13 @@ class HeadModel(TextModel):
 
     def make_head(self, vectors: int, size: int, labels: int, extra: int = 0) -> nn.Sequential:
         """Make the paper's MLP over so many vectors, pooled from `size` numbers each."""
-        config: HeadConfig = self.config
-        pooled = size * (2 if config.pool == "mean-max" else 1)
-        return nn.Sequential(
-            nn.Linear(vectors * pooled + extra, config.hidden),
-            nn.ReLU(),
-            nn.Dropout(config.dropout),
-            nn.Linear(config.hidden, labels),
-        )
+        hidden, pooled = self.config.hidden, size * (2 if self.config.pool == "mean-max" else 1)
+        into, out = nn.Linear(vectors * pooled + extra, hidden), nn.Linear(hidden, labels)
+        return nn.Sequential(into, nn.ReLU(), nn.Dropout(self.config.dropout), out)
 
 
 def sentence_encoder(config: TextConfig, shared: int = 0) -> NSESentence | LSTMSentence | BagOfWords:
-    """What reads a sentence, by its configuration."""
+    """Make what reads a sentence, by its configuration."""
     if config.encoder == "lstm":
         return LSTMSentence(config.size, config.dropout, config.directions, config.layers)
     if config.encoder == "bow":
@@ -188,12 +173,12 @@ def sentence_encoder(config: TextConfig, shared: int = 0) -> NSESentence | LSTMS
 
 
 def initial(config: TextConfig) -> dict[str, Any]:
-    """How an NSE starts, by its model's configuration."""
+    """Tell how an NSE starts, by its model's configuration."""
     return {"init": config.init} | ({"init_range": config.init_range} if config.init_range else {})
 
 
 def left_padded(ids: Tensor, lengths: Tensor, longest: int) -> tuple[Tensor, Tensor]:
-    """Ids [B, T] with their padding in front, up to `longest`; and lengths that count all of it."""
+    """Put the padding of ids [B, T] in front, up to `longest`; with lengths that count all of it."""
     ids = F.pad(ids, (0, longest - ids.shape[1]), value=PAD)
     at = torch.arange(longest, device=ids.device) - (longest - lengths)[:, None]
     shifted = ids.gather(1, at.clamp(min=0)).masked_fill(at < 0, PAD)

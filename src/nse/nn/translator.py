@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nse.config import Probability, Range
-from nse.nn.decoder import Decoder, LSTMDecoder, NSEDecoder, Source, Standing
+from nse.nn.decoder import LSTMDecoder, NSEDecoder, Source, Standing
 from nse.nn.encoder import NSE
-from nse.nn.search import BEGIN, Found, beam_search, greedy
+from nse.nn.search import Found, beam_search, greedy
 from nse.nn.sentence_encoder import run_to_end, turned
-from nse.nn.text_model import LONGEST, PAD, TextConfig, TextModel, initial
+from nse.nn.text_model import BEGIN, LONGEST, PAD, TextConfig, TextModel, initial
 from nse.ops.step import Cell
 from nse.ops.types import Memory
 
@@ -58,20 +58,14 @@ class TranslationConfig(TextConfig):
             raise ValueError('translation takes padding = "masked" and layers = 1 (an LSTM has two anyway)')
 
 
-class Encoded(NamedTuple):
-    """A source sentence as an encoder leaves it.
+class EncodedSource(NamedTuple):
+    """A source sentence as an encoder leaves it, for `Decoder.begin`."""
 
-    Attributes:
-        outputs: [B, L, d], a vector per word.
-        lower: State at the end of the first LSTM, of an NSE the one that reads.
-        upper: State of the second, of an NSE the one that writes.
-        memories: What an NSE made of its memory, one per direction.
-    """
-
-    outputs: Tensor
-    lower: Cell
-    upper: Cell
-    memories: tuple[Memory, ...] = ()
+    outputs: Tensor  # [B, L, d], a vector per word
+    lower: Cell  # at the end of the first LSTM, of an NSE the one that reads
+    upper: Cell  # at the end of the second, of an NSE the one that writes
+    lengths: Tensor  # [B]
+    memories: tuple[Memory, ...] = ()  # what an NSE made of its memory, one per direction
 
 
 class NSESource(nn.Module):
@@ -83,11 +77,11 @@ class NSESource(nn.Module):
             config.size, dropout=config.dropout, blanks=config.blanks, starts=config.starts, **initial(config)
         )
 
-    def forward(self, x: Tensor, lengths: Tensor) -> Encoded:
+    def forward(self, x: Tensor, lengths: Tensor) -> EncodedSource:
         """Encode words [B, L, k]."""
         found = self.nse(x, lengths)
         lower, upper = ((h[0], c[0]) for h, c in (found.state.read, found.state.write))
-        return Encoded(found.outputs, lower, upper, (found.memory,))
+        return EncodedSource(found.outputs, lower, upper, lengths, (found.memory,))
 
 
 class LSTMSource(nn.Module):
@@ -99,11 +93,11 @@ class LSTMSource(nn.Module):
         self.lower = nn.LSTM(config.size, config.size, batch_first=True)
         self.upper = nn.LSTM(config.size, config.size, batch_first=True)
 
-    def forward(self, x: Tensor, lengths: Tensor) -> Encoded:
+    def forward(self, x: Tensor, lengths: Tensor) -> EncodedSource:
         """Encode words [B, L, k]."""
         outputs, lower = run_to_end(self.lower, self.dropout(x), lengths)
         outputs, upper = run_to_end(self.upper, self.dropout(outputs), lengths)
-        return Encoded(outputs, lower, upper)
+        return EncodedSource(outputs, lower, upper, lengths)
 
 
 class Translator(TextModel):
@@ -119,14 +113,11 @@ class Translator(TextModel):
         super().__init__(config, words)
         self.config = config
         kind = NSESource if config.encoder == "nse" else LSTMSource
-        self.encoders = nn.ModuleList([kind(config) for _ in range(config.directions)])
         k, n = config.size, config.directions
+        self.encoders = nn.ModuleList([kind(config) for _ in range(n)])
         self.join = nn.Linear(n * k, k) if n > 1 else None
-        self.decoder: Decoder
-        if config.decoder == "nse":
-            self.decoder = NSEDecoder(k, config.dropout, n, **initial(config))
-        else:
-            self.decoder = LSTMDecoder(k, config.dropout)
+        is_nse, dropout = config.decoder == "nse", config.dropout
+        self.decoder = NSEDecoder(k, dropout, n, **initial(config)) if is_nse else LSTMDecoder(k, dropout)
         self.target = nn.Embedding(targets, k, padding_idx=PAD)
         self.hidden = nn.Linear(k, k)
         self.drop_output = nn.Dropout(config.output_dropout)
@@ -138,40 +129,43 @@ class Translator(TextModel):
         self, source: Tensor, source_lengths: Tensor, target: Tensor, target_lengths: Tensor
     ) -> Tensor:
         """Scores of every next word [B, T + 1, targets] where the translation [B, T] is known."""
-        encoded, prepared = self.encoded(source, source_lengths)
+        encoded, now = self.decoder.begin(*self.encode_source(source, source_lengths))
         before = torch.cat([target.new_full((len(target), 1), BEGIN), target], dim=1)
-        now = self.decoder.begin(prepared, encoded.lower, encoded.upper)
-        return self.scores(self.decoder.forced(self.target(before), prepared, now))
+        return self.scores(self.decoder.forced(self.target(before), encoded, now))
 
     def scores(self, attended: Tensor) -> Tensor:
-        """Of every word of the target vocabulary, from attentional vectors [..., k]."""
+        """Score every word of the target vocabulary, from attentional vectors [..., k]."""
         hidden = self.drop_output(torch.relu(self.hidden(attended)))
         if self.output is None:
             return F.linear(hidden, self.target.weight, self.bias)
-        scores: Tensor = self.output(hidden)
-        return scores
+        return F.linear(hidden, self.output.weight, self.output.bias)
 
-    def encoded(self, ids: Tensor, lengths: Tensor) -> tuple[Encoded, Source]:
-        """The source, read, and what the decoder needs of it; a sentence without words has one pad."""
+    def encode_source(self, ids: Tensor, lengths: Tensor) -> EncodedSource:
+        """Encode the source; a sentence without words has one pad.
+
+        Of two directions outputs are joined, states averaged, memories side by side.
+        """
         ids, lengths = self.cut(ids, lengths.clamp(min=1))
         x = self.vectors(ids)
-        encoded: Encoded = self.encoders[0](x, lengths)
-        if self.join is not None:
-            back: Encoded = self.encoders[1](turned(x, lengths), lengths)
-            back = back._replace(outputs=turned(back.outputs, lengths))
-            encoded = both_ways(encoded, back, self.join)
-        return encoded, self.decoder.prepared(encoded.outputs, lengths, encoded.memories)
+        forward: EncodedSource = self.encoders[0](x, lengths)
+        if self.join is None:
+            return forward
+        back: EncodedSource = self.encoders[1](turned(x, lengths), lengths)
+        outputs = self.join(torch.cat([forward.outputs, turned(back.outputs, lengths)], dim=-1))
+        lower, upper = (
+            ((a[0] + b[0]) / 2, (a[1] + b[1]) / 2) for a, b in zip(forward[1:3], back[1:3], strict=True)
+        )
+        return EncodedSource(outputs, lower, upper, lengths, forward.memories + back.memories)
 
     def represent(self, source: Tensor, lengths: Tensor) -> Tensor:
-        """A vector for each sentence [B, k]: the upper state of the encoder after its last word."""
-        encoded, _ = self.encoded(source, lengths)
-        return encoded.upper[0]
+        """Give each sentence a vector [B, k]: the upper state of the encoder after its last word."""
+        return self.encode_source(source, lengths).upper[0]
 
     @torch.no_grad()
     def translate(
         self, source: Tensor, lengths: Tensor, beam: int | None = None, most: int | None = None
     ) -> Found:
-        """The best translations.
+        """Find the best translations.
 
         Args:
             source: [B, L], ids.
@@ -179,15 +173,14 @@ class Translator(TextModel):
             beam: How many are followed at a time; as configured by default.
             most: The largest number of words; as configured by default.
         """
-        encoded, prepared = self.encoded(source, lengths)
-        now = self.decoder.begin(prepared, encoded.lower, encoded.upper)
+        encoded, now = self.decoder.begin(*self.encode_source(source, lengths))
         beam, most = beam or self.config.beam, most or self.config.most
         if beam == 1:
-            return greedy(self, prepared, now, most)
-        return beam_search(self, prepared, now, most, beam, self.config.penalty)
+            return greedy(self, encoded, now, most)
+        return beam_search(self, encoded, now, most, beam, self.config.penalty)
 
     def next(self, word: Tensor, source: Source, now: Standing) -> tuple[Tensor, Standing, Tensor]:
-        """After a word [B]: log probabilities of the next one [B, targets], and where it was attended to [B].
+        """Give log probabilities [B, targets] of the word after this one [B], and where it attended to [B].
 
         Padding and the begin of a translation are never next.
         """
@@ -195,13 +188,3 @@ class Translator(TextModel):
         scores = self.scores(now.attended).float()
         scores[:, [PAD, BEGIN]] = float("-inf")
         return scores.log_softmax(dim=-1), now, weights.argmax(dim=-1)
-
-
-def both_ways(forward: Encoded, back: Encoded, join: nn.Linear) -> Encoded:
-    """Two directions as one: outputs joined, states averaged, memories side by side."""
-    outputs = join(torch.cat([forward.outputs, back.outputs], dim=-1))
-    lower, upper = (
-        ((a[0] + b[0]) / 2, (a[1] + b[1]) / 2)
-        for a, b in ((forward.lower, back.lower), (forward.upper, back.upper))
-    )
-    return Encoded(outputs, lower, upper, forward.memories + back.memories)

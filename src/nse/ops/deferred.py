@@ -21,12 +21,12 @@ Uses = dict[int, list[tuple[Tensor, Tensor]]]
 
 
 def once(weight: Tensor, bias: Tensor | None = None) -> Linear:
-    """The map of a weight [m, n] and a bias [m], as PyTorch does it."""
+    """Make the map of a weight [m, n] and a bias [m], as PyTorch does it."""
     return lambda x: F.linear(x, weight, bias)
 
 
 def many_times(weight: Tensor, bias: Tensor | None = None) -> Linear:
-    """The same map, its weight and bias with the gradient of all uses together.
+    """Make the same map, its weight and bias with the gradient of all uses together.
 
     Only in an ordinary backward pass: in one that will be differentiated again each use makes its own.
     """

@@ -43,11 +43,9 @@ MOST_LAYERS = 4  # the kernels are compiled with each layer written out
 
 
 def choose(backend: str = "auto", device: torch.device | str | None = None) -> str:
-    """The name of the backend to run: `backend`, or NSE_BACKEND where that is "auto", or the fastest.
+    """Name the backend to run: `backend`, or NSE_BACKEND where that is "auto", or the fastest.
 
-    Args:
-        backend: What was asked for.
-        device: Where it shall run; without it, only whether it can run anywhere here is checked.
+    Without a device, only whether it can run anywhere here is checked.
     """
     asked, by = backend, "backend="
     if asked == "auto":
@@ -56,8 +54,7 @@ def choose(backend: str = "auto", device: torch.device | str | None = None) -> s
         there = device is not None and torch.device(device).type == "cuda" and why_no_triton(device) is None
         return "triton" if there else "lean"
     if asked not in BACKENDS:
-        near = suggest(asked, BACKENDS)
-        hint = f"did you mean {near!r}? " if near else ""
+        hint = f"did you mean {near!r}? " if (near := suggest(asked, BACKENDS)) else ""
         raise BackendError(f"{by}{asked!r} cannot run here: {hint}there are {', '.join(BACKENDS)}, auto")
     if asked == "triton" and (why := why_no_triton(device)) is not None:
         raise BackendError(f"{by}'triton' cannot run here: {why}; use 'auto', or 'lean', which runs anywhere")
@@ -70,7 +67,7 @@ choose._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def why_no_triton(device: torch.device | str | None = None) -> str | None:
-    """Why triton cannot run on a device, or on any without one; `None` if it can."""
+    """Say why triton cannot run on a device, or on any without one; `None` if it can."""
     if find_spec("triton") is None:
         return "the package triton is not installed (pip install triton)"
     if os.environ.get("TRITON_INTERPRET") == "1":
@@ -87,7 +84,7 @@ def why_no_triton(device: torch.device | str | None = None) -> str | None:
 
 
 def what_triton_lacks(x: Tensor, memories: tuple[Memory, ...], weights: Weights) -> str | None:
-    """Why the kernels do not cover a call, or `None` if they do."""
+    """Say why the kernels do not cover a call, or `None` if they do."""
     if max(len(weights.read), len(weights.write)) > MOST_LAYERS:
         return f"more than {MOST_LAYERS} layers"
     if len(memories) > 3:

@@ -31,7 +31,7 @@ class Arguments(NamedTuple):
     keys: bool
 
     def flat(self) -> list[Tensor | None]:
-        """All tensors, as an autograd function wants them."""
+        """List all tensors, as an autograd function wants them."""
         nothing = None, None
         weights = self.weights
         return [
@@ -54,10 +54,7 @@ class Arguments(NamedTuple):
 
 
 def cannot_take_part() -> bool:
-    """Find out whether PyTorch differentiates in a way that no backward pass written by hand takes part in.
-
-    Those are the transforms of `torch.func` and forward mode.
-    """
+    """Tell whether a transform of `torch.func` or forward mode is at work: they call no `backward` here."""
     if torch.compiler.is_compiling():
         return False
     return bool(torch._C._are_functorch_transforms_active()) or forward_ad._current_level >= 0
@@ -80,11 +77,7 @@ def allow(result: Result, arguments: Arguments) -> Result:
 
 
 def refuse(*gradients: Tensor | None) -> None:
-    """Refuse to make gradients that will be differentiated again, in a backward pass that is written by hand.
-
-    Args:
-        *gradients: Those that came back. Where none did, none will be made.
-    """
+    """Refuse, in a backward pass written by hand, to make gradients that will be differentiated again."""
     if torch.is_grad_enabled() and any(gradient is not None for gradient in gradients):
         raise BackendError(
             'create_graph=True: no second derivatives here; build the encoder with backend="reference" '
@@ -93,11 +86,9 @@ def refuse(*gradients: Tensor | None) -> None:
 
 
 class _EitherWay(torch.autograd.Function):
-    """Hands a backend's results on; there are two ways back from them.
+    """Hands a backend's results on, and an ordinary backward pass to the backend.
 
-    An ordinary backward pass goes through the backend. One that will be differentiated again, or is one of
-    many in a batch of them, sends nothing there: the reference makes the gradients, which go straight to the
-    arguments.
+    In one that will be differentiated again, or is one of a batch, the reference makes the gradients instead.
     """
 
     @staticmethod
@@ -111,7 +102,8 @@ class _EitherWay(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         again = torch.is_grad_enabled()
-        if not again and not any(map(is_batch, gradients)):
+        is_batch = torch._C._functorch.is_legacy_batchedtensor  # of gradients, as for `vectorize=True`
+        if not again and not any(is_batch(gradient) for gradient in gradients if gradient is not None):
             return *repeat(None, 3 + ctx.count), *gradients
         saved = ctx.saved_tensors
         # Autocast is off, as in every backward pass.
@@ -126,23 +118,14 @@ class _EitherWay(torch.autograd.Function):
         needed = [i for i in range(ctx.count) if ctx.needs_input_grad[3 + i]]
         found: list[Tensor | None] = [None] * ctx.count
         if came:
-            made = torch.autograd.grad(
-                [result for result, _ in came],
-                [given[i] for i in needed],
-                [gradient for _, gradient in came],
-                create_graph=again,
-                allow_unused=True,
-            )
+            outs, grads = zip(*came, strict=True)
+            ins = [given[i] for i in needed]
+            made = torch.autograd.grad(outs, ins, grads, create_graph=again, allow_unused=True)
             for i, gradient in zip(needed, made, strict=True):
                 found[i] = gradient
         return None, None, None, *found, *repeat(None, len(gradients))
 
 
-def is_batch(gradient: Tensor | None) -> bool:
-    """Find out whether a gradient is a batch of them that PyTorch shows as one, as for `vectorize=True`."""
-    return gradient is not None and bool(torch._C._functorch.is_legacy_batchedtensor(gradient))
-
-
 def flat(result: Result) -> list[Tensor]:
-    """All tensors of a result."""
+    """List all tensors of a result."""
     return [result.outputs, *result.memories, *result.read, *result.write, *result.keys]

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from nse.ops import reference
 from nse.ops.lean_loop import Inputs, Plan, Stack, run
 from nse.ops.packing import Packing
-from nse.ops.reference import without_steps
-from nse.ops.types import LSTMLayer, LSTMState, Memory, Result, Weights, beyond, started
+from nse.ops.types import LSTMLayer, LSTMState, Memory, Result, Weights, real, started
 
 
 def recurrence(
@@ -35,10 +35,11 @@ def recurrence(
     """Encode x, step by step. The arguments are those of `nse.ops.types.Backend`."""
     pack = Packing(len(x), x.shape[1], lengths, x.device)
     if not pack.total:
-        return without_steps(x, memories, read, write, weights, c_mask, keys)
+        return reference.recurrence(x, lengths, memories, read, write, weights, c_mask, keys)
     read, write = started(read, x, weights.read), started(write, x, weights.write)
     o, read = read_all(pack, pack.pack(x), read, weights.read)
-    product, exact = product_type(weights), state_type(x)
+    # Sums, states and memories have at least float32, whatever products have.
+    product, exact = product_type(weights), torch.promote_types(x.dtype, torch.float32)
     with torch.autocast(x.device.type, enabled=False):  # types are chosen by hand from here on
         # Folding costs one product of 4k rows, and saves one of as many rows as there are.
         fold = c_mask is None and len(o) >= 4 * x.shape[2]
@@ -62,7 +63,7 @@ def recurrence(
 def read_all(
     pack: Packing, x: Tensor, state: LSTMState, layers: tuple[LSTMLayer, ...]
 ) -> tuple[Tensor, LSTMState]:
-    """All o_t in one call of PyTorch's LSTM: x [rows, k] to o [rows, k], and the state at each true end."""
+    """Make all o_t in one call of PyTorch's LSTM: o [rows, k] of x [rows, k], and the state at each end."""
     weights = [weight for layer in layers for weight in layer]
     # With biases, so many layers, no dropout, for training or not, one direction.
     settings = (True, len(layers), 0.0, torch.is_grad_enabled(), False)
@@ -84,60 +85,40 @@ def compose_all(
 ) -> tuple[Tensor, Tensor, Stack]:
     """Do what can be done of compose before the loop; say what is left for it.
 
-    Args:
-        o: [..., k].
-        weights: The parameters.
-        fold: Whether to fold compose into the gates; only where no dropout stands between them.
-        product: Type of matrix products.
-        exact: Type of sums and states.
-
-    Returns:
-        What o_t and the biases add at each row, the matrix that maps what was read from the memories
-        to the same space, and the write LSTM's layers. Folded, that space is the gates', and the first
-        layer's input matrix and bias are `None`: used up.
+    Returned are what o [..., k] and the biases add at each row, the matrix that maps what was read from the
+    memories to the same space, and the write LSTM's layers. With `fold` (no dropout may stand between) that
+    space is the gates', and the first layer's input matrix and bias are `None`: used up.
     """
     k = o.shape[-1]
-    first, *upper = weights.write
-    W, b = weights.compose, weights.compose_bias
-    ih, hh, bias = first.ih, first.hh.to(product), first.bias_ih + first.bias_hh
+    first, W, b = weights.write[0], weights.compose, weights.compose_bias
+    stack: Stack = [(u.ih.to(product), u.hh.to(product), u.bias_ih + u.bias_hh) for u in weights.write]
     if fold:
-        W, b = ih @ W, F.linear(b, ih, bias)
-        stack: Stack = [(None, hh, None)]
-    else:
-        stack = [(ih.to(product), hh, bias)]
-    stack += [(u.ih.to(product), u.hh.to(product), u.bias_ih + u.bias_hh) for u in upper]
+        W, b = first.ih @ W, F.linear(b, first.ih, stack[0][2])
+        stack[0] = (None, stack[0][1], None)
     onto_o, onto_m = W.split([k, W.shape[1] - k], dim=1)  # whose gradients are joined in one go
     return linear(o, onto_o, b, product, exact), onto_m.to(product).contiguous(), stack
 
 
 def linear(x: Tensor, W: Tensor, b: Tensor, product: torch.dtype, exact: torch.dtype) -> Tensor:
-    """W x + b in the exact type, the product in its own."""
-    if product == exact:
-        return F.linear(x, W, b)
-    return F.linear(x.to(product), W.to(product)).to(exact) + b
+    """Compute W x + b in the exact type, the product in its own."""
+    return F.linear(x, W, b) if product == exact else F.linear(x.to(product), W.to(product)).to(exact) + b
 
 
 def start(memory: Memory, pack: Packing, exact: torch.dtype) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """A memory in packed order: its slots, which of them are padding, which memories have none at all."""
+    """Bring a memory into packed order: its slots, which of them are padding, which memories have none."""
     slots = pack.sort(memory.slots).to(exact)
     L = slots.shape[1]
     if memory.lengths is None:
         return slots, None, None
     lengths = pack.sort(memory.lengths)
-    blocked = beyond(lengths, L)
     shortest = int(lengths.min()) if len(lengths) else L
     if shortest == L:
         return slots, None, None
-    empty = (lengths == 0)[:, None] if shortest == 0 else None
+    blocked, empty = ~real(lengths, L), (lengths == 0)[:, None] if shortest == 0 else None
     return slots.masked_fill(blocked[..., None], 0), blocked, empty
 
 
 def product_type(weights: Weights) -> torch.dtype:
-    """The type of matrix products: the weights' own, or what autocast asks for."""
+    """Choose the type of matrix products: the weights' own, or what autocast asks for."""
     device = weights.compose.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weights.compose.dtype
-
-
-def state_type(x: Tensor) -> torch.dtype:
-    """The type of sums, states and memories: at least float32, whatever the products'."""
-    return torch.promote_types(x.dtype, torch.float32)

@@ -69,23 +69,13 @@ class Inputs(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """What the loop returns."""
+    """What the loop returns; also: the gradients that came back for it, each `None` where none did."""
 
-    rows: Tensor  # [rows, k], h of each row
-    h: Tensor  # [layers, B, k], the write LSTM's state at each sequence's end
-    c: Tensor
-    slots: tuple[Tensor, ...]  # the memories at the end
-    keys: tuple[Tensor, ...]  # z per memory [rows, L]; none unless asked for
-
-
-class Wanted(NamedTuple):
-    """The gradients that came back for the outputs, `None` where none did."""
-
-    rows: Tensor | None
-    h: Tensor | None
-    c: Tensor | None
-    slots: tuple[Tensor | None, ...]
-    keys: tuple[Tensor | None, ...]
+    rows: Any  # [rows, k], h of each row
+    h: Any  # [layers, B, k], the write LSTM's state at each sequence's end
+    c: Any
+    slots: tuple[Any, ...]  # the memories at the end
+    keys: tuple[Any, ...]  # z per memory [rows, L]; none unless asked for
 
 
 class Record(NamedTuple):
@@ -132,12 +122,12 @@ class MemoryLoop(torch.autograd.Function):
         inputs, rest = Inputs.of(saved[:-recorded], n), iter(saved[-recorded:])
         record = Record._make([next(rest) for _ in range(size)] for size in ctx.sizes)
         rows, h, c, *others = grads
-        wanted = Wanted(rows, h, c, tuple(others[:n]), tuple(others[n:]) if ctx.plan.keys else (None,) * n)
+        wanted = Outputs(rows, h, c, tuple(others[:n]), tuple(others[n:]) if ctx.plan.keys else (None,) * n)
         return (None, *backward(ctx.plan, inputs, record, wanted).flat())
 
 
 def forward(plan: Plan, inputs: Inputs, keep: bool) -> tuple[Outputs, Record]:
-    """All steps, and with `keep` the record of them."""
+    """Take all steps, and with `keep` the record of them."""
     hoisted, o, mask, W, h0, c0, slots, stack = inputs
     M = [slots_j.clone() for slots_j in slots]
     h, c = list(h0), list(c0)
@@ -169,7 +159,6 @@ def forward(plan: Plan, inputs: Inputs, keep: bool) -> tuple[Outputs, Record]:
             append(record.gates, gates)
             append(record.read, [m_all])
             append(record.composed, [x if stack[0][0] is not None else x[:, :0]])
-
     kept = [M_s for steps in record.kept for M_s in steps]
     record = Record._make([torch.cat(steps) if steps else o[:0] for steps in part] for part in record)
     record = record._replace(kept=kept)
@@ -186,7 +175,7 @@ def append(part: list[Any], step: list[Tensor]) -> None:
 
 
 def attend(plan: Plan, j: int, o: Tensor, M: Tensor) -> Tensor:
-    """The key z [n, 1, L] of memory j, for o [n, 1, k] over M [n, L, k]; exactly 0 for padded slots."""
+    """Make the key z [n, 1, L] of memory j, for o [n, 1, k] over M [n, L, k]; exactly 0 for padded slots."""
     n, blocked, empty = M.shape[0], plan.blocked[j], plan.empty[j]
     scores = torch.bmm(o, M.transpose(1, 2))  # on the CPU ten times faster than M times o as a column
     if blocked is not None:
@@ -198,7 +187,7 @@ def attend(plan: Plan, j: int, o: Tensor, M: Tensor) -> Tensor:
 def write_lstm(
     x: Tensor, h: list[Tensor], c: list[Tensor], stack: Stack
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    """One step of all layers, matrices transposed: new h, new c, activated gates. The last h is h_t."""
+    """Take a step of all layers, matrices transposed: new h, new c, activated gates. The last h is h_t."""
     n, k = x.shape[0], c[0].shape[-1]
     hs, cs, gates = [], [], []
     for h_old, c_old, (ih, hh, bias) in zip(h, c, stack, strict=True):
@@ -215,12 +204,12 @@ def write_lstm(
 
 
 def first(tensor: Tensor, n: int) -> Tensor:
-    """The first n rows."""
+    """Return the first n rows."""
     return tensor if tensor.shape[0] == n else tensor[:n]
 
 
-def backward(plan: Plan, inputs: Inputs, record: Record, wanted: Wanted) -> Inputs:
-    """The gradients of all inputs, from those of the outputs."""
+def backward(plan: Plan, inputs: Inputs, record: Record, wanted: Outputs) -> Inputs:
+    """Make the gradients of all inputs, from those of the outputs."""
     o, mask, W, stack, layers = inputs.o, inputs.mask, inputs.W, inputs.stack, range(len(inputs.stack))
     k, into_first = o.shape[1], stack[0][0]
     dM = [gradient(g, s) for g, s in zip(wanted.slots, inputs.slots, strict=True)]
@@ -270,16 +259,12 @@ def backward(plan: Plan, inputs: Inputs, record: Record, wanted: Wanted) -> Inpu
             G_j.lerp_(dm[j][:, None], z_j[..., None])  # (1 - z) G of the write, z dm of the read
             G_j.addcmul_(ds[..., None], o[step][:, None])
 
-    return Inputs(
-        dx, do, None, outer(dx, record.read[0], W), dh, dc, dM, stack_gradients(plan, inputs, record, da)
-    )
+    dW = outer(dx, record.read[0], W)
+    return Inputs(dx, do, None, dW, dh, dc, dM, stack_gradients(plan, inputs, record, da))
 
 
 def replay(plan: Plan, record: Record) -> Iterator[tuple[int, list[Tensor]]]:
-    """From the last step to the first, the memories as they were before it.
-
-    Between two kept memories, the write rule rebuilds them from z and h, with no matrix product.
-    """
+    """Rebuild the memories before each step, from the last to the first, by the write rule from z and h."""
     steps, counts = plan.pack.steps, plan.pack.counts
     pieces = len(record.kept) // len(record.keys)
     rooms = [[torch.empty_like(M_j) for M_j in record.kept[::pieces]] for _ in range(plan.interval - 1)]
@@ -297,11 +282,10 @@ def replay(plan: Plan, record: Record) -> Iterator[tuple[int, list[Tensor]]]:
 
 
 def local_slopes(plan: Plan, inputs: Inputs, record: Record, layer: int) -> tuple[Tensor, ...]:
-    """The derivatives within one LSTM layer, for all rows at once.
+    """Compute the derivatives within one LSTM layer, for all rows at once.
 
-    Returns:
-        c by h [rows, k]; the input, forget and cell gates by c [rows, 3, k]; the output gate by h [rows, k];
-        and the forget gate, c by the next step's c [rows, k].
+    They are c by h [rows, k]; the input, forget and cell gates by c [rows, 3, k]; the output gate by h
+    [rows, k]; and the forget gate, c by the next step's c [rows, k].
     """
     i, f, g, o = record.gates[layer].chunk(4, dim=1)
     c_before = plan.pack.previous(record.cells[layer], inputs.c[layer])
@@ -311,7 +295,7 @@ def local_slopes(plan: Plan, inputs: Inputs, record: Record, layer: int) -> tupl
 
 
 def stack_gradients(plan: Plan, inputs: Inputs, record: Record, da: list[Tensor]) -> Stack:
-    """The gradients of the write LSTM's weights: one product over all rows each."""
+    """Make the gradients of the write LSTM's weights: one product over all rows each."""
     below = [record.composed[0], *record.hidden[:-1]]
     gradients: Stack = []
     for layer, (ih, hh, bias) in enumerate(inputs.stack):
@@ -323,20 +307,20 @@ def stack_gradients(plan: Plan, inputs: Inputs, record: Record, da: list[Tensor]
 
 
 def gradient(came: Tensor | None, like: Tensor) -> Tensor:
-    """A gradient to add to: a copy of what came, or zeros."""
+    """Make a gradient to add to: a copy of what came, or zeros."""
     return torch.zeros_like(like) if came is None else came.clone()
 
 
 def add_product(total: Tensor, v: Tensor, W: Tensor) -> Tensor:
-    """Total + v W, the product in W's type, the sum in the total's."""
+    """Compute total + v W, the product in W's type, the sum in the total's."""
     return torch.addmm(total, v, W) if v.dtype == W.dtype else total + v.to(W.dtype) @ W
 
 
 def product(v: Tensor, W: Tensor) -> Tensor:
-    """V W, computed in W's type, in v's type."""
+    """Multiply v by W in W's type; the product is in v's."""
     return (v.to(W.dtype) @ W).to(v.dtype)
 
 
 def outer(v: Tensor, u: Tensor, like: Tensor) -> Tensor:
-    """V^T u, the gradient of a weight, computed in that weight's type."""
+    """Multiply v^T by u, for the gradient of a weight, in that weight's type."""
     return v.to(like.dtype).t() @ u.to(like.dtype)

@@ -13,45 +13,37 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+ONEDNN: Any = torch.ops.mkldnn
 ROWS = 64
 """For which number of rows weights are laid out; any other number is multiplied as well."""
 
 
 class Product:
-    """The function x W' + b, for answers: there is no gradient.
-
-    Args:
-        weight: W [n, k].
-        bias: b [n], or none.
-    """
+    """The function x W' + b, of W [n, k] and b [n] or none, for answers: there is no gradient."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None):
         self.bias = None if bias is None else bias.detach()
         self.is_packed = can_pack(weight)
         weight = weight.detach().contiguous()
-        self.weight = _onednn()._reorder_linear_weight(weight, ROWS) if self.is_packed else weight
+        self.weight = ONEDNN._reorder_linear_weight(weight, ROWS) if self.is_packed else weight
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle it as plain weights, which are laid out anew: packed ones cannot be copied."""
         return Product, (self.weight.to_dense() if self.is_packed else self.weight, self.bias)
 
     def __call__(self, x: Tensor, plus: Tensor | None = None) -> Tensor:
-        """The product of x [N, k], plus the bias, or plus [N, n] instead of it."""
+        """Multiply x [N, k], and add the bias, or plus [N, n] instead of it."""
         found: Tensor
         if not self.is_packed:
             found = F.linear(x, self.weight, self.bias) if plus is None else plus.addmm(x, self.weight.t())
         elif plus is None:
-            found = _onednn()._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+            found = ONEDNN._linear_pointwise(x, self.weight, self.bias, "none", [], "")
         else:
-            found = _onednn()._linear_pointwise.binary(x, plus, self.weight, None, "add")
+            found = ONEDNN._linear_pointwise.binary(x, plus, self.weight, None, "add")
         return found
 
 
 def can_pack(weight: Tensor) -> bool:
-    """Whether this PyTorch packs such weights."""
+    """Tell whether this PyTorch packs such weights."""
     there = torch.backends.mkldnn.is_available() and weight.device.type == "cpu"
-    return there and weight.dtype == torch.float32 and hasattr(_onednn(), "_linear_pointwise")
-
-
-def _onednn() -> Any:
-    return torch.ops.mkldnn
+    return there and weight.dtype == torch.float32 and hasattr(ONEDNN, "_linear_pointwise")

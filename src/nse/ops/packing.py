@@ -14,22 +14,17 @@ from torch import Tensor
 
 
 class Packing:
-    """How a batch of padded sequences is packed.
-
-    Attributes:
-        counts: For each step, how many sequences are still running.
-        steps: For each step, the slice of its rows.
-    """
+    """How a batch of padded sequences is packed."""
 
     def __init__(self, batch: int, size: int, lengths: Tensor | None, device: torch.device):
         self.batch, self.size, self.device = batch, size, device
         self._order: Tensor | None = None
         self._rows: Tensor | None = None
         if lengths is None:
-            self.counts = [batch] * size if batch else []
+            self.counts = [batch] * size if batch else []  # for each step, how many are still running
         else:
             self._sort(lengths)
-        self.steps: list[slice] = []
+        self.steps: list[slice] = []  # for each step, its rows
         start = 0
         for count in self.counts:
             self.steps.append(slice(start, start + count))
@@ -53,26 +48,25 @@ class Packing:
         return per_sequence if self._order is None else per_sequence.index_select(dim, self._back)
 
     def pack(self, padded: Tensor) -> Tensor:
-        """[B, T, ...] to [rows, ...]."""
+        """Bring [B, T, ...] into [rows, ...]."""
         if self._rows is None:
             return padded.transpose(0, 1).flatten(0, 1)
         return padded.flatten(0, 1).index_select(0, self._rows)
 
     def unpack(self, rows: Tensor) -> Tensor:
-        """[rows, ...] to [B, T, ...], zero where a sequence has ended."""
-        shape = (self.batch, self.size, *rows.shape[1:])
+        """Bring [rows, ...] into [B, T, ...], zero where a sequence has ended."""
         if self._rows is None:
             return rows.view(self.size, self.batch, *rows.shape[1:]).transpose(0, 1).contiguous()
         blank = rows.new_zeros(self.batch * self.size, *rows.shape[1:])
-        return blank.index_copy(0, self._rows, rows).view(shape)
+        return blank.index_copy(0, self._rows, rows).view(self.batch, self.size, *rows.shape[1:])
 
     def previous(self, rows: Tensor, start: Tensor) -> Tensor:
-        """For each row, its sequence's row one step earlier, or of `start` [B, ...] at the first step."""
+        """Take for each row its sequence's row one step earlier, or of `start` [B, ...] at the first step."""
         earlier = zip(self.steps, self.counts[1:], strict=False)
         return torch.cat([start[: self.counts[0]], *(rows[s.start : s.start + n] for s, n in earlier)])
 
     def last(self, rows: Tensor, start: Tensor) -> Tensor:
-        """For each sequence, its last row; its row of `start` [B, ...] if it has no step at all."""
+        """Take for each sequence its last row; its row of `start` [B, ...] if it has no step at all."""
         ends, done = [], 0
         for step, count in zip(reversed(self.steps), reversed(self.counts), strict=True):
             if count > done:

@@ -27,8 +27,11 @@ def recurrence(
 ) -> Result:
     """Encode x, step by step. The arguments are those of `nse.ops.types.Backend`."""
     B, T, _ = x.shape
-    if not T:
-        return without_steps(x, memories, read, write, weights, c_mask, keys)
+    if not T:  # take one step for which no sequence is running: then everything has a gradient
+        one, nobody = F.pad(x, (0, 0, 0, 1)), torch.zeros(B, dtype=torch.long, device=x.device)
+        mask = None if c_mask is None else F.pad(c_mask, (0, 0, 0, 1))
+        result = recurrence(one, nobody, memories, read, write, weights, mask, keys)
+        return result._replace(outputs=result.outputs[:, :0], keys=tuple(z[:, :0] for z in result.keys))
     read, write = started(read, x, weights.read), started(write, x, weights.write)
     steps = x.new_full((B,), T, dtype=torch.long) if lengths is None else lengths
     running = real(steps, T)[..., None]  # [B, T, 1]
@@ -41,7 +44,7 @@ def recurrence(
         now = running[:, t]  # [B, 1]
         read = keep_where(now, lstm(x[:, t], read, weights.read), read)
         o = read[0][-1]  # (eq. 1, 7)
-        z = [softmax(similarity(o, M_j), s) * now for M_j, s in zip(M, slots, strict=True)]  # (eq. 2, 8, 10)
+        z = [attend(o, M_j, s) * now for M_j, s in zip(M, slots, strict=True)]  # (eq. 2, 8, 10)
         m = [torch.einsum("bl,blk->bk", z_j, M_j) for z_j, M_j in zip(z, M, strict=True)]  # (eq. 3, 9, 11)
         c = F.linear(torch.cat([o, *m], dim=-1), weights.compose, weights.compose_bias)  # (eq. 4, 12)
         c = c if c_mask is None else c * c_mask[:, t]
@@ -58,41 +61,18 @@ def recurrence(
     return Result(torch.stack(h_steps, dim=1), tuple(M), read, write, z_all if keys else ())
 
 
-def without_steps(
-    x: Tensor,
-    memories: tuple[Memory, ...],
-    read: LSTMState | None,
-    write: LSTMState | None,
-    weights: Weights,
-    c_mask: Tensor | None,
-    keys: bool,
-) -> Result:
-    """Encode a batch of which no sequence has a step; everything has a gradient, and weights one of zeros.
+def attend(o: Tensor, M: Tensor, slots: Tensor) -> Tensor:
+    """Take the softmax [B, L] of o [B, k] times every slot of M [B, L, k], not scaled.
 
-    That takes one step, which no sequence is still running to take.
+    It is over the real slots alone: padded ones, and all of an empty memory's, get exactly 0.
     """
-    B, T, _ = x.shape
-    one = F.pad(x, (0, 0, 0, 1))[:, :1]
-    mask = None if c_mask is None else F.pad(c_mask, (0, 0, 0, 1))[:, :1]
-    nobody = torch.zeros(B, dtype=torch.long, device=x.device)
-    result = recurrence(one, nobody, memories, read, write, weights, mask, keys)
-    outputs, *z_all = (F.pad(steps, (0, 0, 0, T - 1)) for steps in (result.outputs, *result.keys))
-    return result._replace(outputs=outputs, keys=tuple(z_all))
-
-
-def similarity(o: Tensor, M: Tensor) -> Tensor:
-    """The dot product of o [B, k] with every slot of M [B, L, k], not scaled: [B, L]."""
-    return torch.einsum("bk,blk->bl", o, M)
-
-
-def softmax(scores: Tensor, slots: Tensor) -> Tensor:
-    """Softmax over the real slots alone; padded ones, and all of an empty memory's, get exactly 0."""
+    scores = torch.einsum("bk,blk->bl", o, M)
     lowest = torch.finfo(scores.dtype).min  # not -inf: a row of nothing but -inf has a NaN gradient
     return torch.softmax(scores.masked_fill(~slots, lowest), dim=-1) * slots
 
 
 def lstm(x: Tensor, state: LSTMState, layers: tuple[LSTMLayer, ...]) -> LSTMState:
-    """One step of a stack of LSTM layers on x [B, size]; the new state, whose last h is the output."""
+    """Take a step of a stack of LSTM layers on x [B, size]; the new state, whose last h is the output."""
     hs, cs = [], []
     for layer, h, c in zip(layers, *state, strict=True):
         gates = F.linear(x, layer.ih, layer.bias_ih) + F.linear(h, layer.hh, layer.bias_hh)
@@ -105,13 +85,12 @@ def lstm(x: Tensor, state: LSTMState, layers: tuple[LSTMLayer, ...]) -> LSTMStat
 
 
 def keep_where(now: Tensor, new: LSTMState, old: LSTMState) -> LSTMState:
-    """The new state of sequences that are still running, the old state of those that have ended."""
+    """Give sequences that are still running the new state, those that have ended the old one."""
     return torch.where(now, new[0], old[0]), torch.where(now, new[1], old[1])
 
 
 def real_slots(memory: Memory) -> Tensor:
-    """Which slots are real: [B, L]."""
+    """Tell which slots are real: [B, L]."""
     B, L, _ = memory.slots.shape
-    if memory.lengths is None:
-        return memory.slots.new_ones((B, L), dtype=torch.bool)
-    return real(memory.lengths, L)
+    every = memory.slots.new_ones((B, L), dtype=torch.bool)
+    return every if memory.lengths is None else real(memory.lengths, L)

@@ -24,7 +24,7 @@ Use = Callable[[Tensor, Tensor | None], Linear]
 
 
 class LSTMMaps(NamedTuple):
-    """What an LSTM layer multiplies by: its input, and its hidden state."""
+    """What an LSTM layer multiplies by."""
 
     of_input: Linear
     of_state: Linear
@@ -39,39 +39,26 @@ class StepMaps(NamedTuple):
 
 
 def lstm_maps(layer: LSTMLayer, use: Use = once) -> LSTMMaps:
-    """The maps of an LSTM layer."""
+    """Make the maps of an LSTM layer."""
     return LSTMMaps(use(layer.ih, layer.bias_ih), use(layer.hh, layer.bias_hh))
 
 
 def step_maps(weights: Weights, use: Use = once) -> StepMaps:
-    """The maps of an NSE of one layer."""
+    """Make the maps of an NSE of one layer."""
     [read], [write] = weights.read, weights.write
     return StepMaps(lstm_maps(read, use), use(weights.compose, weights.compose_bias), lstm_maps(write, use))
 
 
 def step(
-    x: Tensor,
-    memories: tuple[Tensor, ...],
-    closed: tuple[Tensor, ...],
+    x: Tensor,  # [B, k], the word as the read LSTM sees it
+    memories: tuple[Tensor, ...],  # [B, L, k] each, the own one first; padded slots finite
+    closed: tuple[Tensor, ...],  # what `closed` gave for each memory
     read: Cell,
     write: Cell,
     maps: StepMaps,
-    c_mask: Tensor | None = None,
+    c_mask: Tensor | None = None,  # [B, d], multiplies c
 ) -> tuple[Cell, Cell, tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Take a step.
-
-    Args:
-        x: [B, k], the word as the read LSTM sees it.
-        memories: [B, L, k] each, the own one first; padded slots finite.
-        closed: What `closed` gave for each memory.
-        read: State of the read LSTM.
-        write: State of the write LSTM.
-        maps: The parameters.
-        c_mask: [B, d], multiplies c.
-
-    Returns:
-        The new states of both LSTMs, the first of which is h; the new memories; and z [B, L] of each.
-    """
+    """Take a step: the new states of both LSTMs, the first of which is h; the memories; z [B, L] of each."""
     read = lstm(x, read, maps.read)
     o = read[0][:, None]  # (eq. 1, 7)
     z = [
@@ -90,7 +77,7 @@ def step(
 
 
 def lstm(x: Tensor, state: Cell, maps: LSTMMaps) -> Cell:
-    """One step of an LSTM layer."""
+    """Take a step of an LSTM layer."""
     of_x, of_h, c = maps.of_input(x), maps.of_state(state[0]), state[1]
     if x.is_cuda:  # what `torch.lstm_cell` does after its products, in one kernel
         h, c, _ = torch.ops.aten._thnn_fused_lstm_cell(of_x, of_h, c)
@@ -105,8 +92,14 @@ def apply_gates(gates: Tensor, c: Tensor) -> Cell:
     return torch.sigmoid(o) * torch.tanh(c), c
 
 
-def closed(lengths: Tensor, slots: int, dtype: torch.dtype) -> Tensor:
-    """What is added to scores [B, 1, L] so that no padding is read; a memory has at least one real slot."""
-    shut = torch.zeros(len(lengths), 1, slots, dtype=dtype, device=lengths.device)
+def closed(lengths: Tensor | None, slots: Tensor) -> Tensor:
+    """Make what is added to scores [B, 1, L] of slots [B, L, k] so that no padding is read.
+
+    A memory has at least one real slot.
+    """
+    shut = slots.new_zeros(len(slots), 1, slots.shape[1])
+    if lengths is None:
+        return shut
     # Not -inf: a row of nothing but that has a NaN gradient.
-    return shut.masked_fill(~real(lengths.clamp(min=1), slots)[:, None], torch.finfo(dtype).min)
+    padding = ~real(lengths.clamp(min=1), slots.shape[1])[:, None]
+    return shut.masked_fill(padding, torch.finfo(slots.dtype).min)

@@ -73,32 +73,21 @@ class Backend(Protocol):
 
     def __call__(
         self,
-        x: Tensor,
-        lengths: Tensor | None,
-        memories: tuple[Memory, ...],
-        read: LSTMState | None,
-        write: LSTMState | None,
+        x: Tensor,  # [B, T, k], the words as the read LSTM sees them (dropout on x_t already applied)
+        lengths: Tensor | None,  # [B], true number of steps, or all T; a finished sequence stops changing
+        memories: tuple[Memory, ...],  # where to start: the own memory, then n shared ones
+        read: LSTMState | None,  # of the read LSTM before the first step; `None` for zeros
+        write: LSTMState | None,  # likewise of the write LSTM
         weights: Weights,
-        c_mask: Tensor | None = None,
-        keys: bool = False,
+        c_mask: Tensor | None = None,  # [B, T, d], multiplies c_t before the write LSTM: dropout, scaled
+        keys: bool = False,  # whether to return z for every step
     ) -> Result:
-        """Run the recurrence of equations 1-6, or 7-15 where memories are shared.
-
-        Args:
-            x: [B, T, k], the words as the read LSTM sees them (dropout on x_t already applied).
-            lengths: [B], true number of steps; `None` means T. A finished sequence stops changing.
-            memories: Where to start: the own memory, then n shared ones.
-            read: State of the read LSTM before the first step; `None` for zeros.
-            write: State of the write LSTM before the first step, likewise.
-            weights: The parameters.
-            c_mask: [B, T, d], multiplies c_t before the write LSTM: dropout, already scaled.
-            keys: Whether to return z for every step.
-        """
+        """Run the recurrence of equations 1-6, or 7-15 where memories are shared."""
         ...
 
 
 def started(state: LSTMState | None, x: Tensor, layers: tuple[LSTMLayer, ...]) -> LSTMState:
-    """The state of an LSTM of these layers before its first step: what is given, or zeros."""
+    """Return the state of an LSTM of these layers before its first step: what is given, or zeros."""
     if state is not None:
         return state
     zeros = layers[0].hh.new_zeros(len(layers), len(x), x.shape[2])
@@ -106,10 +95,5 @@ def started(state: LSTMState | None, x: Tensor, layers: tuple[LSTMLayer, ...]) -
 
 
 def real(lengths: Tensor, size: int) -> Tensor:
-    """Which of `size` positions lie within each length: [B, size], true or false."""
+    """Tell which of `size` positions lie within each length: [B, size], true or false."""
     return torch.arange(size, device=lengths.device) < lengths[:, None]
-
-
-def beyond(lengths: Tensor, size: int) -> Tensor:
-    """Which of `size` positions lie past each length: [B, size], true or false."""
-    return torch.arange(size, device=lengths.device) >= lengths[:, None]
