@@ -176,7 +176,7 @@ def about() -> dict[str, Any]:
     from importlib.metadata import PackageNotFoundError, version
 
     found = {"cores": os.cpu_count(), "python": platform.python_version()}
-    for name in ("neural-semantic-encoders", "torch", "uvicorn", "fastapi", "httptools", "uvloop"):
+    for name in ("neural-semantic-encoders", "torch", "uvicorn", "starlette", "httptools", "uvloop"):
         try:
             found[name] = version(name)
         except PackageNotFoundError:

@@ -165,7 +165,6 @@ def test_pictures_in_the_documents_are_of_their_traces():
 
 
 DOORS = {
-    "fastapi": {"serve"},
     "httptools": {"serve"},
     "huggingface_hub": {"inference/hub.py"},
     "lightning": {"train"},

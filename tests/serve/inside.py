@@ -6,17 +6,17 @@ import threading
 from contextlib import contextmanager
 
 import nse
-from nse.serve.app import application
-from nse.serve.limits import Limits
-from nse.serve.log import Log
-from nse.serve.service import Service
+from nse.serve.app import App
+from nse.serve.observe import Log
+from nse.serve.settings import Settings
+from nse.serve.worker import Engine
 
 
 class Inside:
     """An application and an event loop of its own that runs it."""
 
     def __init__(self, app):
-        self.app, self.service = app, app.service
+        self.app = app
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
@@ -68,12 +68,11 @@ class Inside:
         return sent[0]["status"], headers, b"".join(message.get("body", b"") for message in sent)
 
 
-def begun(model, keys=None, hosts=frozenset(), log=None, workers=1, log_texts=False, **limits):
+def begun(model, hosts=frozenset(), log=None, workers=1, **settings):
     """Serve a model, or the folder of one, in this process, until it ends."""
     loaded = model if isinstance(model, nse.Model) else nse.load(model)
-    service = Service(loaded, Limits(**limits), log or Log(lambda content: None), workers, log_texts)
-    service.batcher.start()
-    return Inside(application(service, hosts, keys))
+    engines = [Engine(loaded) for _ in range(workers)]
+    return Inside(App(loaded, Settings(**settings), log or Log(lambda content: None), engines, hosts))
 
 
 @contextmanager
@@ -83,5 +82,5 @@ def inside(model, **settings):
     try:
         yield server
     finally:
-        assert server.service.batcher.stop(30)
+        assert server.app.batcher.stop(30)
         server.close()

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 
 from faults.fuzzing import damaged
-from nse.serve.log import Log
-from nse.serve.server import Server
+from nse.serve.observe import Log
+from nse.serve.run import Server
 from serve.inside import begun
 
 SMUGGLED = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: smuggled\r\n\r\n"
@@ -187,7 +187,7 @@ def try_heads(folder):
     def attempt(sent):
         exchange = asyncio.wait_for(talk(server, sent), 60)
         received = asyncio.run_coroutine_threadsafe(exchange, inside.loop).result()
-        inside.service.log.flush()
+        inside.app.log.flush()
         lines = [json.loads(line) for line in b"".join(written).splitlines()]
         written.clear()
         assert not alarm.records, (sent, alarm.records.pop())

@@ -31,6 +31,6 @@ def test_anything_is_answered_in_one_shape(tmp_path, make):
             statuses[try_request(server.ask, request)] += 1
 
         run()
-        own = server.service.model.task
+        own = server.app.model.task
     assert statuses[422] > 10  # most of it is nonsense
     assert statuses[200] + statuses[400] > 10, own  # and some of it is nearly right

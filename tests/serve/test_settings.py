@@ -9,9 +9,8 @@ from typer.testing import CliRunner
 from nse.cli import main as cli
 from nse.cli import serve as serve_commands
 from nse.errors import InputError
-from nse.serve import server as run
-from nse.serve.keys import Keys, read_keys
-from nse.serve.limits import LARGEST_BODY, Limits
+from nse.serve import run
+from nse.serve.settings import LARGEST_BODY, Keys, Settings, read_keys
 
 KEY = "correct-horse-battery"
 
@@ -51,26 +50,30 @@ def test_settings_that_contradict_each_other_are_refused():
     assert "leave out --no-access-log" in refused("--log-texts", "--no-access-log")
 
 
-def test_the_options_are_those_of_the_limits(monkeypatch):
+def test_the_options_are_those_of_the_settings(monkeypatch):
     """What is told on the command line arrives, and the two have the same defaults."""
     seen = []
     monkeypatch.setattr("nse.load", lambda name, device: name)
     monkeypatch.setattr(run, "serve", lambda *given: seen.append(given) or 143)
     assert CliRunner().invoke(cli.app, ["serve", "mine"]).exit_code == 143
-    assert seen[0][4] == Limits()
+    assert seen[0][:2] == ("mine", Settings())
     given = {"batch": "3", "wait-ms": "1.5", "queue": "5", "chars": "7", "texts": "9"}
     words = [word for name, value in given.items() for word in (f"--max-{name}", value)]
-    CliRunner().invoke(cli.app, ["serve", "mine", *words, "--timeout", "11", "--workers", "2", "--log-texts"])
-    assert seen[1][4:] == (Limits(3, 1.5, 5, 7, 9, 11.0), None, 2, True, True)
+    words += ["--timeout", "11", "--workers", "2", "--log-texts", "--host", "0.0.0.0", "--port", "0"]
+    CliRunner().invoke(cli.app, ["serve", "mine", *words])
+    sizes = {f"max_{name.replace('-', '_')}": float(value) for name, value in given.items()}
+    assert seen[1][1] == Settings(
+        "0.0.0.0", 0, **sizes, timeout=11.0, workers=2, access_log=True, log_texts=True
+    )
 
 
 def test_a_long_text_fits_into_a_body():
-    assert Limits().max_body == LARGEST_BODY
-    assert Limits(max_chars=100_000).max_body > 12 * 100_000
+    assert Settings().max_body == LARGEST_BODY
+    assert Settings(max_chars=100_000).max_body > 12 * 100_000
 
 
 def test_without_its_libraries_it_says_what_to_type(monkeypatch):
-    for missing in ("fastapi", "httptools"):
+    for missing in ("starlette", "pydantic", "httptools"):
         monkeypatch.setattr(
             serve_commands, "find_spec", lambda name, gone=missing: None if name == gone else 1
         )

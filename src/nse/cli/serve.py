@@ -13,7 +13,7 @@ from nse.cli import options
 from nse.cli.output import print_line, print_result
 from nse.errors import InputError
 
-NEEDED = ("fastapi", "uvicorn", "httptools", "prometheus_client")
+NEEDED = ("starlette", "pydantic", "uvicorn", "httptools", "prometheus_client")
 
 
 def serve(
@@ -50,30 +50,39 @@ def serve(
 ) -> None:
     """Serve a model: questions under /v1, and a page to explore what its memory does."""
     if any(find_spec(name) is None for name in NEEDED):
-        needs = "needs fastapi, uvicorn, httptools and prometheus-client"
+        needs = "needs starlette, pydantic, uvicorn, httptools and prometheus-client"
         raise InputError(f"serve: {needs}: pip install 'neural-semantic-encoders[serve]'")
-    if log_texts and not access_log:
-        raise InputError("serve: --log-texts puts texts into the access log: leave out --no-access-log")
     from nse import load
-    from nse.serve.keys import is_readable_by_others, read_keys
-    from nse.serve.limits import Limits
-    from nse.serve.server import serve as run
+    from nse.serve import run
+    from nse.serve.settings import Settings, is_open_to_others, read_keys
 
     def warn(line: str) -> None:
         print(f"nse: {line}", file=sys.stderr, flush=True)
 
-    limits = Limits(max_batch, max_wait_ms, max_queue, max_chars, max_texts, timeout)
-    keys = read_keys(api_key_file) if api_key_file else None
-    if api_key_file and is_readable_by_others(api_key_file):
+    settings = Settings(
+        host=host,
+        port=port,
+        max_batch=max_batch,
+        max_wait_ms=max_wait_ms,
+        max_queue=max_queue,
+        max_chars=max_chars,
+        max_texts=max_texts,
+        timeout=timeout,
+        workers=workers,
+        keys=read_keys(api_key_file) if api_key_file else None,
+        access_log=access_log,
+        log_texts=log_texts,
+    )
+    if api_key_file and is_open_to_others(api_key_file):
         warn(f"others on this machine can read or change {api_key_file}: chmod 600 {api_key_file}")
     loaded = load(model, device)
 
     def announce(address: str, open_to_all: bool) -> None:
-        if open_to_all and not keys:
+        if open_to_all and not settings.keys:
             warn(f"everybody who can reach {address} may ask; see --api-key-file")
         print_line(f"nse: {model} is served at {address} (Ctrl-C stops)")
 
-    raise Exit(run(loaded, host, port, announce, limits, keys, workers, access_log, log_texts))
+    raise Exit(run.serve(loaded, settings, announce))
 
 
 def export(

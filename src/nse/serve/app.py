@@ -1,168 +1,359 @@
-"""The HTTP application: the page at /, and under /v1 what a model is asked."""
+"""The HTTP application: who may ask, how much and how long, what is answered and what is noted of it."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+import asyncio
+import re
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from random import getrandbits
+from typing import Any, NamedTuple
 
-from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, Response
-from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
 
 import nse
-from nse.serve import schemas
-from nse.serve.about import about
-from nse.serve.guard import Guarded
-from nse.serve.keys import Keys
-from nse.serve.metrics import CONTENT_TYPE
-from nse.serve.problems import Problem, bug, documented
-from nse.serve.questions import Route, routes
-from nse.serve.service import Service
+from nse.errors import InputError, NSEError
+from nse.inference.model import Model
+from nse.serve.connection import ConnectionLimit
+from nse.serve.errors import CLOSE, Problem, gone, stopping
+from nse.serve.handlers import describe_model, hide_folder, make_routes
+from nse.serve.observe import CONTENT_TYPE, Log, Metrics
+from nse.serve.queue import Batcher, HttpRequest
+from nse.serve.schemas import DESCRIPTIONS, ERRORS, describe_components, describe_json, describe_responses
+from nse.serve.settings import Settings
+from nse.serve.worker import Engine
 from nse.viz import report
 
-Endpoint = Callable[..., Awaitable[Response]]
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = [
+    (b"content-security-policy", POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-cache"),
+]
+"""On every answer: nothing from elsewhere runs in the page, nothing of it goes elsewhere."""
 
-PATHS = ("/", "/openapi.json", "/metrics", "/v1/model", "/health/live", "/health/ready")
-"""What the figures tell apart, beside the questions."""
-
-ANSWERS_TO_POSTS = (400, 408, 413, 415, 422, 429, 431, 503, 504)
-
-
-def application(
-    service: Service,
-    hosts: frozenset[str] = frozenset(),
-    keys: Keys | None = None,
-    access_log: bool = True,
-) -> Guarded:
-    """The application that serves a model; see `Guarded` for the arguments."""
-    locked = (401,) if keys else ()
-    app = FastAPI(
-        title=f"nse {service.model.name}",
-        version=nse.__version__,
-        description=f"This model {service.model.does}.",
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
-    )
-    add_page(app)
-    add_health(app, service)
-    add_figures(app, service, locked)
-    asked = routes(service.model, service.limits)
-    for route in asked:
-        add_question(app, route, locked)
-    app.add_exception_handler(Problem, problem)
-    app.add_exception_handler(HTTPException, refused)
-    app.add_exception_handler(Exception, surprised)
-    describe(app, keys)
-    return Guarded(app, service, asked, PATHS, hosts, keys, access_log)
+NAME = re.compile(rb"[A-Za-z0-9._-]{1,64}")  # what somebody else may call a request
+SOON = 0.1  # seconds: whoever is answered within them is not asked whether they are still there
 
 
-def add_page(app: FastAPI) -> None:
-    """The page and its files."""
+class Page(NamedTuple):
+    """What is only read."""
 
-    async def page() -> Response:
-        return Response(report.page("index.html"), media_type=report.FILES["index.html"])
-
-    async def part(name: str) -> Response:
-        if name not in report.FILES:  # a closed list: no path of the disk can be asked for
-            raise HTTPException(404)
-        return Response(report.page(name), media_type=report.FILES[name])
-
-    app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)(page)
-    app.api_route("/page/{name}", methods=["GET", "HEAD"], include_in_schema=False)(part)
+    read: Callable[[], Response]
+    about: str = ""  # a page without it is not described
+    content: dict[str, Any] | None = None  # as it is described
+    errors: tuple[int, ...] = ()  # besides those that every path may give
 
 
-def add_health(app: FastAPI, service: Service) -> None:
-    """Whether the process answers, and whether it takes requests."""
+class App:
+    """The application of a server: it sees every request first, and every answer last.
 
-    async def live() -> Response:
-        """Whether the process answers; if not, start it again."""
-        return JSONResponse({"status": "live"})
+    Args:
+        model: The model that is asked.
+        settings: What is let in.
+        log: Where events go.
+        engines: What computes, each in a thread of its own.
+        hosts: The only names under which it is served, if there are some: else a page from elsewhere, whose
+            name is made to lead here, could read what is served to this machine alone.
 
-    async def ready() -> Response:
-        """Whether requests are let in; if not, send them elsewhere."""
-        if reason := service.unready():
+    Attributes:
+        active: Requests that are not answered yet.
+        draining: Whether the server is about to stop; then nothing new is let in.
+    """
+
+    def __init__(
+        self, model: Model, settings: Settings, log: Log, engines: Sequence[Engine], hosts: frozenset[str]
+    ):
+        self.model, self.settings, self.log = model, settings, log
+        self.hosts = frozenset(host.lower() for host in hosts)
+        self.active, self.draining = 0, False
+        served = {"model": model.name, "kind": model.kind.name, "task": model.config.task}
+        self.metrics = Metrics({**served, "version": nse.__version__})
+        self.batcher = Batcher(engines, settings, self.metrics.count_batch)
+        self.connections = ConnectionLimit(log, self.metrics)
+        self.add_gauges()
+        self.routes, self.pages = make_routes(model, settings), self.list_pages()
+        described = describe(self)
+        self.pages["/openapi.json"] = Page(lambda: JSONResponse(described))
+
+    def add_gauges(self) -> None:
+        """Let figures be looked up that tell how it is now."""
+        batcher, add = self.batcher, self.metrics.add_gauge
+        add("nse_queue_requests", "Requests that wait for the model.", lambda: len(batcher.queue))
+        add("nse_computing", "Threads that compute.", lambda: len(batcher.running))
+        about = "Processes that compute and can be asked; on a GPU, threads."
+        add("nse_engines", about, lambda: len(batcher.find_able()))
+        about = "Processes that died or hung, and were followed by another."
+        add("nse_engines_replaced", about, lambda: sum(engine.replaced for engine in batcher.engines))
+        add("nse_ready", "Whether requests are let in.", lambda: self.find_obstacle() is None)
+        add("nse_log_dropped", "Lines of the log that nobody took in time.", lambda: self.log.dropped)
+
+    def list_pages(self) -> dict[str, Page]:
+        """List what is only read, by its path."""
+        health = describe_json("Health")
+        return {
+            "/": Page(partial(read_file, "index.html")),
+            **{f"/page/{name}": Page(partial(read_file, name)) for name in report.FILES},
+            "/health/live": Page(
+                lambda: JSONResponse({"status": "live"}),
+                "Whether the process answers; if not, start it again.",
+                health,
+            ),
+            "/health/ready": Page(
+                self.read_ready, "Whether requests are let in; if not, send them elsewhere.", health, (503,)
+            ),
+            "/v1/model": Page(
+                lambda: JSONResponse(describe_model(self.model, self.settings)),
+                "What the model is, what it takes, and examples.",
+                {"application/json": {"schema": {"type": "object"}}},
+            ),
+            "/metrics": Page(
+                lambda: Response(self.metrics.write_text(), media_type=CONTENT_TYPE),
+                "What the server has counted, for Prometheus.",
+                {CONTENT_TYPE: {"schema": {"type": "string"}}},
+            ),
+        }
+
+    def read_ready(self) -> Response:
+        """Tell whether requests are let in."""
+        if reason := self.find_obstacle():
             raise Problem(503, "not_ready", reason)
         return JSONResponse({"status": "ready"})
 
-    told: dict[int | str, dict[str, Any]] = {200: {"model": schemas.Health}}
-    add_get(app, "/health/live", live, {**told, **documented(400, 408, 413, 431)})
-    add_get(app, "/health/ready", ready, {**told, **documented(400, 408, 413, 431, 503)})
+    def find_obstacle(self) -> str | None:
+        """Find why no request should be sent here now, if so."""
+        if self.draining:
+            return "the server is about to stop"
+        if not self.batcher.is_alive():
+            return "the thread that computes has ended: start the server again"
+        if not self.batcher.find_able():
+            return "the processes that compute have died or hung: others are being started"
+        if self.batcher.is_late(self.settings.timeout):
+            return f"the model has been computing for more than {self.settings.timeout:g} s"
+        return None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        headers = dict(scope["headers"])
+        sent = headers.get(b"x-request-id", b"")
+        name = sent if NAME.fullmatch(sent) else b"%016x" % getrandbits(64)
+        request = HttpRequest(name.decode(), self.settings.timeout)
+        status = 0
+        self.active += 1
+        try:
+            response = await self.respond(scope, headers, request, receive)
+            status = response.status_code
+            response.raw_headers += [*HEADERS, (b"x-request-id", name)]
+            if self.draining:
+                response.raw_headers.append((b"connection", b"close"))
+            await response(scope, receive, send)
+        finally:
+            self.active -= 1
+            self.note(scope, request, status)
+
+    async def respond(
+        self, scope: Scope, headers: dict[bytes, bytes], request: HttpRequest, receive: Receive
+    ) -> Response:
+        """Answer a request, whatever comes of it."""
+        try:
+            return await self.answer(scope, headers, request, receive)
+        except Problem as error:
+            problem = error
+        except asyncio.CancelledError:  # the time to stop in peace is over
+            problem = stopping()
+        except Exception as error:
+            self.log.error("a request was not answered", error, request=request.name)
+            problem = Problem(500, "bug", "something is wrong with the server; see its log")
+        request.error = problem.kind
+        return problem.response()
+
+    async def answer(
+        self, scope: Scope, headers: dict[bytes, bytes], request: HttpRequest, receive: Receive
+    ) -> Response:
+        """Let a request in, read it whole and answer it."""
+        if "refused" in scope:
+            raise scope.pop("refused")
+        path, method = scope["path"], scope["method"]
+        self.check_host(scope, headers)
+        self.check_key(path, headers)
+        if self.draining and method == "POST":  # how the server is may still be asked
+            self.metrics.refused.labels("draining").inc()
+            raise stopping()
+        try:
+            async with asyncio.timeout(self.settings.timeout):
+                body = await self.read(scope, receive)
+        except TimeoutError:
+            message = f"the request did not arrive within {self.settings.timeout:g} s: send it faster"
+            raise Problem(408, "too_slow", message, CLOSE) from None
+        route, page = self.routes.get(path), self.pages.get(path)  # closed lists: no path of the disk is one
+        if route and method == "POST":
+            route.ask(request, headers.get(b"content-type", b"").decode("latin-1"), body)
+            return Response(await self.compute(request, receive), media_type="application/json")
+        if page and method in ("GET", "HEAD"):
+            return page.read()
+        if route or page:
+            allowed = {"Allow": "POST" if route else "GET, HEAD"}
+            raise Problem(405, "wrong_method", "Method Not Allowed", allowed)
+        raise Problem(404, "not_found", "Not Found")
+
+    async def read(self, scope: Scope, receive: Receive) -> bytes:
+        """Read the body of a request, if it is not too long."""
+        body, more = bytearray(), True
+        while more:
+            message = await receive()
+            if message["type"] != "http.request":
+                raise scope.pop("refused", None) or gone()  # not kept: it refers to what has the scope
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+            if len(body) > self.settings.max_body:
+                reason = f"the request is longer than {self.settings.max_body:,} bytes: shorten it"
+                raise Problem(413, "too_long", reason, CLOSE)
+        return bytes(body)
+
+    async def compute(self, request: HttpRequest, receive: Receive) -> bytes:
+        """Let a question be computed with others, unless it takes too long or its client goes away."""
+        try:
+            self.batcher.submit(request)
+        except Problem:
+            self.metrics.refused.labels("queue_full").inc()
+            raise
+        try:
+            left = request.deadline - time.monotonic()
+            await asyncio.wait((request.future,), timeout=min(left, SOON))
+            if not request.future.done():
+                await self.watch(request, receive)
+            return self.take_result(request)
+        finally:
+            if not request.future.done():
+                self.batcher.drop(request)
+                request.future.cancel()
+
+    async def watch(self, request: HttpRequest, receive: Receive) -> None:
+        """Wait on, and look whether somebody else still does."""
+        client = asyncio.ensure_future(receive())  # there is nothing more to come but that it goes
+        try:
+            both, left = (request.future, client), request.deadline - time.monotonic()
+            await asyncio.wait(both, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if not request.future.done():
+                message = f"there was no answer within {self.settings.timeout:g} s: try again later"
+                raise gone() if client.done() else Problem(504, "timed_out", message)
+        finally:
+            client.cancel()
+
+    def take_result(self, request: HttpRequest) -> bytes:
+        """Take what came of a request, errors as they are told."""
+        try:
+            return request.future.result()
+        except Problem:
+            raise
+        except InputError as error:
+            raise Problem(400, "invalid_text", hide_folder(self.model, error)) from None
+        except NSEError as error:
+            message = hide_folder(self.model, error)
+        except Exception as error:
+            self.log.error("the model failed on a request", error)
+            message = "the model failed on this request; see the server's log"
+        self.metrics.failed.inc()
+        raise Problem(503, "model_failed", message)
+
+    def check_host(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        """Refuse a request that was sent to another name, or to two."""
+        if len(headers) < len(scope["headers"]) and [name for name, _ in scope["headers"]].count(b"host") > 1:
+            raise Problem(400, "unknown_host", "there are two Host headers: send one", CLOSE)
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        name = host.rpartition("]")[0].strip("[") if host.startswith("[") else host.partition(":")[0]
+        if self.hosts and name not in self.hosts:
+            names = ", ".join(sorted(self.hosts))
+            message = f"this server answers to {names} alone; start it with --host"
+            raise Problem(400, "unknown_host", message, CLOSE)
+
+    def check_key(self, path: str, headers: dict[bytes, bytes]) -> None:
+        """Refuse a request without a key that is known."""
+        if self.settings.keys is None or path.startswith("/health/"):
+            return
+        key = headers.get(b"x-api-key", b"")
+        kind, _, token = headers.get(b"authorization", b"").partition(b" ")
+        if kind.lower() == b"bearer":
+            key = token.strip()
+        if not self.settings.keys.allow(key):
+            message = "a key is needed: send the header Authorization: Bearer KEY"
+            raise Problem(401, "no_key", message, {"WWW-Authenticate": "Bearer", **CLOSE})
+
+    def note_refused(self, problem: Problem) -> None:
+        """Count and log a request of which there is no more than what is wrong with its head."""
+        self.metrics.count_request("other", problem.status, 0.0)
+        if self.settings.access_log:
+            self.log.put("request", status=problem.status, error=problem.kind)
+
+    def note(self, scope: Scope, request: HttpRequest, status: int) -> None:
+        """Count a request and log it."""
+        path, seconds = scope["path"], time.monotonic() - request.begun
+        is_known = path in self.routes or (path in self.pages and not path.startswith("/page/"))
+        self.metrics.count_request(path if is_known else "other", status, seconds)
+        if not self.settings.access_log:
+            return
+        extra = {"error": request.error, "texts": self.settings.log_texts and request.texts}
+        self.log.put(
+            "request",
+            method=scope["method"],
+            path=path[:200],
+            status=status,
+            ms=round(1000 * seconds, 1),
+            wait_ms=round(1000 * request.waited, 1),
+            rows=request.rows,
+            request=request.name,
+            **{name: value for name, value in extra.items() if value},
+        )
 
 
-def add_figures(app: FastAPI, service: Service, locked: tuple[int, ...]) -> None:
-    """What the model is, and what the server has counted."""
-
-    async def model() -> Response:
-        """What the model is, what it takes, and examples."""
-        return JSONResponse(about(service.model, service.limits))
-
-    async def metrics() -> Response:
-        """What the server has counted, for Prometheus."""
-        return Response(service.metrics.text(), media_type=CONTENT_TYPE)
-
-    errors = documented(400, *locked, 408, 413, 431)
-    add_get(app, "/v1/model", model, {200: {"model": dict[str, Any]}, **errors})
-    content = {CONTENT_TYPE: {"schema": {"type": "string"}}}
-    text = {"description": "Prometheus's text format.", "content": content}
-    add_get(app, "/metrics", metrics, {200: text, **errors})
+def read_file(name: str) -> Response:
+    """Answer with a file of the page."""
+    return Response(report.page(name), media_type=report.FILES[name])
 
 
-def add_get(app: FastAPI, path: str, endpoint: Endpoint, responses: dict[int | str, dict[str, Any]]) -> None:
-    """A route that is only read."""
-    app.get(path, responses=responses, response_class=Response)(endpoint)
-    app.head(path, include_in_schema=False)(endpoint)
-
-
-def add_question(app: FastAPI, route: Route, locked: tuple[int, ...]) -> None:
-    """A route that asks the model: here it is described, and other methods are refused; `Guarded` answers."""
-
-    async def answered() -> Response:
-        raise AssertionError("Guarded has answered this")
-
-    if route.gives:
-        told: dict[str, Any] = {"model": route.gives}
-    else:
-        schema = {"$ref": "#/components/schemas/Trace"}
-        told = {"description": "The trace.", "content": {"application/json": {"schema": schema}}}
-    app.post(
-        route.path,
-        summary=route.about,
-        operation_id=route.path.rpartition("/")[2],
-        responses={200: told, **documented(*sorted({*ANSWERS_TO_POSTS, *locked}))},
-        response_class=Response,
-        include_in_schema=not route.unfit,
-        openapi_extra=schemas.body(route.parts, route.examples),
-    )(answered)
-
-
-def describe(app: FastAPI, keys: Keys | None) -> None:
-    """Put into the description what FastAPI does not know: the schema of traces, and that a key is needed."""
-    told = app.openapi()
-    told["components"]["schemas"]["Trace"] = schemas.trace_schema()
-    if keys:
-        told["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
-        for path, operations in told["paths"].items():
-            if not path.startswith("/health/"):
-                for operation in operations.values():
-                    operation["security"] = [{"key": []}]
-
-
-async def problem(request: Request, error: Exception) -> Response:
-    """A question that was not answered."""
-    assert isinstance(error, Problem)
-    request.scope["nse"].error = error.kind
-    return error.response()
-
-
-async def surprised(request: Request, error: Exception) -> Response:
-    """What nobody expected; `Guarded` logs it."""
-    return await problem(request, bug())
-
-
-async def refused(request: Request, error: Exception) -> Response:
-    """A page that does not exist, or a method that it does not take."""
-    assert isinstance(error, HTTPException)
-    kind = {404: "not_found", 405: "wrong_method"}.get(error.status_code, "refused")
-    headers: Mapping[str, str] | None = error.headers
-    return await problem(request, Problem(error.status_code, kind, str(error.detail), headers))
+def describe(app: App) -> dict[str, Any]:
+    """Describe in OpenAPI's terms what can be read and asked."""
+    is_locked = bool(app.settings.keys)
+    security: dict[str, Any] = {"security": [{"key": []}]} if is_locked else {}
+    paths: dict[str, Any] = {}
+    for path, page in app.pages.items():
+        if page.about:
+            name, is_open = path.rpartition("/")[2], path.startswith("/health/")
+            errors = {*ERRORS, *page.errors} if is_open or not is_locked else {*ERRORS, *page.errors, 401}
+            operation = {
+                "summary": name.title(),
+                "description": page.about,
+                "operationId": f"{name}{path.replace('/', '_')}_get",
+                "responses": describe_responses(page.content or {}, errors),
+            }
+            paths[path] = {"get": operation if is_open else operation | security}
+    fitting = {path: route for path, route in app.routes.items() if not route.unfit}
+    for path, route in fitting.items():
+        examples = {f"{number}": {"value": each} for number, each in enumerate(route.examples, start=1)}
+        content = {"application/json": {"schema": route.schema, "examples": examples}}
+        answer = describe_json(route.gives.__name__ if route.gives else "Trace")
+        operation = {
+            "summary": route.about,
+            "operationId": route.name,
+            "requestBody": {"required": True, "content": content},
+            "responses": describe_responses(answer, DESCRIPTIONS.keys() - ({} if is_locked else {401})),
+        }
+        paths[path] = {"post": operation | security}
+    key = {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}} if is_locked else {}
+    components = describe_components(route.gives for route in fitting.values() if route.gives)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": f"nse {app.model.name}",
+            "description": f"This model {app.model.does}.",
+            "version": nse.__version__,
+        },
+        "paths": paths,
+        "components": {"schemas": components, **key},
+    }

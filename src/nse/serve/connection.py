@@ -1,4 +1,4 @@
-"""One connection: whole request heads of a bounded size, one request at a time, an answer before it closes.
+"""Connections: whole request heads of a bounded size, one request at a time, an answer before one closes.
 
 A client may send anything, and as much as it likes. Whatever is not part of a request that can be answered is
 refused before it is kept: the bytes of a head are counted here, before the parser sees them, and a request
@@ -13,53 +13,67 @@ import socket
 import time
 from http import HTTPStatus
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from httptools import HttpParserError, HttpParserUpgrade
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from nse.serve.limits import MOST_HEAD, MOST_HEADERS, MOST_PATH
-from nse.serve.problems import Problem
+from nse.serve.errors import Problem
+from nse.serve.observe import Log, Metrics
+from nse.serve.settings import MOST_HEAD, MOST_HEADERS, MOST_PATH, connection_room
 
-if TYPE_CHECKING:
-    from uvicorn.config import Config
-    from uvicorn.server import ServerState
-
-    from nse.serve.guard import Guarded
-
-END = b"\r\n\r\n"
-"""Ends a head, and a body in chunks."""
-
-MOST_LINE = MOST_PATH + 32
-"""Bytes of the first line: the method, the path, the version."""
-
+END = b"\r\n\r\n"  # of a head, and of a body in chunks
+MOST_LINE = MOST_PATH + 32  # bytes of the first line: the method, the path, the version
 UPGRADE = re.compile(rb"(?i)\r\nupgrade(?=[ \t]*:)")
+TURN = 0.001  # seconds for which one connection may keep the event loop parsing before others have their turn
+PIECE = 4096  # bytes of a body in chunks that are parsed at a time
+LINGER, LINGER_BYTES = 2.0, 1 << 24  # how long and how much a refused client may go on sending
+FIRST_CHECK, CHECK = 0.3, 0.1  # seconds until a look whether a client that ended sending waits; to the next
+EPISODE = 60.0  # seconds with room for every connection after which the next one without is logged again
 
-TURN = 0.001
-"""Seconds for which one connection may keep the event loop parsing before others have their turn."""
 
-PIECE = 4096
-"""Bytes of a body in chunks that are parsed at a time."""
+class ConnectionLimit:
+    """Makes room for new connections by closing those that have waited longest for a whole request to come.
 
-LINGER = 2.0
-"""Seconds for which a refused client may go on sending until it is cut off."""
+    So whoever opens connections and asks nothing locks out nobody. A connection whose request is being
+    answered is never closed for another; if there are no others, the new one is closed.
+    """
 
-LINGER_BYTES = 1 << 24
-"""Bytes that a refused client may go on sending until it is cut off."""
+    def __init__(self, log: Log, metrics: Metrics):
+        self.log, self.metrics = log, metrics
+        self.most, self.backlog = connection_room()
+        self.open: set[Connection] = set()
+        self.idle: dict[Connection, None] = {}  # in the order in which they began to wait for a whole request
+        self.last = -EPISODE
+        metrics.add_gauge("nse_connections", "Open connections.", lambda: len(self.open))
 
-FIRST_CHECK, CHECK = 0.3, 0.1
-"""Seconds until the first look whether a client that has finished sending still waits; between the others."""
+    def add(self, connection: Connection) -> None:
+        """Take a new connection in, and close another one if there is no room."""
+        self.open.add(connection)
+        self.idle[connection] = None
+        if len(self.open) <= self.most:
+            return
+        oldest = next(iter(self.idle))
+        self.remove(oldest)
+        oldest.transport.abort()
+        self.metrics.crowded_out.inc()
+        now = time.monotonic()
+        if now > self.last + EPISODE:
+            message = "too many connections: the oldest without a request are closed; see ulimit -n"
+            self.log.put("crowded", message=message, connections=self.most)
+        self.last = now
+
+    def remove(self, connection: Connection) -> None:
+        """Forget a connection that is closed."""
+        self.open.discard(connection)
+        self.idle.pop(connection, None)
 
 
 class Flow(FlowControl):
-    """Flow control that does not read on while received bytes wait to be parsed.
+    """Flow control that does not read on while received bytes wait to be parsed."""
 
-    Attributes:
-        full: Whether received bytes wait.
-    """
-
-    full = False
+    full = False  # whether they do
 
     def resume_reading(self) -> None:
         """Read on, unless there is enough to do."""
@@ -68,39 +82,25 @@ class Flow(FlowControl):
 
 
 class Connection(HttpToolsProtocol):
-    """A connection that bounds what it keeps of its client, and how long it waits for it.
+    """A connection that bounds what it keeps of its client, and how long it waits for it."""
 
-    Attributes:
-        held: Bytes that were received and not parsed yet.
-        head: The beginning of a head whose end has not come yet.
-        in_head: Whether the next byte belongs to a head, and not to a body.
-        left: Bytes of the body that are missing; None for a body in chunks.
-        tail: The last bytes of a body in chunks that were parsed; its end may begin in them.
-        framing: Bytes of a body in chunks since the last one that is content.
-        leaving: Whether the connection is about to be closed; what still comes is thrown away.
-        finished: Whether the client has said that it sends nothing more.
-    """
-
-    def __init__(
-        self,
-        config: Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
-    ):
-        super().__init__(config, server_state, app_state, _loop)
-        app: Any = config.app
-        self.guarded: Guarded = app
-        self.timeout = self.guarded.service.limits.timeout
-        self.held = b""
-        self.head = b""
-        self.in_head = True
-        self.left: int | None = 0
-        self.tail = b""
-        self.framing = self.discarded = 0
-        self.leaving = self.finished = self.probed = False
-        self.waiting: asyncio.TimerHandle | None = None
-        self.stalled: asyncio.TimerHandle | None = None
+    def __init__(self, *words: Any, **settings: Any):
+        super().__init__(*words, **settings)
+        app: Any = self.config.app  # itself, whatever uvicorn makes of it
+        self.limit: ConnectionLimit = app.connections
+        self.note_refused, self.timeout = app.note_refused, app.settings.timeout
+        self.held = b""  # bytes that were received and not parsed yet
+        self.head = b""  # the beginning of a head whose end has not come yet
+        self.in_head = True  # whether the next byte belongs to a head, and not to a body
+        self.left: int | None = 0  # bytes of the body that are missing; None for a body in chunks
+        self.tail = b""  # the last bytes of a body in chunks that were parsed; its end may begin in them
+        self.framing = 0  # bytes of a body in chunks since the last one that is content
+        self.leaving = False  # whether it is about to be closed; what still comes is counted and thrown away
+        self.discarded = 0
+        self.finished = False  # whether the client has said that it sends nothing more
+        self.probed = False
+        self.waiting: asyncio.TimerHandle | None = None  # for the rest of a request
+        self.stalled: asyncio.TimerHandle | None = None  # because answers are not read
 
     @property
     def is_answering(self) -> bool:
@@ -115,7 +115,7 @@ class Connection(HttpToolsProtocol):
         self.outlet = SimpleNamespace(
             write=transport.write, is_closing=transport.is_closing, close=self.hang_up
         )
-        self.guarded.connections.add(self)
+        self.limit.add(self)
         self.expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -124,8 +124,9 @@ class Connection(HttpToolsProtocol):
         self.held, self.head, self.headers = b"", b"", []
         self.outlet.close = self.transport.close  # no circle of references is left to the garbage collector
         self.forget()
-        self.forget_reader()
-        self.guarded.connections.remove(self)
+        if self.stalled:
+            self.stalled.cancel()
+        self.limit.remove(self)
 
     def data_received(self, data: bytes) -> None:
         """Parse what came, once its turn comes."""
@@ -183,11 +184,11 @@ class Connection(HttpToolsProtocol):
     def check_head(self, head: bytes) -> None:
         """Refuse a head above the limits, or the beginning of one."""
         if len(head) > MOST_HEAD:
-            self.refuse_head(f"the head of a request may have {MOST_HEAD:,} bytes: send fewer")
+            self.refuse_large(f"the head of a request may have {MOST_HEAD:,} bytes: send fewer")
         elif len(head) > MOST_LINE and head.find(b"\r\n", 0, MOST_LINE) < 0:
-            self.refuse_head(f"the path of a request may have {MOST_PATH:,} bytes: shorten it")
+            self.refuse_large(f"the path of a request may have {MOST_PATH:,} bytes: shorten it")
         elif head.count(b"\r\n") > MOST_HEADERS + 2:
-            self.refuse_head(f"a request may have {MOST_HEADERS} headers: send fewer")
+            self.refuse_large(f"a request may have {MOST_HEADERS} headers: send fewer")
 
     def parse_body(self, left: int) -> None:
         """Give bytes of a body to the parser, and none after its end."""
@@ -208,7 +209,7 @@ class Connection(HttpToolsProtocol):
         self.parser.feed_data(piece)
         self.framing = 0 if len(self.cycle.body) > before else self.framing + len(piece)
         if self.framing > MOST_HEAD or len(self.headers) > MOST_HEADERS:
-            self.refuse_head(f"trailers may have {MOST_HEAD:,} bytes and be {MOST_HEADERS}: send fewer")
+            self.refuse_large(f"trailers may have {MOST_HEAD:,} bytes and be {MOST_HEADERS}: send fewer")
 
     def control_reading(self) -> None:
         """Read on only when everything that was read is parsed."""
@@ -234,7 +235,7 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
         self.in_head = True
         if not self.cycle.response_complete:
-            self.guarded.connections.begin(self)
+            self.limit.idle.pop(self, None)
 
     def on_response_complete(self) -> None:
         """Go on with the next request."""
@@ -244,7 +245,7 @@ class Connection(HttpToolsProtocol):
         super().on_response_complete()
         if self.transport.is_closing():
             return
-        self.guarded.connections.wait(self)
+        self.limit.idle[self] = None
         if self.held:
             self.parse_held()
         if self.finished and not self.held and not self.is_answering:
@@ -276,7 +277,7 @@ class Connection(HttpToolsProtocol):
             return
         self.loop.call_later(CHECK, self.check_client)
 
-    def refuse_head(self, message: str) -> None:
+    def refuse_large(self, message: str) -> None:
         """Refuse what is above the limits."""
         self.refuse(Problem(431, "head_too_large", message))
 
@@ -290,7 +291,7 @@ class Connection(HttpToolsProtocol):
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         else:
-            self.guarded.note_refused(problem)
+            self.note_refused(problem)
         if not started:
             body = bytes(problem.response().body)
             head = f"HTTP/1.1 {problem.status} {HTTPStatus(problem.status).phrase}\r\nConnection: close\r\n"
@@ -312,7 +313,7 @@ class Connection(HttpToolsProtocol):
             return
         self.leaving = True
         self.held, self.head = b"", b""
-        self.guarded.connections.wait(self)
+        self.limit.idle[self] = None
         self.forget()
         self.waiting = self.loop.call_later(LINGER, self.transport.abort)
         self.flow.full = False
@@ -343,27 +344,18 @@ class Connection(HttpToolsProtocol):
     def resume_writing(self) -> None:
         """Go on with requests that waited."""
         super().resume_writing()
-        self.forget_reader()
+        if self.stalled:
+            self.stalled.cancel()
         if self.held:
             self.parse_held()
 
-    def watch_reader(self) -> None:
+    def watch_reader(self, before: int | None = None) -> None:
         """Cut off a client that reads nothing of its answer for as long as the time limit."""
         size = self.transport.get_write_buffer_size()
-
-        def check() -> None:
-            if self.transport.get_write_buffer_size() < size:
-                self.watch_reader()
-            else:
-                self.transport.abort()
-
-        self.stalled = self.loop.call_later(self.timeout, check)
-
-    def forget_reader(self) -> None:
-        """Watch the reader no longer."""
-        if self.stalled:
-            self.stalled.cancel()
-            self.stalled = None
+        if before is not None and size >= before:
+            self.transport.abort()
+        else:
+            self.stalled = self.loop.call_later(self.timeout, self.watch_reader, size)
 
     def timeout_keep_alive_handler(self) -> None:
         """Close a connection that is not used, also where its answer was never read."""

@@ -1,7 +1,7 @@
 """Requests of several people, computed together: a bounded queue, and threads that empty it.
 
-The event loop hands jobs in and never waits; threads take what waits, as many texts as fit into a batch, read
-them, compute or let a process compute, and hand the answers back. Whatever goes wrong with a batch, its jobs
+The event loop hands requests in and never waits; threads take what waits, as many texts as fit into a batch,
+read them, let an engine compute, and hand the answers back. Whatever goes wrong with a batch, its requests
 are tried one by one, so that a text on which the model fails costs nobody else an answer.
 """
 
@@ -19,146 +19,94 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nse.errors import NSEError
-from nse.inference.model import Model
 from nse.inference.requests import Request
+from nse.serve.errors import Problem
+from nse.serve.settings import Settings
 from nse.serve.worker import DiedError, Engine
 
-LONGEST_RETRY = 60
-"""Seconds after which somebody who was refused is told to come back, at the most."""
+LONGEST_RETRY = 60  # seconds after which somebody who was refused is told to come back, at the most
+QUIET = 0.2  # share of the longest wait after which, if nobody came, nobody else is waited for
+FEW = 4  # texts that are not shared out among threads: so few take less work together than apart
 
 
-QUIET = 0.2
-"""The share of the longest wait after which, if nobody came, nobody else is waited for."""
+class HttpRequest:
+    """One request over HTTP, from its first line to its answer: made once, and all that is known of it."""
 
-FEW = 4
-"""Texts that are not shared out among threads: so few take less work together than apart."""
-
-
-class FullError(Exception):
-    """No more requests may wait.
-
-    Args:
-        seconds: When there may be room again.
-    """
-
-    def __init__(self, seconds: int):
-        super().__init__(f"no room for {seconds} s")
-        self.seconds = seconds
-
-
-class Job:
-    """A request that waits for the model.
-
-    Args:
-        group: Jobs of the same group are computed together; one without a group alone, and nothing beside it.
-        rows: How many texts it has.
-        work: Of a group: reads the texts. Alone: does everything, and gives the answer.
-        answer: Of a group: from what the question tells to the answer.
-
-    Attributes:
-        future: The answer, once it is there.
-        arrived: When it began to wait, by the clock of `time.monotonic`.
-        waited: How many seconds it did, before anything of it was computed.
-        by_itself: Whether it is computed with no other, because a process died at it.
-    """
-
-    def __init__(
-        self,
-        group: Hashable | None,
-        rows: int,
-        work: Callable[[], Any],
-        answer: Callable[[Any], bytes] | None = None,
-    ):
-        self.group, self.rows, self.work, self.answer = group, rows, work, answer
-        self.future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self.arrived, self.waited = time.monotonic(), 0.0
-        self.gone = self.by_itself = False
-        self.asked: Request | None = None
-        self.parts: list[Any] = []
-        self.done = 0
+    def __init__(self, name: str, timeout: float):
+        self.name = name  # in the log and in the header X-Request-Id
+        self.begun = time.monotonic()
+        self.deadline = self.begun + timeout
+        self.error = ""  # the word for what went wrong
+        # What is asked:
+        self.rows, self.texts = 0, list[str]()  # how many texts or pairs; and all texts of them
+        self.group: Hashable | None = (
+            None  # of those that are computed together; without one alone, nothing beside
+        )
+        self.read: Callable[[], Request | bytes]  # reads the texts; without a group, gives the answer
+        self.write: Callable[
+            [list[dict[str, Any]]], bytes
+        ]  # makes the answer of what the model says of each row
+        # What comes of it:
+        self.arrived = self.waited = 0.0  # when it began to wait for the model; for how many seconds
+        self.question: Request | None = None  # what was read
+        self.values: list[Tensor] = []  # what was computed of its first rows
+        self.done = self.size = 0  # how many these are; how many are computed next
+        self.gone = False  # whether nobody waits for it any more
+        self.by_itself = False  # whether it is computed with no other, because a process died at it
+        self.outcome: bytes | BaseException | None = None
+        self.future: asyncio.Future[bytes]  # has the outcome in the event loop
 
     @property
     def left(self) -> int:
-        """How many texts are not computed yet."""
-        return self.rows - self.done
+        """How many rows are not computed yet."""
+        return (len(self.question.rows) if self.question else self.rows) - self.done
 
-    def read(self) -> None:
-        """Read the texts."""
-        if self.asked is None:
-            self.asked = self.work()
-            self.rows = len(self.asked.rows)
+    def attempt(self, action: Callable[[], bytes | None]) -> None:
+        """Do something, of which an answer or an error may come."""
+        try:
+            self.outcome = action()
+        except Exception as error:
+            self.outcome = error
 
-    def take(self, found: Any) -> None:
-        """Keep what was computed of the next rows."""
-        self.parts.append(found)
-        self.done += len(found)
+    def prepare(self) -> bytes | None:
+        """Read the texts, if that is not done yet."""
+        question = self.question or self.read()
+        if isinstance(question, bytes):
+            return question
+        self.question = question
+        return None
 
-    def told(self) -> bytes:
-        """The answer, of everything that was computed."""
-        assert self.asked is not None
-        assert self.answer is not None
-        return self.answer(self.asked.format(torch.cat(self.parts)))
-
-
-Outcome = tuple[Job, bytes | BaseException]
-
-Batch = Sequence[tuple[Job, int]]
-"""Jobs, and how many rows of each."""
-
-Compute = Callable[[Model, Request, int], Tensor]
-"""Does the work of `nse.Model.compute`."""
+    def finish(self) -> bytes:
+        """Make the answer of everything that was computed."""
+        assert self.question is not None
+        return self.write(self.question.format(torch.cat(self.values)))
 
 
 class Batcher:
-    """The queue and the threads that compute.
+    """The queue, and a thread for each engine; `observe` is told of each batch its size and its seconds."""
 
-    Args:
-        loaded: The model.
-        max_batch: Texts at a time.
-        max_wait: Seconds that a job waits for others to join it, at the most: as long as they keep coming.
-        max_queue: Jobs that may wait.
-        workers: Threads. On a CPU one for each core, each computing on one core; on another device one.
-        engines: The process of each thread, if it lets one compute.
-        observe: Called with the size of a batch and how many seconds it took.
-    """
-
-    def __init__(
-        self,
-        loaded: Model,
-        max_batch: int,
-        max_wait: float,
-        max_queue: int,
-        workers: int = 1,
-        engines: Sequence[Engine] = (),
-        observe: Callable[[int, float], None] = lambda rows, seconds: None,
-    ):
-        self.loaded, self.observe = loaded, observe
-        self.max_batch, self.max_wait, self.max_queue = max_batch, max_wait, max_queue
-        self.queue: deque[Job] = deque()
-        self.engines: Sequence[Engine | None] = engines or [None] * workers
+    def __init__(self, engines: Sequence[Engine], settings: Settings, observe: Callable[[int, float], None]):
+        self.engines, self.observe = engines, observe
+        self.max_batch, self.max_queue = settings.max_batch, settings.max_queue
+        self.max_wait = settings.max_wait_ms / 1000
+        self.queue: deque[HttpRequest] = deque()
         lock = threading.RLock()
         self.changed = threading.Condition(lock)
-        self.replaced = threading.Condition(lock)  # for threads whose process is being replaced
+        self.replaced = threading.Condition(lock)  # for threads whose engine is being replaced
         self.running: dict[int, float] = {}  # of each thread that computes: since when
         self.rows_waiting = 0
-        self.latest = 0.0  # when the last job came
+        self.latest = 0.0  # when the last request came
         self.alone = self.stopping = False
         self.row_seconds = 0.0  # how long a row takes, of late
         self.threads = [
-            threading.Thread(
-                target=self._work, args=[number, engine], name=f"nse-worker-{number}", daemon=True
-            )
-            for number, engine in enumerate(self.engines)
+            threading.Thread(target=self._work, args=[number], name=f"nse-worker-{number}", daemon=True)
+            for number in range(len(engines))
         ]
-
-    def start(self) -> None:
-        """Begin to compute."""
         for thread in self.threads:
             thread.start()
 
     def stop(self, seconds: float) -> bool:
-        """Compute what still waits, and end; whether that was done in time."""
+        """Compute what still waits, and end; tells whether that was done in time."""
         end = time.monotonic() + seconds
         with self.changed:
             self.stopping = True
@@ -168,221 +116,171 @@ class Batcher:
         return not any(thread.is_alive() for thread in self.threads)
 
     def look_again(self) -> None:
-        """Let every thread see whether there is a job for it, as when its process was replaced."""
+        """Let every thread see whether there is work for it, as when its engine was replaced."""
         with self.changed:
             self.changed.notify_all()
             self.replaced.notify_all()
 
-    def submit(self, job: Job) -> None:
-        """Let a job wait.
-
-        Raises:
-            FullError: Too many wait already.
-        """
+    def submit(self, request: HttpRequest) -> None:
+        """Let a request wait, or refuse it where too many wait already."""
         with self.changed:
             if len(self.queue) >= self.max_queue:
-                raise FullError(self._retry_after())
-            before, self.latest = self.rows_waiting, job.arrived
-            self._push(job)
-            # A thread that gathers a batch is woken when it is full, and not by every job on the way.
-            if not before or before < self.max_batch <= before + job.rows or job.group is None:
+                seconds = math.ceil(self.rows_waiting * self.row_seconds / len(self.threads))
+                wait = min(LONGEST_RETRY, max(1, seconds))  # as far as the last batches tell
+                message = f"too many requests wait already: come back in {wait} s"
+                raise Problem(429, "busy", message, {"Retry-After": str(wait)})
+            self.loop = asyncio.get_running_loop()
+            request.future = self.loop.create_future()
+            request.arrived = self.latest = time.monotonic()
+            before = self.rows_waiting
+            self._push(request)
+            # A thread that gathers a batch is woken when it is full, and not by every request on the way.
+            if not before or before < self.max_batch <= self.rows_waiting or request.group is None:
                 self.changed.notify()
 
-    def drop(self, job: Job) -> None:
-        """Forget a job that nobody waits for any more."""
+    def drop(self, request: HttpRequest) -> None:
+        """Forget a request that nobody waits for any more."""
         with self.changed:
-            job.gone = True
-            if job in self.queue:
-                self.queue.remove(job)
-                self.rows_waiting -= job.left
+            request.gone = True
+            if request in self.queue:
+                self.queue.remove(request)
+                self.rows_waiting -= request.left
                 self.changed.notify()
 
-    def waiting(self) -> int:
-        """How many jobs wait."""
-        return len(self.queue)
-
-    def computing(self) -> int:
-        """How many threads compute."""
-        return len(self.running)
-
-    def alive(self) -> bool:
-        """Whether jobs are being computed, or would be."""
+    def is_alive(self) -> bool:
+        """Tell whether requests are being computed, or would be."""
         return all(thread.is_alive() for thread in self.threads)
 
-    def longest(self) -> float:
-        """For how many seconds the oldest batch has been computed."""
-        return max((time.monotonic() - since for since in list(self.running.values())), default=0.0)
-
-    def find_able(self) -> list[int]:
-        """List the threads that can compute: all but those whose process is being replaced."""
-        return [number for number, engine in enumerate(self.engines) if engine is None or engine.ready]
+    def find_able(self) -> set[int]:
+        """Find the threads that can compute: all but those whose engine is being replaced."""
+        return {number for number, engine in enumerate(self.engines) if engine.ready}
 
     def is_late(self, seconds: float) -> bool:
-        """Whether every thread that can compute has been at one batch for longer than this."""
-        running, now = dict(self.running), time.monotonic()
-        late = [number for number, since in running.items() if now - since > seconds]
-        return bool(late) and (self.alone or set(late) >= set(self.find_able()))
+        """Tell whether every thread that can compute has been at one batch for longer than this."""
+        now = time.monotonic()
+        late = {number for number, since in dict(self.running).items() if now - since > seconds}
+        return bool(late) and (self.alone or late >= self.find_able())
 
-    def _push(self, job: Job) -> None:
-        self.queue.append(job)
-        self.rows_waiting += job.left
+    def _push(self, request: HttpRequest) -> None:
+        self.queue.append(request)
+        self.rows_waiting += request.left
 
-    def _pop(self) -> Job:
-        job = self.queue.popleft()
-        self.rows_waiting -= job.left
-        return job
+    def _pop(self) -> HttpRequest:
+        request = self.queue.popleft()
+        self.rows_waiting -= request.left
+        request.size = min(self.max_batch, request.left)
+        request.waited = request.waited or time.monotonic() - request.arrived
+        return request
 
-    def _retry_after(self) -> int:
-        """In how many seconds what waits now will be computed, as far as the last batches tell."""
-        seconds = self.rows_waiting * self.row_seconds / len(self.threads)
-        return min(LONGEST_RETRY, max(1, math.ceil(seconds)))
-
-    def _work(self, me: int, engine: Engine | None) -> None:
-        compute = engine.computed if engine else Model.compute
-        while batch := self._next(me, engine):
-            begun = time.monotonic()
-            rows = sum(size for _, size in batch)
+    def _work(self, me: int) -> None:
+        while batch := self._next(me):
+            begun, rows = time.monotonic(), sum(request.size for request in batch)
             try:
-                done, unfinished = self._computed(batch, compute)
+                self._answer(batch, self.engines[me])
             except BaseException as error:  # whatever it is, the next batch is computed
-                done, unfinished = [(job, error) for job, _ in batch], []
+                for request in batch:
+                    request.outcome = error
             seconds = time.monotonic() - begun
             with self.changed:
                 del self.running[me]
                 self.alone = False
                 self.row_seconds += 0.1 * (seconds / rows - self.row_seconds)
-                for job in unfinished:
-                    if not job.gone:
-                        self._push(job)
+                for request in batch:
+                    if request.outcome is None and not request.gone:
+                        self._push(request)
                 self.changed.notify_all()
             self.observe(rows, seconds)
-            deliver(done)
+            with suppress(RuntimeError):  # the loop is closed: the server has stopped, and nobody waits
+                self.loop.call_soon_threadsafe(settle, [request for request in batch if request.outcome])
 
-    def _next(self, me: int, engine: Engine | None) -> list[tuple[Job, int]]:
-        """Wait for jobs; gives them and how many rows of each to compute, or none when it is time to end."""
+    def _next(self, me: int) -> list[HttpRequest]:
+        """Wait for requests that are to be computed together; there are none when it is time to end."""
         with self.changed:
             free = time.monotonic()
-            while True:
-                if self.stopping and not self.queue:
-                    return []
-                if engine and not engine.ready:  # others are to be woken by a job, and not this thread
+            while self.queue or not self.stopping:
+                if not self.engines[me].ready:  # others are to be woken by a request, and not this thread
                     self.replaced.wait()
-                    continue
-                if not self.queue or self.alone:
-                    self.changed.wait()
-                    continue
-                first = self.queue[0]
-                if first.group is None:
-                    if self.running:  # which notify when they are done
-                        self.changed.wait()
-                        continue
-                    self.alone, found = True, [(self._pop(), 1)]
+                elif not self.queue or self.alone or (self.queue[0].group is None and self.running):
+                    self.changed.wait()  # those that compute notify when they are done
+                elif (wait := self._patience(free)) > 0:
+                    self.changed.wait(wait)
                 else:
-                    left = self._patience(max(first.arrived, free))
-                    if left > 0 and not self.stopping and self.rows_waiting < self.max_batch:
-                        self.changed.wait(left)
-                        continue
-                    found = self._gathered(first.group)
-                if self.queue:
-                    self.changed.notify()  # there is enough for another thread
-                now = time.monotonic()
-                self.running[me] = now
-                for job, _ in found:
-                    job.waited = job.waited or now - job.arrived
-                return found
+                    batch = self._gather()
+                    self.alone = batch[0].group is None
+                    self.running[me] = time.monotonic()
+                    if self.queue:
+                        self.changed.notify()  # there is enough for another thread
+                    return batch
+        return []
 
-    def _patience(self, since: float) -> float:
+    def _patience(self, free: float) -> float:
         """For how many seconds more to wait for others: while they keep coming, but not for ever."""
+        if self.stopping or self.rows_waiting >= self.max_batch or self.queue[0].group is None:
+            return 0.0
+        since = max(self.queue[0].arrived, free)
         end = min(since + self.max_wait, max(since, self.latest) + self.max_wait * QUIET)
         return end - time.monotonic()
 
-    def _gathered(self, group: Hashable) -> list[tuple[Job, int]]:
-        """The first jobs of the queue that fit into a batch; of one larger than a batch, a part.
+    def _gather(self) -> list[HttpRequest]:
+        """Gather the first requests that fit into a batch; of one larger than a batch, a part.
 
         Where other threads are idle, it is no more than leaves as much for each of them.
         """
-        found: list[tuple[Job, int]] = []
-        idle = len(set(self.find_able()) - self.running.keys()) or 1
-        room = min(self.max_batch, max(FEW, math.ceil(self.rows_waiting / idle)))
-        while room > 0 and self.queue and self.queue[0].group == group:
-            job = self.queue[0]
-            if found and (job.left > room or job.by_itself):
+        batch = [self._pop()]
+        alone = batch[0].group is None or batch[0].by_itself
+        idle = len(self.find_able() - self.running.keys()) or 1
+        share = math.ceil((self.rows_waiting + batch[0].left) / idle)
+        room = 0 if alone else min(self.max_batch, max(FEW, share)) - batch[0].size
+        while self.queue and self.queue[0].group == batch[0].group and not self.queue[0].by_itself:
+            room -= self.queue[0].left
+            if room < 0:
                 break
-            size = min(self.max_batch, job.left)
-            found.append((self._pop(), size))
-            room = 0 if job.by_itself else room - size
-        return found
+            batch.append(self._pop())
+        return batch
 
-    def _computed(self, batch: Batch, compute: Compute) -> tuple[list[Outcome], list[Job]]:
-        """What came of jobs, and those of which more is to be computed."""
-        outcomes: list[Outcome] = []
-        good: list[tuple[Job, int]] = []
-        for job, size in batch:
-            if job.gone:
-                continue
-            try:
-                if job.group is None:
-                    outcomes.append((job, job.work()))
-                else:
-                    job.read()
-                    good.append((job, min(size, job.left)))
-            except Exception as error:
-                outcomes.append((job, error))
-        unfinished = []
-        for job, failure in self._compute(good, compute):
-            if failure is None and job.left:
-                unfinished.append(job)
-                continue
-            try:
-                outcomes.append((job, failure or job.told()))
-            except Exception as error:
-                outcomes.append((job, error))
-        return outcomes, unfinished
+    def _answer(self, batch: Sequence[HttpRequest], engine: Engine) -> None:
+        """Read, compute and answer; a request of which rows are left waits once more."""
+        for request in batch:
+            if not request.gone:
+                request.attempt(request.prepare)
+                request.size = min(request.size, request.left)
+        good = [request for request in batch if request.question and not request.outcome and not request.gone]
+        if good:
+            self._compute(good, engine)
+        for request in good:
+            if not request.left and not request.outcome:
+                request.attempt(request.finish)
 
-    def _compute(self, batch: Batch, compute: Compute) -> list[tuple[Job, Exception | None]]:
-        """Compute the next rows of jobs; together, and where that fails one by one."""
-        if not batch:
-            return []
-        rows: list[Any] = []
-        for job, size in batch:
-            assert job.asked is not None
-            rows += job.asked.rows[job.done : job.done + size]
-        asked = batch[0][0].asked
-        assert asked is not None
+    def _compute(self, batch: Sequence[HttpRequest], engine: Engine) -> None:
+        """Compute the next rows of requests; together, and where that fails one by one."""
+        questions = [request.question for request in batch if request.question]
+        parts = zip(batch, questions, strict=True)
+        rows = [row for each, asked in parts for row in asked.rows[each.done : each.done + each.size]]
         try:
-            found: Any = compute(self.loaded, asked._replace(rows=rows), self.max_batch)
+            values = engine.compute(questions[0].what, rows, questions[0].beam, self.max_batch)
         except DiedError as died:
-            if died.delivered and len(batch) == 1:
-                return [(batch[0][0], died)]
-            for job, _ in batch:  # they wait once more; if one of them was the cause, it will fail alone
-                job.by_itself = job.by_itself or died.delivered
-            return [(job, None) for job, _ in batch]
+            for request in batch:  # they wait once more; if one of them was the cause, it will fail alone
+                request.outcome = died if died.delivered and len(batch) == 1 else None
+                request.by_itself = request.by_itself or died.delivered
         except Exception as error:
-            if len(batch) > 1:
-                return [one for each in batch for one in self._compute([each], compute)]
-            return [(batch[0][0], error)]
-        start = 0
-        for job, size in batch:
-            job.take(found[start : start + size])
-            start += size
-        return [(job, None) for job, _ in batch]
+            if len(batch) == 1:
+                batch[0].outcome = error
+                return
+            for request in batch:
+                self._compute([request], engine)
+        else:
+            for request, part in zip(batch, values.split([each.size for each in batch]), strict=True):
+                request.values.append(part)
+                request.done += request.size
 
 
-def deliver(outcomes: Sequence[Outcome]) -> None:
-    """Hand answers to those who wait for them, each in its own event loop."""
-    for loop in {job.future.get_loop() for job, _ in outcomes}:
-        some = [(job.future, result) for job, result in outcomes if job.future.get_loop() is loop]
-        with suppress(RuntimeError):  # the loop is closed: the server has stopped, and nobody waits
-            loop.call_soon_threadsafe(settle, some)
-
-
-def settle(answers: Sequence[tuple[asyncio.Future[bytes], bytes | BaseException]]) -> None:
+def settle(requests: Sequence[HttpRequest]) -> None:
     """Set results, where somebody still waits."""
-    for future, result in answers:
+    for request in requests:
+        future, outcome = request.future, request.outcome
         if future.done():
             continue
-        if isinstance(result, BaseException):
-            error = result if isinstance(result, NSEError | Exception) else RuntimeError(repr(result))
-            future.set_exception(error)
+        if isinstance(outcome, bytes):
+            future.set_result(outcome)
         else:
-            future.set_result(result)
+            future.set_exception(outcome if isinstance(outcome, Exception) else RuntimeError(repr(outcome)))

@@ -4,208 +4,184 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from collections.abc import Iterable
 from functools import cache
 from importlib import resources
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, create_model
+from pydantic.json_schema import models_json_schema
 
-from nse.serve.limits import LARGEST_BEAM, Limits
+from nse.serve.settings import LARGEST_BEAM
 
-Many = FailFast()  # of a million mistakes the first is enough
-
-
-def whole(value: Any) -> Any:
-    """A number without a fraction as an integer: to JSON Schema, 3.0 is one."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-Beam = Annotated[Annotated[int, Field(ge=1, le=LARGEST_BEAM)] | None, BeforeValidator(whole)]
-
-
-class Asking(BaseModel):
-    """What every question to the model may say."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    strict: bool = False
-
-
-class Texts(Asking):
-    """Texts, each by itself."""
-
-    texts: Annotated[list[str], Many, Field(min_length=1)]
-
-
-class Pairs(Asking):
-    """Pairs of texts, such as a premise and a hypothesis."""
-
-    texts: Annotated[list[tuple[str, str]], Many, Field(min_length=1)]
-
-
-class Ranking(Asking):
-    """A question and candidate answers."""
-
-    question: str
-    candidates: Annotated[list[str], Many, Field(min_length=1)]
-
-
-class Beamed(Texts):
-    """Texts, and how many translations of each to follow at a time."""
-
-    beam: Beam = None
-
-
-class Answer(BaseModel):
-    """What every answer tells."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    model: str
-
-
-class Row(BaseModel):
-    """What is told of every text; `number` says which one, from 1."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    number: Annotated[int, Field(ge=1)]
-    cut: Annotated[int, Field(ge=0, description="Words at its end that were not read.")]
-    unknown: Annotated[int, Field(ge=0, description="Words that were read and are not known.")]
-
-
-class Counted(Row):
-    """A text and how much of it was read."""
-
-    words: Annotated[int, Field(ge=0, description="Words that were read.")]
-
-
-Chance = Annotated[float, Field(ge=0, le=1)]
-
-
-class Prediction(Counted):
-    """The label of a text."""
-
-    label: str
-    probabilities: dict[str, Chance]
-    sentences: Annotated[int | None, Field(ge=1, description="Of a document: those that were read.")] = None
-
-
-class Predictions(Answer):
-    """The labels of texts, in their order."""
-
-    predictions: list[Prediction]
-
-
-class Vector(Counted):
-    """The vector of a text."""
-
-    vector: list[float]
-
-
-class Vectors(Answer):
-    """The vectors of texts, in their order."""
-
-    size: int
-    vectors: list[Vector]
-
-
-class Ranked(Counted):
-    """A candidate and its place."""
-
-    rank: Annotated[int, Field(ge=1)]
-    score: float
-    probability: Chance
-
-
-class Ranks(Answer):
-    """The candidates, the best first; of equal ones the earlier first."""
-
-    ranking: list[Ranked]
-
-
-class Translation(Row):
-    """The translation of a text."""
-
-    translation: str
-    words: Annotated[list[str], Field(description="Of the translation.")]
-
-
-class Translations(Answer):
-    """The translations of texts, in their order."""
-
-    translations: list[Translation]
-
-
-class Health(BaseModel):
-    """How the server is."""
-
-    status: str
-
-
+COMPONENT = "#/components/schemas/{model}"
 WORD = r"[^\x00\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 r"""Something that is not blank, as Python sees it, and no NUL; \S means less or more elsewhere."""
 
-BEAM = {
-    "type": ["integer", "null"],
-    "minimum": 1,
-    "maximum": LARGEST_BEAM,
-    "description": "How many translations of a text are followed at a time; as the model is configured.",
+DESCRIPTIONS = {
+    400: "The model cannot take these texts, a key comes twice, or the server is not called so.",
+    401: "The key is missing or wrong.",
+    408: "The request did not arrive in time.",
+    413: "The request or a text is too long, or there are too many texts.",
+    415: "The request does not say that it is JSON.",
+    422: "The request has another form than described.",
+    429: "Too many requests wait already; come back after as many seconds as Retry-After says.",
+    431: "The head of the request is too long, or has too many headers.",
+    503: "The model failed on this request, or the server is about to stop.",
+    504: "The answer was not there in time.",
 }
+"""Every status of an error that a described route gives."""
+
+ERRORS = (400, 408, 413, 431)  # statuses that any described path may give
+
+Count = Annotated[int, Field(ge=0)]
+Number = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+def round_to_int(value: Any) -> Any:
+    """Take a number without a fraction as an integer: to JSON Schema, 3.0 is one."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+class Question(BaseModel):
+    """What every question to the model may say; each route adds the texts that it takes."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    strict: bool = Field(
+        False, description="Refuse a text that is longer than the model reads, instead of cutting it."
+    )
+
+
+class BeamQuestion(Question):
+    """A question to a model that translates."""
+
+    beam: Annotated[Number | None, Field(le=LARGEST_BEAM), BeforeValidator(round_to_int)] = Field(
+        None,
+        description="How many translations of a text are followed at a time; as the model is configured.",
+    )
+
+
+def make_form(form: str, about: str | None, base: type[BaseModel] = BaseModel, **parts: Any) -> Any:
+    """Make the form of a question or an answer: that of its base, and other parts of these types."""
+    return create_model(form, __doc__=about, __base__=base, **parts)
+
+
+class Closed(BaseModel):
+    """A form that holds nothing else."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+def make_answer(form: str, about: str, name: str, row: Any, **parts: Any) -> Any:
+    """Make the form of an answer: of which model it is, and under a name a row for each text."""
+    return make_form(form, about, Closed, model=str, **parts, **{name: list[row]})
+
+
+ROW = {
+    "number": Number,
+    "cut": Annotated[Count, Field(description="Words at its end that were not read.")],
+    "unknown": Annotated[Count, Field(description="Words that were read and are not known.")],
+}
+"""What is told of every text; `number` says which one, from 1."""
+
+COUNTED = {**ROW, "words": Annotated[Count, Field(description="Words that were read.")]}
+
+Prediction = make_form(
+    "Prediction",
+    "The label of a text.",
+    Closed,
+    **COUNTED,
+    label=str,
+    probabilities=dict[str, Share],
+    sentences=Annotated[Number | None, Field(None, description="Of a document: those that were read.")],
+)
+Vector = make_form("Vector", "The vector of a text.", Closed, **COUNTED, vector=list[float])
+Ranked = make_form(
+    "Ranked", "A candidate and its place.", Closed, **COUNTED, rank=Number, score=float, probability=Share
+)
+Words = Annotated[list[str], Field(description="Of the translation.")]
+Translation = make_form(
+    "Translation", "The translation of a text.", Closed, **ROW, translation=str, words=Words
+)
+Predictions = make_answer("Predictions", "The labels of texts, in their order.", "predictions", Prediction)
+Vectors = make_answer("Vectors", "The vectors of texts, in their order.", "vectors", Vector, size=int)
+Ranks = make_answer(
+    "Ranks", "The candidates, the best first; of equal ones the earlier first.", "ranking", Ranked
+)
+Translations = make_answer(
+    "Translations", "The translations of texts, in their order.", "translations", Translation
+)
+Health = make_form("Health", "How the server is.", status=str)
+What = make_form("What", "What was wrong, and what to do.", type=str, message=str)
+Failure = make_form("Failure", "The shape of every error.", error=What)
+
+
+def make_text(most: int, tokenizer: str) -> Any:
+    """Make the type of a text: something in it becomes a word, and nothing in it is a NUL.
+
+    That and its length are described here and checked elsewhere, where the answer is 400 or 413.
+    """
+    word = visible() if tokenizer == "moses-en" else WORD
+    extra: dict[str, Any] = {"minLength": 1, "maxLength": most, "pattern": rf"^[^\x00]*{word}[^\x00]*$"}
+    return Annotated[str, Field(json_schema_extra=extra)]
+
+
+def make_list(item: Any, most: int, least: int = 1) -> Any:
+    """Make the type of a list, of which likewise only that it is not empty is checked here."""
+    first = FailFast()  # of a million mistakes the first is enough
+    extra: dict[str, Any] = {"minItems": least, "maxItems": most}
+    return Annotated[list[item], first, Field(min_length=1, json_schema_extra=extra)]
+
+
+def make_pair(item: Any) -> Any:
+    """Make the type of a list of exactly two."""
+    return Annotated[list[item], Field(min_length=2, max_length=2)]
 
 
 @cache
 def visible() -> str:
-    """Something that is neither blank nor a character that nobody sees, which Moses leaves out."""
+    """Match what is neither blank nor a character that nobody sees, which Moses leaves out."""
     unseen = [code for code in range(0xE1000) if unicodedata.category(chr(code)) in ("Cc", "Cf")]
-    return f"{WORD[:-1]}{''.join(map(escaped, unseen))}]"
+    escaped = (f"\\u{code:04x}" if code < 0x10000 else chr(code) for code in unseen)
+    return f"{WORD[:-1]}{''.join(escaped)}]"
 
 
-def escaped(code: int) -> str:
-    """A character as regular expressions have it."""
-    return f"\\u{code:04x}" if code < 0x10000 else chr(code)
+def show_shape(schema: dict[str, Any]) -> str:
+    """Show what a question of a schema looks like, without the parts that may be left out."""
 
-
-def text(limits: Limits, tokenizer: str) -> dict[str, Any]:
-    """A text, as JSON Schema describes it: something in it becomes a word, and nothing in it is a NUL."""
-    pattern = rf"^[^\x00]*{visible() if tokenizer == 'moses-en' else WORD}[^\x00]*$"
-    return {"type": "string", "minLength": 1, "maxLength": limits.max_chars, "pattern": pattern}
-
-
-def listed(items: dict[str, Any], least: int, most: int) -> dict[str, Any]:
-    """A list, as JSON Schema describes it."""
-    return {"type": "array", "items": items, "minItems": least, "maxItems": most}
-
-
-def shape(parts: dict[str, Any]) -> str:
-    """What a request of these parts looks like, those left out that it need not have."""
-
-    def drawn(part: dict[str, Any]) -> str:
+    def show(part: dict[str, Any]) -> str:
         if part["type"] == "string":
             return '"..."'
         times = part["minItems"] if part["minItems"] == part["maxItems"] else 1
-        return f"[{', '.join([drawn(part['items'])] * times)}]"
+        return f"[{', '.join([show(part['items'])] * times)}]"
 
-    return "{" + ", ".join(f'"{name}": {drawn(part)}' for name, part in parts.items() if name != "beam") + "}"
-
-
-def body(parts: dict[str, Any], examples: list[dict[str, Any]]) -> dict[str, Any]:
-    """A request of these parts, for OpenAPI."""
-    about = "Refuse a text that is longer than the model reads, instead of cutting it."
-    schema = {
-        "type": "object",
-        "additionalProperties": False,
-        "required": [name for name in parts if name != "beam"],
-        "properties": {**parts, "strict": {"type": "boolean", "default": False, "description": about}},
-    }
-    told = {f"{number}": {"value": example} for number, example in enumerate(examples, start=1)}
-    content = {"application/json": {"schema": schema, **({"examples": told} if told else {})}}
-    return {"requestBody": {"required": True, "content": content}}
+    return (
+        "{" + ", ".join(f'"{name}": {show(schema["properties"][name])}' for name in schema["required"]) + "}"
+    )
 
 
-def trace_schema() -> dict[str, Any]:
-    """The schema of a trace, as a component of OpenAPI's."""
+def describe_json(name: str) -> dict[str, Any]:
+    """Describe JSON by the name of its schema."""
+    return {"application/json": {"schema": {"$ref": COMPONENT.format(model=name)}}}
+
+
+def describe_responses(content: dict[str, Any], errors: Iterable[int]) -> dict[str, Any]:
+    """Describe what may be answered: the content of success, and errors by their status."""
+    responses: dict[str, Any] = {"200": {"description": "Successful Response", "content": content}}
+    for status in sorted(errors):
+        responses[str(status)] = {"description": DESCRIPTIONS[status], "content": describe_json("Failure")}
+        if status == 429:
+            wait = {"description": "Seconds.", "schema": {"type": "integer", "minimum": 1}}
+            responses["429"]["headers"] = {"Retry-After": wait}
+    return responses
+
+
+def describe_components(answers: Iterable[type[BaseModel]]) -> dict[str, Any]:
+    """Describe answers, errors and traces."""
+    models: Any = [(model, "serialization") for model in (*answers, Health, Failure)]
     text = resources.files("nse.viz").joinpath("trace.schema.json").read_text("utf-8")
-    found: dict[str, Any] = json.loads(text.replace('"#/$defs/', '"#/components/schemas/Trace/$defs/'))
-    del found["$schema"]
-    return found
+    trace = json.loads(text.replace('"#/$defs/', '"#/components/schemas/Trace/$defs/'))
+    del trace["$schema"]
+    return {**models_json_schema(models, ref_template=COMPONENT)[1]["$defs"], "Trace": trace}

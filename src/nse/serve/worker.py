@@ -1,4 +1,4 @@
-"""Processes that compute, so that neither a model at work nor one that crashes holds up who talks to clients.
+"""What computes: this process or others, so that no model at work and no crash holds up who talks to clients.
 
 In one process Python runs one thread at a time: threads that compute and the one that reads requests would
 wait for each other after each small step of a model.
@@ -24,36 +24,22 @@ import torch
 from torch import Tensor
 
 from nse.errors import NSEError
+from nse.inference.batches import compute_request, cores
 from nse.inference.model import Model
-from nse.inference.requests import Request
-from nse.serve.log import Log
+from nse.serve.observe import Log
 
-PATIENCE = 5.0
-"""Seconds in which a process ends that was told to, or an idle one answers, before it is killed."""
+PATIENCE = (
+    5.0  # seconds in which a process ends that was told to, or an idle one answers, before it is killed
+)
+STARTING = 60.0  # seconds within which another process is there, or it is killed and a next one tried
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds between two tries: each is twice the one before it
+PARENT_DIED = 1  # Linux's number for the signal that a process gets when the one that started it has died
 
-STARTING = 60.0
-"""Seconds within which another process is there, or it is killed and a next one tried."""
-
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
-"""Seconds between two tries to start a process: each pause is twice the one before it."""
-
-AT_ONCE = 4
-"""Processes that are started at a time: for each the model is in memory once more."""
-
-PARENT_DIED = 1
-"""Linux's number for the signal that a process gets when the one that started it has died."""
-
-
-_starting = threading.Semaphore(AT_ONCE)
+_starting = threading.Semaphore(4)  # processes at a time: for each the model is in memory once more
 
 
 class DiedError(Exception):
-    """A process that computed has died, of its own or by somebody's hand.
-
-    Args:
-        message: What happened.
-        delivered: Whether it had the question, which may be what it died of.
-    """
+    """A process that computed has died, perhaps of the question, if that was delivered."""
 
     def __init__(self, message: str, delivered: bool = True):
         super().__init__(message)
@@ -61,39 +47,41 @@ class DiedError(Exception):
 
 
 class Engine:
+    """A model that computes in the thread that asks it."""
+
+    def __init__(self, model: Model):
+        self.model = model
+        self.ready = True  # whether it can be asked; not while another process is being started
+        self.replaced = 0  # how many processes followed the first one
+
+    def compute(self, what: str, rows: Sequence[Any], beam: int | None, batch: int) -> Tensor:
+        """Compute rows, many at a time."""
+        return compute_request(self.model, what, rows, beam, batch)
+
+
+class EngineProcess(Engine):
     """A process with a model, and the line to it. One that dies or hangs is followed by another.
 
     Made before a server has threads, it shares the memory of the model with the server. Those that follow get
     the model through the line, as it was loaded: its folder may have changed or gone since.
-
-    Args:
-        loaded: The model, on a CPU.
-
-    Attributes:
-        ready: Whether it can be asked; not while another process is being started.
-        replaced: How many processes followed the first one.
     """
 
-    def __init__(self, loaded: Model):
-        self.loaded, self.ready, self.replaced = loaded, True, 0
+    def __init__(self, model: Model):
+        super().__init__(model)
         self.since: float | None = None  # when it was asked what it now computes
         self.using = threading.Lock()  # the line
         self.ended = threading.Event()
-        self._start("fork", loaded)
+        self._start("fork", model)
         atexit.register(self.end)
 
-    def computed(self, loaded: Model, request: Request, batch: int) -> Tensor:
-        """What `nse.Model.compute` gives, which runs elsewhere.
-
-        Raises:
-            DiedError: The process has died, or was killed because it hung; the next one is on its way.
-        """
+    def compute(self, what: str, rows: Sequence[Any], beam: int | None, batch: int) -> Tensor:
+        """Let the process compute rows; a `DiedError` where it has died or was killed because it hung."""
         with self.using:
             if not self.ready:
                 raise DiedError("the process that computes is being replaced", delivered=False)
             self.since = time.monotonic()
             try:
-                found = self._ask((request.what, list(request.rows), request.beam, batch))
+                found = self._ask((what, rows, beam, batch))
             finally:
                 self.since = None
         if isinstance(found, BaseException):
@@ -101,12 +89,9 @@ class Engine:
         return torch.from_numpy(found)
 
     def watch(self, seconds: float, log: Log, changed: Callable[[], None]) -> None:
-        """Replace the process from now on whenever it dies or hangs, idle or at work.
+        """Replace the process from now on whenever it dies or hangs, idle or for so long at one batch.
 
-        Args:
-            seconds: How long it may work at one batch; who asked for that has been told 504 by then.
-            log: Where it is noted.
-            changed: Called when `ready` has changed.
+        Who asked for that batch has been told 504 by then; `changed` is called when `ready` has changed.
         """
         self.log, self.changed = log, changed
         threading.Thread(target=self._watch, args=[seconds], name="nse-watch", daemon=True).start()
@@ -115,15 +100,17 @@ class Engine:
         """Let the process end: at once if it has nothing to do, soon if it has, else by force."""
         self.dismiss()
         self.process.join(patience)
-        if self.process.is_alive():
-            self.process.kill()
-            self.process.join()
+        self._kill()
 
     def dismiss(self) -> None:
         """Tell the process to end when it is done, and start no other."""
         self.ended.set()
         self.ready = False
         self.line.close()
+
+    def _kill(self) -> None:
+        self.process.kill()  # which ends a process that is stopped, too
+        self.process.join()
 
     def _ask(self, question: Any) -> Any:
         """Send a question and wait for the answer; by whoever holds the line."""
@@ -146,7 +133,7 @@ class Engine:
                 self._replace(hangs)
 
     def _hangs(self, seconds: float) -> bool:
-        """Whether it is late with an answer, or idle and does not even say that it is there."""
+        """Tell whether it is late with an answer, or idle and does not even say that it is there."""
         if not self.using.acquire(blocking=False):
             since = self.since
             return since is not None and time.monotonic() - since >= seconds
@@ -166,14 +153,13 @@ class Engine:
         self.ready, begun = False, time.monotonic()
         self.changed()
         self.process.join(0 if hangs else PATIENCE)
-        self.process.kill()  # which ends a process that is stopped, too
-        self.process.join()
+        self._kill()
         reason = "did not answer" if hangs else "died"
         self.log.put("engine_lost", process=self.process.pid, code=self.process.exitcode, reason=reason)
         with self.using:  # soon: whoever waited for an answer has heard that there is none
             self.line.close()
         tries, pause = 1, FIRST_PAUSE
-        while error := self._start_in_turn():
+        while error := self._start_again():
             if tries == 1 and not self.ended.is_set():
                 self.log.error("a process that computes cannot be started; it is tried again", error)
             if self.ended.wait(pause):
@@ -185,40 +171,37 @@ class Engine:
         self.ready = not self.ended.is_set()
         self.changed()
 
-    def _start_in_turn(self) -> Exception | None:
-        with _starting:
-            return self._start_again()
-
     def _start_again(self) -> Exception | None:
-        """Start a process and hand it the model; what went wrong, if something did."""
-        try:
-            content = pickle.dumps(self.loaded)
-            self._start("spawn", None)  # a process that has threads by now must not be forked
-        except Exception as error:  # no memory, no room for another process
-            return error
-        timer = threading.Timer(STARTING, self.process.kill)  # which ends the wait, whatever it hangs at
-        timer.daemon = True
-        try:
+        """Start a process and hand it the model, or give back what went wrong."""
+        with _starting:
+            try:
+                content = pickle.dumps(self.model)
+                self._start("spawn", None)  # a process that has threads by now must not be forked
+            except Exception as error:  # no memory, no room for another process
+                return error
+            timer = threading.Timer(STARTING, self.process.kill)  # which ends the wait, whatever it hangs at
+            timer.daemon = True
             timer.start()
-            self.line.send_bytes(content)
-            wrong = self.line.recv()
-        except (EOFError, OSError):
-            self.process.join(PATIENCE)
-            wrong = DiedError(f"it ended with exit code {self.process.exitcode} before it was ready")
-        except Exception as error:
-            wrong = error
-        timer.cancel()
-        if wrong or self.ended.is_set():
-            self.process.kill()
-            self.process.join()
-            self.line.close()
-        return wrong  # type: ignore[no-any-return]
+            wrong: Exception | None
+            try:
+                self.line.send_bytes(content)
+                wrong = self.line.recv()
+            except (EOFError, OSError):
+                self.process.join(PATIENCE)
+                wrong = DiedError(f"it ended with exit code {self.process.exitcode} before it was ready")
+            except Exception as error:
+                wrong = error
+            timer.cancel()
+            if wrong or self.ended.is_set():
+                self._kill()
+                self.line.close()
+            return wrong
 
-    def _start(self, method: str, loaded: Model | None) -> None:
+    def _start(self, method: str, model: Model | None) -> None:
         context: Any = multiprocessing.get_context(method)
         line, theirs = context.Pipe()
-        ours = line if loaded else None  # which a process that is forked has, too
-        process = context.Process(target=compute, args=(theirs, ours, loaded), name="nse-engine")
+        ours = line if model else None  # which a process that is forked has, too
+        process = context.Process(target=run_engine, args=(theirs, ours, model), name="nse-engine")
         try:
             process.start()
         except BaseException:
@@ -229,61 +212,59 @@ class Engine:
         self.line, self.process = line, process
 
 
+def make_engines(model: Model, workers: int | None) -> Sequence[Engine]:
+    """Make what computes: on a CPU one for each core by default, where they can be forked processes.
+
+    Each works on one core. Several cores at one batch wait for each other after each of its many small steps,
+    actively: where another process wants a core too, that takes many times as long.
+    """
+    if model.device.type != "cpu":
+        return [Engine(model) for _ in range(workers or 1)]
+    torch.set_num_threads(1)
+    kind = EngineProcess if sys.platform == "linux" else Engine
+    return [kind(model) for _ in range(workers or cores())]
+
+
 def end_all(engines: Sequence[Engine], patience: float) -> None:
     """Let processes end, all of them within so many seconds."""
-    for engine in engines:
+    processes = [engine for engine in engines if isinstance(engine, EngineProcess)]
+    for engine in processes:
         engine.dismiss()
     end = time.monotonic() + patience
-    for engine in engines:
+    for engine in processes:
         engine.end(max(0.0, end - time.monotonic()))
 
 
-def separate(loaded: Model) -> bool:
-    """Whether to compute in processes: on a CPU, where they can be forked."""
-    return sys.platform == "linux" and loaded.device.type == "cpu"
+def run_engine(line: Connection, other: Connection | None, model: Model | None) -> None:
+    """Be such a process: compute what comes through the line, until its other end is closed.
 
-
-def compute(line: Connection, other: Connection | None, loaded: Model | None) -> None:
-    """Be such a process: compute what is asked for, until the other end of the line is closed.
-
-    Args:
-        line: Where questions come from.
-        other: Its other end, where this process has inherited it.
-        loaded: The model; without one it is the first thing that comes.
+    A forked process has inherited the other end and the model; to others the model is the first that comes.
     """
-    end_with_parent()
+    ctypes.CDLL(None).prctl(PARENT_DIED, signal.SIGKILL)  # one that hangs would not notice that it died
     if other:
         other.close()  # or there would be no end as long as this process lives
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, signal.SIG_IGN)  # which are for the server, and sent to its whole group
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # which are for the server, and sent to its whole group
     torch.set_num_threads(1)
     with suppress(EOFError, OSError):
-        if loaded is None:
+        if model is None:
             try:
-                loaded = line.recv()
+                model = line.recv()
             except Exception as error:
                 line.send(error)
                 return
             line.send(None)
-        assert loaded is not None
+        assert model is not None
+        engine = Engine(model)
         while True:
-            asked = line.recv()
-            if asked is None:  # whether this process still answers
-                line.send(None)
-                continue
-            what, rows, beam, batch = asked
-            line.send(outcome(loaded, Request(what, rows, list, beam), batch))
+            question = line.recv()
+            line.send(question and compute_safely(engine, *question))  # none asks if it still answers
 
 
-def end_with_parent() -> None:
-    """Let the system kill this process when the server dies: one that hangs would not notice."""
-    ctypes.CDLL(None).prctl(PARENT_DIED, signal.SIGKILL)
-
-
-def outcome(loaded: Model, request: Request, batch: int) -> Any:
-    """What was computed, or what went wrong, as it travels."""
+def compute_safely(engine: Engine, *question: Any) -> Any:
+    """Compute rows; what was computed, or what went wrong, as it travels."""
     try:
-        return loaded.compute(request, batch).numpy()
+        return engine.compute(*question).numpy()
     except NSEError as error:
         return error
     except Exception as error:

@@ -10,10 +10,9 @@ import torch
 
 import nse
 from nse.errors import RunError
-from nse.inference.model import Model
-from nse.serve import worker as engines
-from nse.serve.log import Log
-from nse.serve.worker import DiedError, Engine, end_all
+from nse.serve import worker
+from nse.serve.observe import Log
+from nse.serve.worker import DiedError, Engine, EngineProcess, end_all, make_engines
 from small_models import SENTENCES, sentence_model, translator
 
 
@@ -24,7 +23,7 @@ def started():
 
     def start(folder):
         model = nse.load(folder)
-        found.append(Engine(model))
+        found.append(EngineProcess(model))
         return found[-1], model
 
     yield start
@@ -41,13 +40,19 @@ def until(true, seconds=60):
         time.sleep(0.01)
 
 
+def parts(question):
+    """What is sent of a question: no texts."""
+    return question.what, question.rows, question.beam, 4
+
+
 def test_it_gives_what_this_process_would(started, tmp_path):
     engine, model = started(sentence_model(tmp_path / "mine"))
-    for asked in (model.request("predict", SENTENCES), model.request("encode", SENTENCES)):
-        torch.testing.assert_close(engine.computed(model, asked, 4), model.compute(asked, 4))
+    for verb in ("predict", "encode"):
+        asked = parts(model.request(verb, SENTENCES))
+        torch.testing.assert_close(engine.compute(*asked), Engine(model).compute(*asked))
     engine, model = started(translator(tmp_path / "translator"))
-    asked = model.request("translate", ["a dog runs", "the cat"], beam=2)
-    assert torch.equal(engine.computed(model, asked, 4), model.compute(asked, 4))
+    asked = parts(model.request("translate", ["a dog runs", "the cat"], beam=2))
+    assert torch.equal(engine.compute(*asked), Engine(model).compute(*asked))
 
 
 @pytest.mark.parametrize("error", [RunError("no such number"), MemoryError("/secret")])
@@ -55,10 +60,10 @@ def test_what_goes_wrong_in_it_comes_back(error, started, tmp_path, monkeypatch)
     def wrong(*given):
         raise error
 
-    monkeypatch.setattr(Model, "compute", wrong)
+    monkeypatch.setattr(worker, "compute_request", wrong)
     engine, model = started(sentence_model(tmp_path / "mine"))
     with pytest.raises(type(error), match=str(error)) as told:
-        engine.computed(model, model.request("predict", SENTENCES), 4)
+        engine.compute(*parts(model.request("predict", SENTENCES)))
     notes = "".join(getattr(told.value, "__notes__", []))
     assert ("in wrong" in notes) == isinstance(error, MemoryError)  # where it was, of what nobody expected
 
@@ -66,15 +71,15 @@ def test_what_goes_wrong_in_it_comes_back(error, started, tmp_path, monkeypatch)
 def test_one_that_dies_is_followed_by_another(started, tmp_path, monkeypatch):
     """Though nobody asked; and where it cannot be started at first, it is tried again, and noted once."""
     engine, model = started(sentence_model(tmp_path / "mine"))
-    asked, first, lines, seen = model.request("predict", SENTENCES), engine.process.pid, [], []
-    before, dumps, failures = engine.computed(model, asked, 4), engines.pickle.dumps, [MemoryError()] * 2
-    monkeypatch.setattr(engines, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(engines.pickle, "dumps", lambda each: fail(failures) or dumps(each))
+    asked, first, lines, seen = parts(model.request("predict", SENTENCES)), engine.process.pid, [], []
+    before, dumps, failures = engine.compute(*asked), worker.pickle.dumps, [MemoryError()] * 2
+    monkeypatch.setattr(worker, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(worker.pickle, "dumps", lambda each: fail(failures) or dumps(each))
     log = Log(lines.append)
     engine.watch(60, log, lambda: seen.append(engine.ready))
     os.kill(first, signal.SIGKILL)
     until(lambda: seen == [False, True])
-    assert torch.equal(engine.computed(model, asked, 4), before)  # to the last bit
+    assert torch.equal(engine.compute(*asked), before)  # to the last bit
     assert engine.replaced == 1
     log.flush()
     told = [json.loads(line) for line in b"".join(lines).splitlines()]
@@ -95,7 +100,7 @@ def test_what_it_did_not_die_of_can_be_told(started, tmp_path):
     engine.process.join()
     for _ in range(2):  # once at the line, and once because it is known
         with pytest.raises(DiedError) as died:
-            engine.computed(model, model.request("predict", SENTENCES), 4)
+            engine.compute(*parts(model.request("predict", SENTENCES)))
         assert not died.value.delivered
         assert not engine.ready
 
@@ -103,7 +108,7 @@ def test_what_it_did_not_die_of_can_be_told(started, tmp_path):
 def test_an_idle_one_that_hangs_is_noticed(started, tmp_path, monkeypatch):
     engine, _ = started(sentence_model(tmp_path / "mine"))
     assert not engine._hangs(10)
-    monkeypatch.setattr(engines, "PATIENCE", 0.1)
+    monkeypatch.setattr(worker, "PATIENCE", 0.1)
     os.kill(engine.process.pid, signal.SIGSTOP)
     assert engine._hangs(0.1)
     os.kill(engine.process.pid, signal.SIGCONT)
@@ -121,5 +126,9 @@ def test_those_that_hang_end_in_time(started, tmp_path):
 
 def test_only_a_model_on_a_cpu_is_computed_elsewhere(tmp_path):
     model = nse.load(sentence_model(tmp_path / "mine"))
-    assert engines.separate(model)
-    assert not engines.separate(model.with_module(model.module.to("meta")))
+    engines = make_engines(model, 2)
+    assert [type(engine) for engine in engines] == [EngineProcess] * 2
+    end_all(engines, 5)
+    assert [type(engine) for engine in make_engines(model.with_module(model.module.to("meta")), None)] == [
+        Engine
+    ]

@@ -1,11 +1,13 @@
-"""The log: a line of JSON for each event, and nobody waits for it."""
+"""The log, for which nobody waits, and what the server counts, as Prometheus reads it."""
 
 import json
 import logging
 import threading
 
-from nse.serve import log as logs
-from nse.serve.log import IntoLog, Log
+from prometheus_client.parser import text_string_to_metric_families
+
+from nse.serve import observe as logs
+from nse.serve.observe import Log, LogHandler
 from serve.inside import inside
 from serve.running import error
 from small_models import sentence_model
@@ -18,7 +20,7 @@ def lines(content):
 def test_lines_are_written_in_their_order_and_at_the_end():
     written = []
     log = Log(written.append)
-    log.start()
+    log.thread.start()
     for number in range(300):
         log.put("counted", number=number)
     log.close()
@@ -38,7 +40,7 @@ def test_a_reader_that_stopped_reading_holds_nobody_up(monkeypatch):
         assert stuck.wait(10)
 
     log = Log(write)
-    log.start()
+    log.thread.start()
     log.put("first")
     assert inside_write.wait(10)
     for number in range(80):
@@ -75,7 +77,7 @@ def test_what_libraries_say_is_a_line_too():
     written = []
     log = Log(written.append)
     logger = logging.Logger("other")
-    logger.addHandler(IntoLog(log))
+    logger.addHandler(LogHandler(log))
     logger.info("not of interest")
     logger.warning("mind the %s", "gap")
     try:
@@ -124,3 +126,39 @@ def test_requests_have_names(tmp_path):
             made.add(answer[1]["X-Request-Id"])
         assert len(made) == 6
         assert all(len(name) == 16 and name.isalnum() for name in made)
+
+
+def figures(server):
+    """Every figure, by its name and labels."""
+    status, headers, body = server.ask("/metrics")
+    assert status == 200
+    assert headers["Content-Type"].startswith("text/plain; version=")
+    samples = (each for family in text_string_to_metric_families(body.decode()) for each in family.samples)
+    return {(each.name, *each.labels.values()): each.value for each in samples}
+
+
+def test_requests_texts_batches_and_refusals_are_counted(tmp_path):
+    model = sentence_model(tmp_path / "mine")
+    with inside(model) as server, inside(model, max_queue=1) as other:
+        before = figures(server)
+        assert before["nse_refused_total", "queue_full"] == 0
+        assert before["nse_ready",] == 1
+        for texts in (["a"], ["good", "bad"], [""]):
+            server.ask("/v1/predict", {"texts": texts})
+        server.ask("/no/such/path")
+        server.app.draining = True
+        server.ask("/v1/predict", {"texts": ["a"]})
+        found = figures(server)
+        assert found["nse_requests_total", "/v1/predict", "200"] == 2
+        assert found["nse_requests_total", "/v1/predict", "400"] == 1
+        assert found["nse_requests_total", "/v1/predict", "503"] == 1
+        assert found["nse_requests_total", "other", "404"] == 1
+        assert found["nse_request_seconds_count", "/v1/predict"] == 4
+        assert found["nse_batch_rows_count",] == 3
+        assert found["nse_batch_rows_sum",] == found["nse_texts_total",] == 4
+        assert found["nse_refused_total", "draining"] == 1
+        assert found["nse_ready",] == 0
+        assert found["nse_queue_requests",] == found["nse_computing",] == 0
+        assert found["process_resident_memory_bytes",] > 1e6
+        assert ("nse_requests_total", "/v1/predict", "200") not in figures(other)  # each server has its own
+        assert [key for key in found if key[0] == "nse_model_info"]

@@ -9,8 +9,8 @@ import pytest
 
 import nse
 from nse import InputError
-from nse.serve.limits import LARGEST_BODY, MOST_CANDIDATES, MOST_SENTENCES, MOST_WORDS
-from nse.serve.server import bound
+from nse.serve.run import listen
+from nse.serve.settings import LARGEST_BODY, MOST_CANDIDATES, MOST_SENTENCES, MOST_WORDS
 from nse.viz import report
 from nse.viz.trace import MemoryTrace
 from serve.inside import inside
@@ -186,10 +186,10 @@ def test_a_port_that_is_taken():
         other.bind(("127.0.0.1", 0))
         other.listen()
         with pytest.raises(InputError, match="choose another --port, or 0 for any that is free"):
-            bound("127.0.0.1", other.getsockname()[1])
+            listen("127.0.0.1", other.getsockname()[1])
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "a" * 90])
 def test_an_address_that_is_not_of_this_machine(host):
     with pytest.raises(InputError, match=f"cannot listen at {host}:0: .*; give an address of this machine"):
-        bound(host, 0)
+        listen(host, 0)

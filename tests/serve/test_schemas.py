@@ -5,8 +5,7 @@ import re
 import jsonschema
 import pytest
 
-from nse.serve.problems import DESCRIPTIONS
-from nse.serve.schemas import WORD, visible
+from nse.serve.schemas import DESCRIPTIONS, WORD, visible
 from nse.text import moses
 from serve.inside import inside
 from serve.running import told

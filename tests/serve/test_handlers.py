@@ -7,7 +7,7 @@ import pytest
 
 import nse
 from faults.made_models import saved
-from nse.serve.limits import LARGEST_BEAM
+from nse.serve.settings import LARGEST_BEAM
 from serve.inside import inside
 from serve.running import error, told
 from small_models import CANDIDATES, SENTENCES, document_model, ranking_model, sentence_model, translator

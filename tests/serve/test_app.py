@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from nse.serve.keys import Keys
-from nse.serve.log import Log
+from nse.serve.observe import Log
+from nse.serve.settings import Keys
 from serve.inside import inside
 from serve.running import error, told
 from small_models import sentence_model
@@ -88,7 +88,7 @@ def test_a_bug_is_told_and_logged_and_ends_nothing(model, monkeypatch):
     written = []
     log = Log(written.append)
     with inside(model, log=log) as server:
-        monkeypatch.setattr(server.service, "unready", lambda: {}["no such key"])
+        monkeypatch.setattr(server.app, "find_obstacle", lambda: {}["no such key"])
         answer = server.ask("/health/ready")
         assert error(answer, 500) == "something is wrong with the server; see its log"
         assert answer[1]["X-Content-Type-Options"] == "nosniff"
@@ -104,6 +104,6 @@ def test_a_bug_is_told_and_logged_and_ends_nothing(model, monkeypatch):
 
 def test_a_thread_that_has_ended_makes_it_unready_and_leaves_it_alive(model):
     with inside(model) as server:
-        assert server.service.batcher.stop(10)
+        assert server.app.batcher.stop(10)
         assert "start the server again" in error(server.ask("/health/ready"), 503)
         assert told(server.ask("/health/live")) == {"status": "live"}

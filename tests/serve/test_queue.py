@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from nse.errors import InputError, RunError
-from nse.inference.model import Model as Loaded
 from nse.inference.requests import Request
-from nse.serve.queue import Batcher, FullError, Job
+from nse.serve.errors import Problem
+from nse.serve.queue import Batcher, HttpRequest
+from nse.serve.settings import Settings
 from nse.serve.worker import DiedError
 
 
@@ -25,41 +26,57 @@ class Model:
         self.at_once = self.most_at_once = 0
         self.lock = threading.Lock()
 
-    def computed(self, loaded, asked, batch):
-        assert len(asked.rows) <= batch
+    def compute(self, what, rows, beam, batch):
+        assert len(rows) <= batch
         with self.lock:
             self.at_once += 1
             self.most_at_once = max(self.most_at_once, self.at_once)
-            self.batches.append([row[0] for row in asked.rows])
+            self.batches.append([row[0] for row in rows])
         try:
             assert self.gate.wait(10)
-            for row in asked.rows:
+            for row in rows:
                 if row[0] in self.wrong:
                     raise self.wrong[row[0]]
-            return torch.tensor([[float(row[0])] for row in asked.rows])
+            return torch.tensor([[float(row[0])] for row in rows])
         finally:
             with self.lock:
                 self.at_once -= 1
 
 
+class Engine:
+    """In the place of a thread or a process: it can be away, and die of what it is asked."""
+
+    def __init__(self, model, ready=True):
+        self.model, self.ready, self.deaths = model, ready, []
+
+    def compute(self, *question):
+        assert self.ready
+        if self.deaths:
+            raise self.deaths.pop(0)
+        return self.model.compute(*question)
+
+
 @pytest.fixture
-def model(monkeypatch):
+def model():
     found = Model()
-    monkeypatch.setattr(Loaded, "compute", found.computed)
     yield found
     found.gate.set()
 
 
 def job(*numbers, group="scores"):
-    """A question that is answered by its own numbers."""
-    asked = Request("scores", [[number] for number in numbers], lambda found: found.flatten().tolist())
-    return Job(group, len(numbers), lambda: asked, lambda rows: repr([int(row) for row in rows]).encode())
+    """A request that is answered by its own numbers."""
+    made = HttpRequest("mine", 60)
+    made.group, made.rows = group, len(numbers)
+    rows = [[number] for number in numbers]
+    made.read = lambda: Request("scores", rows, lambda found: found.flatten().tolist())
+    made.write = lambda rows: repr([int(row) for row in rows]).encode()
+    return made
 
 
-def run(model, story, **settings):
+def run(model, story, workers=1, engines=(), **settings):
     """Let a story happen beside a batcher."""
-    made = Batcher(model, **{"max_batch": 8, "max_wait": 0.0, "max_queue": 100, **settings})
-    made.start()
+    limits = Settings(**{"max_batch": 8, "max_wait_ms": 0.0, "max_queue": 100, "timeout": 1e6, **settings})
+    made = Batcher(engines or [Engine(model)] * workers, limits, lambda rows, seconds: None)
     try:
         return asyncio.run(asyncio.wait_for(story(made), 20))
     finally:
@@ -104,7 +121,7 @@ def test_a_batch_is_not_too_large_and_a_large_request_lets_others_by(model):
         model.gate.set()
         assert await large.future == repr(list(range(10, 30))).encode()
         assert [await each.future for each in jobs] == [b"[1]", b"[2, 3, 4, 5, 6, 7, 8]"]
-        assert made.rows_waiting == made.waiting() == 0
+        assert made.rows_waiting == len(made.queue) == 0
 
     run(model, story)
     whole = [*range(10, 30)]
@@ -134,7 +151,9 @@ def test_nothing_is_computed_beside_what_wants_to_be_alone(model):
             seen.append(model.at_once)
             return b"alone"
 
-        jobs = [Job(None, 1, alone) if number % 4 == 1 else job(number) for number in range(40)]
+        jobs = [job(number, group=None if number % 4 == 1 else "scores") for number in range(40)]
+        for each in jobs:
+            each.read = each.read if each.group else alone
         for each in jobs:
             made.submit(each)
         assert (await asyncio.gather(*(each.future for each in jobs))).count(b"alone") == 10
@@ -152,7 +171,7 @@ def test_a_request_waits_for_others_but_not_for_ever(model):
         made.submit(second)
         await asyncio.gather(first.future, second.future)
 
-    run(model, story, max_wait=0.5)
+    run(model, story, max_wait_ms=500)
     assert model.batches == [[1, 2]]
 
 
@@ -163,7 +182,7 @@ def test_a_full_batch_does_not_wait(model):
             made.submit(each)
         await asyncio.gather(*(each.future for each in jobs))
 
-    run(model, story, max_wait=3600)
+    run(model, story, max_wait_ms=3_600_000)
     assert model.batches == [[*range(10, 15), *range(20, 23)]]
 
 
@@ -174,14 +193,13 @@ def test_too_many_are_refused_and_told_when_to_come_back(model):
         for each in jobs:
             made.submit(each)
         made.row_seconds = 2.5
-        with pytest.raises(FullError) as full:
+        with pytest.raises(Problem, match="come back in 8 s") as full:
             made.submit(job(9))
-        assert full.value.seconds == 8
+        assert (full.value.status, full.value.headers) == (429, {"Retry-After": "8"})
         made.row_seconds = 0.0
-        with pytest.raises(FullError) as full:
+        with pytest.raises(Problem, match="come back in 1 s"):
             made.submit(job(9))
-        assert full.value.seconds == 1
-        assert made.waiting() == 3
+        assert len(made.queue) == 3
         model.gate.set()
         await asyncio.gather(first.future, *(each.future for each in jobs))
         later = job(10)
@@ -198,7 +216,7 @@ def test_what_nobody_waits_for_is_not_computed(model):
         for each in (one, two, three):
             made.submit(each)
         made.drop(one)
-        assert made.waiting() == 2
+        assert len(made.queue) == 2
         model.gate.set()
         assert await two.future == b"[2]"
         await until(lambda: [*range(10, 18)] in model.batches)
@@ -238,8 +256,9 @@ def test_what_cannot_be_read_or_told_costs_nobody_else(model):
 
     async def story(made):
         await busy(made, model)
-        untold = Job("scores", 1, job(5).work, lambda rows: rows["no such thing"])
-        jobs = [Job("scores", 1, unreadable), job(1), untold]
+        jobs = [job(2), job(1), job(5)]
+        jobs[0].read = unreadable
+        jobs[2].write = lambda rows: rows["no such thing"]
         for each in jobs:
             made.submit(each)
         model.gate.set()
@@ -259,25 +278,12 @@ def test_a_thread_outlives_everything(model):
             made.submit(failing)
             with pytest.raises(RuntimeError, match=type(error).__name__):
                 await failing.future
-            assert made.alive()
+            assert made.is_alive()
         good = job(1)
         made.submit(good)
         assert await good.future == b"[1]"
 
     run(model, story)
-
-
-class Engine:
-    """In the place of a process: it can be away, and die of what it is asked."""
-
-    def __init__(self, model, ready=True):
-        self.model, self.ready, self.deaths = model, ready, []
-
-    def computed(self, loaded, asked, batch):
-        assert self.ready
-        if self.deaths:
-            raise self.deaths.pop(0)
-        return self.model.computed(loaded, asked, batch)
 
 
 @pytest.mark.parametrize("deadly", [True, False])
@@ -319,7 +325,7 @@ def test_a_thread_without_its_process_takes_no_job(model):
             each = job(number)
             made.submit(each)
             assert await each.future == f"[{number}]".encode()
-        assert made.find_able() == [1]
+        assert made.find_able() == {1}
         here.ready = False
         waiting = job(20)
         made.submit(waiting)
@@ -358,8 +364,8 @@ def test_stopping_computes_what_waits(model):
         jobs = [job(number) for number in range(1, 6)]
         for each in jobs:
             made.submit(each)
-        assert made.computing() == 1
-        assert made.longest() > 0
+        assert len(made.running) == 1
+        assert made.is_late(0)
         assert not made.stop(0.01)  # it still computes
         model.gate.set()
         return await asyncio.gather(*(each.future for each in jobs))
