@@ -28,8 +28,8 @@ class Vocabulary:
         if len(self._ids) != len(self.words):
             twice = next(word for index, word in enumerate(self.words) if self._ids[word] != index)
             raise InputError(f"words: expected each word once, got {twice!r} twice")
-        broken = next((word for word in self.words if not _fits_a_line(word)), None)
-        if broken is not None:
+        if not _fits_a_line("".join(self.words)):  # all at once, which is fast
+            broken = next(word for word in self.words if not _fits_a_line(word))
             raise InputError(f"words: expected words that fit a line of text, got {broken!r}")
         # A text that spells out a special entry means neither padding nor anything else that is known.
         self._ids |= dict.fromkeys(self.SPECIAL, self.UNKNOWN)
@@ -102,6 +102,8 @@ def refuse_text(words: Iterable[str], what: str = "words") -> Iterable[str]:
 
 def _fits_a_line(word: str) -> bool:
     """Tell whether a word has no line break, and no half of a surrogate pair, which no file can hold."""
-    if "\n" in word or "\r" in word:
+    try:
+        word.encode()
+    except UnicodeEncodeError:
         return False
-    return word.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in word)
+    return "\n" not in word and "\r" not in word
