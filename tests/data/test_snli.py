@@ -50,6 +50,7 @@ GOOD = line("neutral", "a", "b")
         (b"\n", "is not JSON"),
         (b"[" * 200_000 + b"\n", "is not JSON"),
         (b"[1]\n", "expected a JSON object"),
+        (b" " * 1_048_577 + b"\n", "is longer than 1,048,576 bytes"),
         (b"\xff\xfe\n", "is not UTF-8"),
         (b'{"gold_label": "neutral", "sentence1": "a"}\n', "sentence2: expected a text, got nothing"),
         (

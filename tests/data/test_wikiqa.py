@@ -37,7 +37,7 @@ def test_questions_of_the_same_words_are_two(tmp_path):
 
 
 def test_lines_may_end_as_on_windows_and_hold_other_breaks(tmp_path):
-    content = (HEADER + candidate("Q1", "a\u2028b\u00a0c", 1)).replace(b"\n", b"\r\n")
+    content = b"\xef\xbb\xbf" + (HEADER + candidate("Q1", "a\u2028b\u00a0c", 1)).replace(b"\n", b"\r\n")
     write_wikiqa(tmp_path, dev=content)
     assert wikiqa.read(tmp_path)["dev"].texts["answer"] == ["a\u2028b\u00a0c"]
 
