@@ -55,19 +55,11 @@ from nse.train.step import NotFiniteError
 RECIPE, DATA, ENVIRONMENT = "recipe.toml", "data.json", "environment.json"
 MODEL, RESULT, SCORES = "model", "result.json", "scores"
 
-FIGURES = {"task": str, "epoch": int, "epochs": int, "parameters": int, "seconds": NUMBER}
-"""What the result of a run tells of it, whatever its task."""
-
+FIGURES = {"task": str, "epoch": int, "epochs": int, "parameters": int, "seconds": NUMBER}  # of any task
 METRICS = "metrics.jsonl"
-
-EVENTS = "events.out.tfevents."
-"""How the file for TensorBoard begins; TensorBoard's own writer would put the machine's name behind it."""
-
-SCALARS = ("loss", "train", "dev", "rate", "examples_per_second")
-"""What TensorBoard shows, over the steps."""
-
-OF_OWN_DATA = {"license": "unknown", "notes": "Whoever owns the data decides."}
-"""What the card of a model says that nobody else can license."""
+EVENTS = "events.out.tfevents."  # TensorBoard's own writer would put the machine's name behind it
+SCALARS = ("loss", "train", "dev", "rate", "examples_per_second")  # what TensorBoard shows
+OF_OWN_DATA = {"license": "unknown", "notes": "Whoever owns the data decides."}  # on a model's card
 
 
 def train(
@@ -115,11 +107,7 @@ def train(
 
 
 def recipe_of_run(folder: Path | None) -> str:
-    """Return the recipe file of the run to go on with, where no recipe was named.
-
-    Raises:
-        InputError: There is no such run.
-    """
+    """Return the recipe file of the run to go on with, where no recipe was named."""
     if folder is None:
         raise InputError("train: name a recipe (nse recipes lists them), or go on with --resume --out RUN")
     if not (folder / RECIPE).is_file():
@@ -131,9 +119,6 @@ def opened(folder: Path, recipe: Any, resume: bool) -> dict[str, Any] | None:
     """Make sure that the run may use its folder; return the result of a run that is finished.
 
     The folder itself is made later, when the data is there: a mistake leaves nothing behind.
-
-    Raises:
-        RunError: The folder cannot be used, or holds something else than this run.
     """
     names: set[str] = set()
     with explain_errors(f"{folder} cannot be used"), suppress(FileNotFoundError):
@@ -224,9 +209,7 @@ class RunFolder(Keeper):
         super().__init__()
         self.folder, self.recipe, self.progress, self.team = folder, recipe, progress, team
         self.given, self.name = name, name or str(folder / RECIPE)
-        self.task = TASKS[recipe.task]
         self.toml = config.to_toml(recipe, comments=True)
-        self.seconds_between: float = 60 * recipe.train.minutes
         self.last = time.monotonic()
 
     def load(self) -> dict[str, Any] | None:
@@ -269,7 +252,7 @@ class RunFolder(Keeper):
 
     def due(self) -> bool:
         """Say whether the last save is long enough ago."""
-        return time.monotonic() - self.last >= self.seconds_between
+        return time.monotonic() - self.last >= 60 * float(self.recipe.train.minutes)
 
     def save(self, packed: dict[str, Any]) -> None:
         """Write the checkpoint."""
@@ -279,18 +262,17 @@ class RunFolder(Keeper):
 
     def save_model(self, model: nn.Module, figures: dict[str, Any]) -> None:
         """Write the model folder, with these figures in its card."""
-        about = {"recipe": self.name, "seed": self.recipe.seed, "training examples": self.counts()["train"]}
-        about |= OF_OWN_DATA if isinstance(self.recipe.data, OwnFiles) else {}
-        kind = describe_model(self.recipe, self.examples)
-        vocabulary, target = self.examples.vocabulary, self.examples.target
-        about |= describe_data(kind.data)
-        hub.save(self.folder / MODEL, model, kind, vocabulary, about | figures, target)
+        examples, said = self.examples, describe_model(self.recipe, self.examples)
+        about = {"recipe": self.name, "seed": self.recipe.seed}
+        about |= {"training examples": examples.about["counts"]["train"]}
+        about |= OF_OWN_DATA if isinstance(self.recipe.data, OwnFiles) else describe_data(said.data)
+        hub.save(self.folder / MODEL, model, said, examples.vocabulary, about | figures, examples.target)
 
     def epoch(self, row: dict[str, Any], best: nn.Module | None) -> None:
         """Write the figures of an epoch, and the model folder if it is the best one."""
         if best is not None:
             figures = {"accuracy": {"train": row["train"]}}
-            figures.setdefault(self.task.shown[0].measure, {})["dev"] = row["dev"]
+            figures.setdefault(TASKS[self.recipe.task].shown[0].measure, {})["dev"] = row["dev"]
             self.save_model(best, {"epoch": row["epoch"]} | figures)
         self.history.add(row)
 
@@ -303,7 +285,7 @@ class RunFolder(Keeper):
 
     def finish(self, outcome: Outcome) -> dict[str, Any]:
         """Write the figures of the run, last of all the result, which is returned."""
-        found, counts = environment(self.team.device, self.team.size), self.counts()
+        found, counts = environment(self.team.device, self.team.size), self.examples.about["counts"]
         figures = {
             "epoch": outcome.epoch,
             **outcome.figures,
@@ -328,15 +310,10 @@ class RunFolder(Keeper):
         write(self.folder / RESULT, as_json(result))
         return result
 
-    def counts(self) -> dict[str, int]:
-        """Count the examples of each split."""
-        return {name: len(split.labels) for name, split in self.examples.splits.items()}
-
     def left(self) -> str:
         """Say what is left after an error."""
-        if self.saved is None:
-            return "there is no checkpoint yet"
-        return f"the checkpoint at step {self.saved} is good"
+        good = f"the checkpoint at step {self.saved} is good"
+        return "there is no checkpoint yet" if self.saved is None else good
 
     @contextmanager
     def explain_failures(self) -> Iterator[None]:
@@ -346,9 +323,10 @@ class RunFolder(Keeper):
         except NotFiniteError as error:
             raise RunError(f"{error}; {self.left()}") from None
         except (OSError, ModelError) as error:
-            reason = error if isinstance(error, ModelError) else error.strerror or error
-            what = "" if isinstance(error, ModelError) else f"{self.folder} cannot be written: "
-            raise RunError(f"{what}{reason}; {self.left()}; make room and run again with --resume") from error
+            what = str(error)
+            if isinstance(error, OSError):
+                what = f"{self.folder} cannot be written: {error.strerror or error}"
+            raise RunError(f"{what}; {self.left()}; make room and run again with --resume") from error
 
 
 def environment(device: torch.device, processes: int) -> dict[str, Any]:
