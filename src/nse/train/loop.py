@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import statistics
 import time
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from functools import partial
 from itertools import islice, repeat
 from typing import Any
@@ -22,45 +21,13 @@ from nse.text.tensors import Labelled, Shape
 from nse.train.distributed import Team
 from nse.train.progress import Progress
 from nse.train.signals import Stopped
-from nse.train.state import Best, Keeper, State, compute_with, learned, refuse_other_place, take_threads
+from nse.train.state import Best, Keeper, Outcome, State, compute_with, learned, take_threads
 from nse.train.step import EVERY, Average, CapturedStep, NotFiniteError, Seen, Step, Watch, adam, set_rate
 
 EVALUATION_BATCH = 512
 
 STREAM = 1_000_003
 """How far apart the seeds of two processes are: each has its own dropout."""
-
-
-@dataclass
-class Outcome:
-    """What a training run gives."""
-
-    model: nn.Module  # with the weights of the best epoch
-    figures: dict[str, dict[str, float]]  # of it by measure and split; of train while training, with dropout
-    epoch: int  # the best one on dev, counted from 1
-    seconds: float  # of training, evaluation on dev and saving included
-    metrics: list[dict[str, Any]]  # a row per epoch
-
-    @property
-    def accuracy(self) -> dict[str, float]:
-        """The accuracy of each split."""
-        return self.figures["accuracy"]
-
-    @property
-    def parameters(self) -> int:
-        """The number of numbers that the model learned."""
-        return sum(p.numel() for p in self.model.parameters() if p.requires_grad)
-
-    @property
-    def parameters_without_embeddings(self) -> int:
-        """The number of numbers that the model learned, less the words' vectors."""
-        tables = {id(m.weight) for m in self.model.modules() if isinstance(m, nn.Embedding)}
-        return sum(p.numel() for p in self.model.parameters() if p.requires_grad and id(p) not in tables)
-
-    @property
-    def seconds_per_epoch(self) -> float:
-        """The median seconds of pure training over the epochs."""
-        return float(statistics.median(row["seconds"] for row in self.metrics))
 
 
 def fit(
@@ -92,8 +59,9 @@ class Loop:
         self.started = self.clock = time.perf_counter()
         self.examples, self.on_host = examples, examples.splits
         self.splits = {name: split.to(team.device) for name, split in examples.splits.items()}
-        rows = len(self.on_host["train"].labels)
-        self.total = math.ceil(rows / self.training.batch) * self.training.epochs
+        self.rows = {name: len(split.labels) for name, split in self.on_host.items()}
+        self.steps = math.ceil(self.rows["train"] / self.training.batch)  # of an epoch
+        self.total = self.steps * self.training.epochs
         torch.manual_seed(self.seed)
         model = task.model(recipe, examples)
         self.called = team.set_up(model)
@@ -112,8 +80,7 @@ class Loop:
         packed = self.team.lead(self.keeper.load)
         take_threads(self.recipe, packed, self.team)
         if packed:
-            rows = {name: len(split.labels) for name, split in self.on_host.items()}
-            refuse_other_place(packed, self.training.epochs, self.total // self.training.epochs, rows)
+            self.state.refuse_other_place(packed, self.training.epochs, self.steps, self.rows)
             self.state.unpack(packed, self.team, self.seed + STREAM * self.team.rank)
             self.keeper.saved = self.state.step
         self.progress.begin(self.total, self.state.step)

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich import box
 from rich.table import Table
@@ -21,40 +21,30 @@ from nse.tasks.source import OwnFiles
 from nse.tasks.task import Figure, Task
 from nse.train.fields import NUMBER, Shape, find_field, list_misfits
 
-FIELDS: dict[str, Shape] = {
-    "recipe": str,
-    "seed": int,
-    "parameters_without_embeddings": int,
-    "seconds_per_epoch": NUMBER,
-    "examples": dict,
-    "device": str,
-    "data": dict,
-    "examples.train": int,
+SHARED: dict[str, Shape] = {
     "data.fingerprint": str,
+    "parameters_without_embeddings": int,
+    "examples.train": int,
 }
-"""What a result must tell beside its figures."""
-
-SHARED = ("data.fingerprint", "parameters_without_embeddings", "examples.train")
 """What must be equal in all runs of one row."""
 
-LEFT = ("model", "on", "vectors")
-"""Columns of text."""
+FIELDS = {
+    "recipe": str,
+    "seed": int,
+    "device": str,
+    "seconds_per_epoch": NUMBER,
+    "examples": dict,
+    "data": dict,
+}
+"""What else a result must tell, beside its figures."""
 
-BELOW = ("on", "trained on", "vectors")
-"""Columns that a terminal has no room for."""
+Run = dict[str, Any]
+"""What a run's result tells, and its file."""
 
-CROWDED = ("parameters", "s / epoch", "seeds")
-"""Columns that go next, where the others do not fit."""
-
-WIDTH = 80
-"""Of a terminal."""
-
-
-class Result(NamedTuple):
-    """One run's figures."""
-
-    file: Path
-    told: dict[str, Any]
+WIDTH = 80  # of a terminal
+LEFT = ("model", "on", "vectors")  # columns of text
+BELOW = ("on", "trained on", "vectors")  # columns that a terminal has no room for
+CROWDED = ("parameters", "s / epoch", "seeds")  # those that go next, where the others do not fit
 
 
 def table(task: str, folder: Path, tell: Callable[[str], None] = lambda text: None) -> list[dict[str, Any]]:
@@ -72,54 +62,54 @@ def table(task: str, folder: Path, tell: Callable[[str], None] = lambda text: No
         (without embeddings), seconds (of an epoch, of the fastest run: others may have shared the device),
         device, examples (to train on), published (of them when whole), vectors.
     """
-    runs: dict[str, list[Result]] = {}
-    for result in sorted(read(task, folder, tell), key=lambda result: result.told["seed"]):
-        runs.setdefault(result.told["recipe"], []).append(result)
+    runs: dict[str, list[Run]] = {}
+    for run in sorted(read(task, folder, tell), key=lambda run: run["seed"]):
+        runs.setdefault(run["recipe"], []).append(run)
     order = [*known(task).paper, *sorted(runs)]
     return [row(known(task), runs[name]) for name in sorted(runs, key=order.index)]
 
 
 def known(task: str) -> Task:
-    """Return a task by its name."""
+    """Return a task by the name of its table."""
     if task not in TABLES:
         raise RunError(f"there is no task {task}; there are {', '.join(TABLES)}")
     return TABLES[task][0]
 
 
-def row(task: Task, runs: list[Result]) -> dict[str, Any]:
+def row(task: Task, runs: list[Run]) -> dict[str, Any]:
     """Compute the row of one recipe, from its runs with different seeds."""
-    first, told, recipe = runs[0], runs[0].told, runs[0].told["recipe"]
+    first, recipe = runs[0], runs[0]["recipe"]
     for one, other in pairwise(runs):
-        if one.told["seed"] == other.told["seed"]:
-            what = f"both {recipe} with seed {one.told['seed']}"
-            raise RunError(f"{one.file} and {other.file} are {what}: keep one of them")
-        if odd := [key for key in SHARED if find_field(other.told, key) != find_field(told, key)]:
+        if one["seed"] == other["seed"]:
+            what = f"both {recipe} with seed {one['seed']}"
+            raise RunError(f"{one['file']} and {other['file']} are {what}: keep one of them")
+        if odd := [key for key in SHARED if find_field(other, key) != find_field(first, key)]:
             what = f"runs of {recipe}, but differ in {', '.join(odd)}"
-            raise RunError(f"{first.file} and {other.file} are {what}: keep what belongs together")
+            raise RunError(f"{first['file']} and {other['file']} are {what}: keep what belongs together")
     paper = task.paper.get(recipe, {})
     in_paper = [figure for figure in task.shown if figure.split == "test" and figure.measure in paper]
-    examples, published = told["examples"]["train"], told["data"].get("published")
+    examples, data = first["examples"]["train"], first["data"]
     return {
         "recipe": recipe,
         "paper": {figure.heading: figure.scale * paper[figure.measure] for figure in in_paper} or None,
-        "seeds": [run.told["seed"] for run in runs],
+        "seeds": [run["seed"] for run in runs],
         **{figure.heading: spread(figure, runs) for figure in task.shown},
-        "parameters": told["parameters_without_embeddings"],
-        "seconds": min(run.told["seconds_per_epoch"] for run in runs),
-        "device": ", ".join(sorted({run.told["device"] for run in runs})),
+        "parameters": first["parameters_without_embeddings"],
+        "seconds": min(run["seconds_per_epoch"] for run in runs),
+        "device": ", ".join(sorted({run["device"] for run in runs})),
         "examples": examples,
-        "published": published["train"] if published else examples,  # a generated corpus is whole
-        "vectors": told["data"].get("vectors") or "",
+        "published": data["published"]["train"] if data.get("published") else examples,
+        "vectors": data.get("vectors") or "",
     }
 
 
-def spread(figure: Figure, runs: Sequence[Result]) -> dict[str, float | None]:
+def spread(figure: Figure, runs: Sequence[Run]) -> dict[str, float | None]:
     """Compute the mean and the sample standard deviation of a figure; of a single run there is none."""
-    values = [float(figure.scale * run.told[figure.measure][figure.split]) for run in runs]
+    values = [float(figure.scale * run[figure.measure][figure.split]) for run in runs]
     return {"mean": statistics.mean(values), "sd": statistics.stdev(values) if len(values) > 1 else None}
 
 
-def read(task: str, folder: Path, tell: Callable[[str], None]) -> list[Result]:
+def read(task: str, folder: Path, tell: Callable[[str], None]) -> list[Run]:
     """Read every result of a task below a folder; runs without a test file are told and left out."""
     if not folder.is_dir():
         raise RunError(f"there is no folder {folder}: name the one that holds results or runs with --results")
@@ -134,13 +124,13 @@ def read(task: str, folder: Path, tell: Callable[[str], None]) -> list[Result]:
         refuse_misfits(file, told, {"task": str})
         if told["task"] != task:
             continue
-        refuse_misfits(file, told, FIELDS)
+        refuse_misfits(file, told, FIELDS | SHARED)
         if "test" not in told["examples"] and issubclass(TABLES[task][1], OwnFiles):
             tell(f"{file} is left out: the run had no test file (--test FILE)")
             untested += 1
             continue
         refuse_other_figures(file, told, known(task).shown)
-        found.append(Result(file, told))
+        found.append(told | {"file": file})
     if not found and untested:
         raise RunError(f"no result of {task} in {folder} has a test file: name one with --test FILE")
     if not found:

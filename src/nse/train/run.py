@@ -45,11 +45,11 @@ from nse.train import checkpoints
 from nse.train.distributed import Team
 from nse.train.fields import NUMBER, is_dict_of
 from nse.train.lock import LOCK, only_writer
-from nse.train.loop import Outcome, fit
+from nse.train.loop import fit
 from nse.train.progress import Progress
 from nse.train.results import read_json, refuse_misfits
 from nse.train.signals import Stopped, heard
-from nse.train.state import Keeper, take_threads
+from nse.train.state import Keeper, Outcome, take_threads
 from nse.train.step import NotFiniteError
 
 RECIPE, DATA, ENVIRONMENT = "recipe.toml", "data.json", "environment.json"
@@ -97,12 +97,7 @@ def train(
         for note in examples.about.get("notes", ()):
             progress.tell(note)
         with heard(patient=team.size > 1) as keeper.stop, keeper.explain_failures():
-            try:
-                outcome = fit(task, recipe, examples, progress, keeper, team)
-            except Stopped as stopped:
-                if team.rank:
-                    raise SystemExit(stopped.code) from None  # the first process tells it
-                raise Stopped(stopped.code, f"stopped; {keeper.left()}; run again with --resume") from None
+            outcome = fit(task, recipe, examples, progress, keeper, team)
             return team.lead(lambda: keeper.finish(outcome))
 
 
@@ -176,7 +171,7 @@ def differences(before: Any, now: Any, prefix: str = "") -> Iterator[str]:
 
 
 class History:
-    """Writes both, from the rows of epochs that are over; replaces what an earlier part of the run wrote."""
+    """The figures of a run's epochs, written anew: metrics.jsonl for programs, events for TensorBoard."""
 
     def __init__(self, folder: Path, rows: list[dict[str, Any]]):
         self.metrics, self.events = folder / METRICS, folder / f"{EVENTS}{int(time.time())}.{os.getpid()}"
@@ -224,7 +219,13 @@ class RunFolder(Keeper):
                     "give the same data, or choose another --out"
                 )
             self.saved, self.name = packed["step"], self.given or packed["name"]
-            self.tell_where(loaded)
+            if loaded.wrong:
+                aside = f"it is kept as {checkpoints.BAD}, and the one before it is taken"
+                self.progress.tell(f"{loaded.wrong}; {aside}")
+            before, now = len(packed["processes"]), self.team.size
+            processes = "" if before == now else f"; there were {before} processes, now {now}"
+            where = f"step {packed['step']} in epoch {packed['epoch']}, from {loaded.file.name}"
+            self.progress.tell(f"goes on after {where}{processes}")
         before = torch.get_num_threads()
         take_threads(self.recipe, packed, self.team)
         threads = torch.get_num_threads()
@@ -239,16 +240,6 @@ class RunFolder(Keeper):
         write(self.folder / ENVIRONMENT, as_json(environment(self.team.device, self.team.size)))
         self.history = History(self.folder, packed["metrics"] if packed else [])
         return packed
-
-    def tell_where(self, loaded: checkpoints.Loaded) -> None:
-        """Say where the run goes on, from which file, and whether with another number of processes."""
-        packed, file, wrong = loaded
-        if wrong:
-            self.progress.tell(f"{wrong}; it is kept as {checkpoints.BAD}, and the one before it is taken")
-        before, now = len(packed["processes"]), self.team.size
-        processes = "" if before == now else f"; there were {before} processes, now {now}"
-        where = f"step {packed['step']} in epoch {packed['epoch']}, from {file.name}"
-        self.progress.tell(f"goes on after {where}{processes}")
 
     def due(self) -> bool:
         """Say whether the last save is long enough ago."""
@@ -317,9 +308,13 @@ class RunFolder(Keeper):
 
     @contextmanager
     def explain_failures(self) -> Iterator[None]:
-        """Say what is left after an error in the block, and what to do where something cannot be written."""
+        """Say what is left after an error in the block, or after a stop, and what to do."""
         try:
             yield
+        except Stopped as stopped:
+            if self.team.rank:
+                raise SystemExit(stopped.code) from None  # the first process tells it
+            raise Stopped(stopped.code, f"stopped; {self.left()}; run again with --resume") from None
         except NotFiniteError as error:
             raise RunError(f"{error}; {self.left()}") from None
         except (OSError, ModelError) as error:

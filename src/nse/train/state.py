@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field
@@ -19,22 +20,14 @@ from nse.train.distributed import Team
 from nse.train.signals import Stop
 from nse.train.step import Average, Sums
 
-FORMAT = 3
-"""Of a packed state; a file of another format is refused by its number."""
-
-MOMENTS = {"step", "exp_avg", "exp_avg_sq"}
-"""What Adam remembers of each weight."""
-
-TO_START_OVER = "remove it to start over"
-"""What helps where a checkpoint does not fit."""
+FORMAT = 3  # of a packed state
+TO_START_OVER = "remove it to start over"  # where a checkpoint does not fit
+PLAIN = ("epoch", "cursor", "step", "epoch_seconds", "metrics")  # what is packed as it is
 
 SMALL = 128
 """Below so many numbers a vector, products are so small that threads mostly wait for each other: one is
 a quarter to a third slower than two on an idle machine, and more than twice as fast beside a busy neighbour.
-Documents are read many sentences at a time, so their products are large. docs/training.md has the figures."""
-
-PLAIN = ("epoch", "cursor", "step", "epoch_seconds", "metrics")
-"""What is packed as it is."""
+Products of documents, many sentences at a time, are large. docs/training.md has the figures."""
 
 Weights = dict[str, Tensor]
 
@@ -65,6 +58,38 @@ class Keeper:
 
     def scored(self, name: str, scores: Tensor, split: Labelled) -> None:
         """Take note of what the best model says of a split: scores [N, labels]."""
+
+
+@dataclass
+class Outcome:
+    """What a training run gives."""
+
+    model: nn.Module  # with the weights of the best epoch
+    figures: dict[str, dict[str, float]]  # of it by measure and split; of train while training, with dropout
+    epoch: int  # the best one on dev, counted from 1
+    seconds: float  # of training, evaluation on dev and saving included
+    metrics: list[dict[str, Any]]  # a row per epoch
+
+    @property
+    def accuracy(self) -> dict[str, float]:
+        """The accuracy of each split."""
+        return self.figures["accuracy"]
+
+    @property
+    def parameters(self) -> int:
+        """The number of numbers that the model learned."""
+        return sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+
+    @property
+    def parameters_without_embeddings(self) -> int:
+        """The number of numbers that the model learned, less the words' vectors."""
+        tables = {id(m.weight) for m in self.model.modules() if isinstance(m, nn.Embedding)}
+        return sum(p.numel() for p in self.model.parameters() if p.requires_grad and id(p) not in tables)
+
+    @property
+    def seconds_per_epoch(self) -> float:
+        """The median seconds of pure training over the epochs."""
+        return float(statistics.median(row["seconds"] for row in self.metrics))
 
 
 @dataclass
@@ -163,49 +188,50 @@ class State:
         loss, right, examples = map(sum, zip(*sums, strict=True))
         self.sums = Sums(loss, right, int(examples))
 
+    @staticmethod
+    def refuse_other_place(packed: dict[str, Any], epochs: int, steps: int, rows: Mapping[str, int]) -> None:
+        """Refuse a packed state whose counts fit neither each other nor these epochs, steps and rows."""
+        cursor, best, done = packed["cursor"], packed["best"], packed["epoch"] - 1
+        examples = sum(process["sums"][2] for process in packed["processes"])
+        fits = {
+            "epoch": done <= epochs and done == len(packed["metrics"]),
+            "cursor": cursor <= steps,
+            "step": packed["step"] == done * steps + cursor,
+            "sums": (cursor <= examples <= rows["train"]) if cursor else examples == 0,
+            "epoch_seconds": (packed["epoch_seconds"] > 1e-9) == (cursor > 0),
+            "best.epoch": (0 < best["epoch"] <= done) if done else best["epoch"] == 0,
+            "best.scores": not best["epoch"] or len(best["scores"]) == rows["dev"],
+        }
+        if wrong := [name for name, fit in fits.items() if not fit]:
+            raise RunError(f"the checkpoint does not fit this run: {', '.join(wrong)}; {TO_START_OVER}")
+
     def refuse_other_shapes(self, packed: dict[str, Any]) -> None:
         """Refuse a packed state whose tensors are not those of this model and its optimizer."""
-        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        average = self.average.values if self.average else []
-        if differ := other_tensors(learned(self.model), packed["model"]):
-            raise RunError(f"the checkpoint is of another model: {', '.join(differ[:5])}")
-        if len(packed["average"]) != len(average) or not all(map(alike, packed["average"], average)):
-            raise RunError("the checkpoint is of another model: its average of the weights has other shapes")
-        for number, moments in packed["optimizer"].items():
-            fits = number < len(parameters) and moments.keys() == MOMENTS
-            if not fits or not all(alike(moments[name], parameters[number]) for name in MOMENTS - {"step"}):
-                raise RunError("the checkpoint is of another model: its optimizer has other shapes")
-        best = packed["best"]
-        if best["epoch"] and other_tensors(packed["model"], best["weights"]):
-            raise RunError("the checkpoint is of another model: its best weights have other shapes")
+        own, given, best = outline(learned(self.model)), outline(packed["model"]), packed["best"]
+        weights = [outline(p) for group in self.optimizer.param_groups for p in group["params"]]
+        wanted = {number: {"exp_avg": weight, "exp_avg_sq": weight} for number, weight in enumerate(weights)}
+        moments = {
+            number: {name: outline(value) for name, value in saved.items() if name != "step"}
+            for number, saved in packed["optimizer"].items()
+        }
+        wrong = ""
+        if own != given:
+            wrong = ", ".join(sorted(name for name in own | given if own.get(name) != given.get(name))[:5])
+        elif outline(packed["average"]) != outline(self.average.values if self.average else []):
+            wrong = "its average of the weights has other shapes"
+        elif wanted | moments != wanted:
+            wrong = "its optimizer has other shapes"
+        elif best["epoch"] and outline(best["weights"]) != given:
+            wrong = "its best weights have other shapes"
+        if wrong:
+            raise RunError(f"the checkpoint is of another model: {wrong}")
 
 
-def refuse_other_place(packed: dict[str, Any], epochs: int, steps: int, rows: Mapping[str, int]) -> None:
-    """Refuse a packed state whose counts do not fit each other, or these epochs, their steps and the rows."""
-    cursor, best, done = packed["cursor"], packed["best"], packed["epoch"] - 1
-    examples = sum(process["sums"][2] for process in packed["processes"])
-    fits = {
-        "epoch": done <= epochs and done == len(packed["metrics"]),
-        "cursor": cursor <= steps,
-        "step": packed["step"] == done * steps + cursor,
-        "sums": (cursor <= examples <= rows["train"]) if cursor else examples == 0,
-        "epoch_seconds": (packed["epoch_seconds"] > 1e-9) == (cursor > 0),
-        "best.epoch": (0 < best["epoch"] <= done) if done else best["epoch"] == 0,
-        "best.scores": not best["epoch"] or len(best["scores"]) == rows["dev"],
-    }
-    if wrong := [name for name, fit in fits.items() if not fit]:
-        raise RunError(f"the checkpoint does not fit this run: {', '.join(wrong)}; {TO_START_OVER}")
-
-
-def other_tensors(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> list[str]:
-    """Return the names of the tensors that two sets of weights do not both have, in one shape and type."""
-    same = {name for name in one.keys() & other.keys() if alike(one[name], other[name])}
-    return sorted((one.keys() | other.keys()) - same)
-
-
-def alike(one: Tensor, other: Tensor) -> bool:
-    """Say whether two tensors have the same shape and type."""
-    return one.shape == other.shape and one.dtype == other.dtype
+def outline(value: Any) -> Any:
+    """Replace each tensor in a value by its shape and type."""
+    if isinstance(value, dict):
+        return {key: outline(inner) for key, inner in value.items()}
+    return list(map(outline, value)) if isinstance(value, list) else (value.shape, value.dtype)
 
 
 def learned(model: nn.Module) -> Weights:
