@@ -401,6 +401,27 @@ def test_a_file_from_before_there_were_checksums_is_good(folder, tmp_path):
     assert (again.fingerprint, again.information) == (prepared.fingerprint, prepared.information)
 
 
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "an id too large",
+        "a negative length",
+        "lengths that add up to more",
+        "a label too large",
+        "a label more",
+    ],
+)
+def test_a_file_without_a_checksum_still_has_to_fit_together(folder, tmp_path, harm):
+    file = tmp_path / "x.safetensors"
+    save(prepare("snli", "set.2d", folder), file)
+    harm_file(file, HARMS[harm])
+    harm_file(file, lambda tensors, information: information.pop("checksum"))
+    with pytest.raises(
+        DataError, match=r"x.safetensors: is not a prepared data set of format 1: (train|dev)\."
+    ):
+        load(file)
+
+
 def test_groups_need_not_lie_together(folder, tmp_path):
     write_wikiqa(folder)
     prepared = prepare("wikiqa", None, folder)

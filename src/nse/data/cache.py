@@ -175,9 +175,29 @@ def _build(information: Any, tensors: dict[str, NDArray[Any]]) -> Prepared:
     )
     if extra := tensors.keys() - prepared.tensors().keys():
         raise ValueError(f"unknown tensors: {', '.join(sorted(extra))}")
-    if checksum not in (None, _compute_checksum(prepared)):  # files from before it have none
+    if checksum is None:  # a file from before there were any
+        _check_ids(prepared)
+    elif checksum != _compute_checksum(prepared):
         raise ValueError("its words, ids, labels, groups or figures are not those that were written")
     return prepared
+
+
+def _check_ids(prepared: Prepared) -> None:
+    """Refuse ids, lengths and labels that stand for nothing."""
+    for split, columns in prepared.splits.items():
+        numbers = {"labels": (columns.labels, len(prepared.labels) or 1)}
+        for name, (ids, lengths, counts) in columns.texts.items():
+            numbers[name] = ids, len(prepared.words(name))
+            sentences = lengths if counts is None else counts
+            if (
+                lengths.sum() != len(ids)
+                or len(sentences) != len(columns.labels)
+                or lengths.min(initial=0) < 0
+            ):
+                raise ValueError(f"{split}.{name}: the lengths do not fit the ids and labels")
+        for name, (values, known) in numbers.items():
+            if len(values) and not 0 <= values.min() <= values.max() < known:
+                raise ValueError(f"{split}.{name}: expected numbers from 0 below {known:,}")
 
 
 def _compute_checksum(prepared: Prepared) -> str:
