@@ -54,7 +54,7 @@ def killed_in_the_middle(process, folder, seconds=100):
     until = time.monotonic() + seconds
     while time.monotonic() < until and process.poll() is None:
         size = sum(part.stat().st_size for part in folder.glob(".many.parquet.*.part"))
-        busy = [number for number, name in children_of(process.pid).items() if name == "ray::Worker.encode"]
+        busy = [number for number, name in children_of(process.pid).items() if name == "ray::Worker.answer"]
         if size and len(busy) == 2:
             os.kill(busy[0], signal.SIGKILL)
             return size
@@ -111,9 +111,9 @@ def test_a_worker_answers_with_vectors_and_problems_without_the_models_folder(mo
     worker, expected = worker_for(model), nse.load(model).encode(["good", "a film"])
     for file in model.iterdir():
         file.unlink()
-    assert worker.encode([]) == []
+    assert worker.answer([]) == []
     rows = [Row(1, ("good",)), Row(2, ("",)), Problem(3, "no"), Row(7, ("a film",), "x")]
-    found = worker.encode(rows)
+    found = worker.answer(rows)
     assert [each["number"] for each in (found[0], found[3])] == [1, 7]
     assert found[3]["id"] == "x"
     assert np.allclose([found[0]["vector"], found[3]["vector"]], expected, atol=1e-6)
@@ -123,12 +123,12 @@ def test_a_worker_answers_with_vectors_and_problems_without_the_models_folder(mo
 
 def test_what_goes_wrong_at_a_worker_comes_back(model):
     worker, rows = worker_for(model), [Row(1, ("good",))]
-    error = worker_for(model, version="0.0.1").encode(rows)
+    error = worker_for(model, version="0.0.1").answer(rows)
     assert str(error) == f"--ray: a worker has nse {nse.__version__} and you have 0.0.1"
-    assert isinstance(worker_for(model, files={"config.json": b"{"}).encode(rows), NSEError)
+    assert isinstance(worker_for(model, files={"config.json": b"{"}).answer(rows), NSEError)
     for weight in worker.model.fast.parameters():
         weight.data.fill_(float("nan"))
-    assert "NaN or infinite" in str(worker.encode(rows))
+    assert "NaN or infinite" in str(worker.answer(rows))
 
 
 class OneWorker:
@@ -136,7 +136,7 @@ class OneWorker:
 
     def __init__(self, executor):
         self.executor = executor
-        self.encode = self
+        self.answer = self
 
     def remote(self, chunk):
         reference = Mock()
@@ -164,7 +164,7 @@ def test_answers_come_in_the_order_of_the_chunks_up_to_a_mistake(workers, wrong,
         team = [OneWorker(executor) for _ in range(workers)]
         monkeypatch.setattr(cluster, "connect", lambda *_: nullcontext())
         monkeypatch.setattr(cluster, "start_workers", lambda *_: (team, None))
-        results = cluster.encode_chunks("local", workers, chunks(), cluster.Asking("", "cpu", False, 1))
+        results = cluster.answer_chunks("local", workers, chunks(), cluster.Asking("", "cpu", False, 1))
         with pytest.raises(RunError, match="broken off"):
             found.extend(results)
     assert found == [str(number) for number in range(20)]

@@ -12,7 +12,7 @@ from typer import Argument, Option
 from nse.cli import options
 from nse.cli.options import out_option, texts_argument
 from nse.cli.output import describe_predictions, describe_ranking, describe_translations, format_lines
-from nse.cli.pipeline import Read, Result, answer_rows, open_run, rank_groups
+from nse.cli.pipeline import Read, Result, answer_groups, answer_rows, open_run
 from nse.cli.rows import Columns, Input, Row, group_candidates, split_chunks
 from nse.data.records import Problem
 from nse.errors import InputError
@@ -101,7 +101,7 @@ def rank(
             groups = group_candidates(run.rows(Columns(("question", "answer"), listed="candidates")))
         else:
             groups = iter([list(run.rows(Columns(("answer",))))])
-        answer = partial(rank_groups, loaded, question, batch, top=top, strict=strict)
+        answer = partial(answer_groups, loaded, question, batch, top=top, strict=strict)
         run.pour(map(answer, split_chunks(groups)), "candidates")
 
 
@@ -193,7 +193,7 @@ def encode(
             if run.source is None or run.source.is_input or not run.source.steady:
                 raise InputError("encode: with --ray give a --file")
             asking = cluster.Asking(model, device, strict, batch)
-            results = cluster.encode_chunks(ray, workers, chunks, asking)
+            results = cluster.answer_chunks(ray, workers, chunks, asking)
         else:
             results = map(partial(answer_rows, loaded, "encode", batch, strict=strict), chunks)
         run.pour(results, f"{names[0]}s")

@@ -147,7 +147,7 @@ def answer_rows(model: Model, verb: Verb, batch: int, rows: Sequence[Read], **se
     return [row if isinstance(row, Problem) else identify(row, next(answers)) for row in rows]
 
 
-def rank_groups(
+def answer_groups(
     model: Model,
     question: str | None,
     batch: int,

@@ -48,7 +48,7 @@ class Asking(NamedTuple):
     batch: int
 
 
-def encode_chunks(
+def answer_chunks(
     address: str, workers: int | None, chunks: Iterable[list[Read]], asking: Asking
 ) -> Iterator[list[Result]]:
     """Encode chunks of rows in their order, each by the worker that is free first.
@@ -72,12 +72,12 @@ def encode_chunks(
 
 def submit(team: list[Any], chunks: Iterable[list[Read]]) -> Iterator[Future[Any]]:
     """Submit chunks, each to the worker that is free first; signals are not heard while Ray itself waits."""
-    busy = {worker.encode.remote([]).future(): worker for worker in team}  # without rows they load the model
+    busy = {worker.answer.remote([]).future(): worker for worker in team}  # without rows they load the model
     try:
         for chunk in chunks:
             done, _ = wait(busy, return_when=FIRST_COMPLETED)
             worker = busy.pop(done.pop())
-            future = worker.encode.remote(chunk).future()
+            future = worker.answer.remote(chunk).future()
             busy[future] = worker
             yield future
     except NSEError as error:  # raised after the answers to what came before it
@@ -198,7 +198,7 @@ class Worker:
                 (Path(folder) / name).write_bytes(file)
             return nse.load(folder, self.asking.device)
 
-    def encode(self, rows: Sequence[Read]) -> list[Result] | NSEError:
+    def answer(self, rows: Sequence[Read]) -> list[Result] | NSEError:
         """Encode rows; what is raised is given back."""
         try:
             return answer_rows(self.model, "encode", self.asking.batch, rows, strict=self.asking.strict)
