@@ -140,11 +140,11 @@ class OneWorker:
 
     def remote(self, chunk):
         reference = Mock()
-        reference.future.return_value = self.executor.submit(self.answer, chunk)
+        reference.future.return_value = self.executor.submit(self.repeat, chunk)
         return reference
 
     @staticmethod
-    def answer(chunk):
+    def repeat(chunk):
         time.sleep(0.02 if chunk in ("0", "3", "7") else 0)
         return chunk
 
