@@ -20,17 +20,13 @@ from torch import Tensor
 from nse.errors import RunError
 from nse.files import open_regular, settle, write_bytes
 from nse.tasks.recipe import MOST_THREADS
-from nse.train.fields import Shape, fits, is_count, is_dict_of, is_number, is_time, list_misfits
+from nse.train.fields import Shape, fits, is_count, is_dict_of, is_number, list_misfits
 from nse.train.state import FORMAT
 from nse.train.step import NotFiniteError
 
 CURRENT, PREVIOUS, BAD = "checkpoint.pt", "checkpoint.previous.pt", "checkpoint.bad.pt"
-
-NEW = "checkpoint.new.pt"
-"""Where a checkpoint is written before the others move on."""
-
-MARK = b"SHA-256\n"
-"""At the end of the file, before the SHA-256 of everything in front of it."""
+NEW = "checkpoint.new.pt"  # before the others move on
+MARK = b"SHA-256\n"  # at the end of the file, before the SHA-256 of everything in front of it
 
 
 class CheckpointError(RunError):
@@ -178,8 +174,7 @@ FIELDS: dict[str, Shape] = {
     "average": [Tensor],
     "optimizer": is_moments,
     "best": {"dev": is_number, "epoch": is_count, "weights": WEIGHTS, "scores": is_table},
-    "epoch_seconds": is_time,
-    "seconds": is_time,
+    **dict.fromkeys(("epoch_seconds", "seconds"), lambda value: is_number(value) and value >= 0),
     "metrics": [{"epoch": is_count, "step": is_count} | ROW],
 }
 """What a checkpoint must hold."""

@@ -31,15 +31,7 @@ def demo(
 ) -> list[dict[str, Any]]:
     """Train the three models, print a table and what the memory did, and write a page of that.
 
-    Args:
-        console: Where the table and the trace go.
-        progress: Where the bar goes.
-        page: The HTML file to write.
-        quick: Tiny sizes, to see that everything works; the figures then mean nothing.
-        seed: Of initialisation and order, instead of the recipes'.
-
-    Returns:
-        The table, a row per model.
+    Quick means tiny sizes, to see that everything works: the figures, which are returned, then mean nothing.
     """
     overrides = [*(QUICK if quick else []), *([] if seed is None else [f"seed={seed}"])]
     recipes = {name: load_recipe(f"logic/{name}", overrides) for name in MODELS}

@@ -37,7 +37,7 @@ class Share(NamedTuple):
 
 
 def leads() -> bool:
-    """Say whether this is the process that writes and tells: the only one, or the first of `torchrun`'s."""
+    """Say whether this is the process that writes: the only one, or the first of `torchrun`'s."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
@@ -82,12 +82,9 @@ class Team:
         return self.fabric.device
 
     def set_up(self, model: nn.Module) -> nn.Module:
-        """Put a model on its device, and return it as steps must call it.
-
-        Alone, Fabric's wrappers would only pass calls on, in ways that a CUDA graph cannot hold, so what they
-        wrap is returned.
-        """
+        """Put a model on its device, and return it as steps must call it."""
         wrapped = self.fabric.setup_module(model)
+        # Alone, a wrapper would only pass calls on, in ways that a CUDA graph cannot hold.
         return wrapped if self.size > 1 else wrapped.module
 
     def share(self, index: Tensor) -> Share:
@@ -123,10 +120,7 @@ class Team:
         return things
 
     def lead(self, act: Callable[[], T]) -> T:
-        """Return what the first process gets out of an act that it alone does; the others wait for it.
-
-        Where the act fails, the first process tells why, and the others end without a word.
-        """
+        """Return what an act gives that the first process does alone; if it fails, the others just end."""
         if self.size == 1:
             return act()
         result: list[Any] = [None, True]  # what came of it, and whether anything did

@@ -47,28 +47,17 @@ def evaluate(
     beam: int | None = None,
     columns: str | None = None,
 ) -> dict[str, Any]:
-    """Score a model on a split of the data set that it was trained on, or on another one.
+    """Score a model on a split of its data set, or on another one; return figures that JSON can hold.
 
-    Args:
-        name: A shipped model's name, a run or a model folder.
-        split: Such as "dev" or "test", the default; dev where a user's own data has no test.
-        data: The data folder; `None` means NSE_DATA, else ./data.
-        batch: Rows at a time.
-        device: "auto", "cpu" or "cuda".
-        trec: For a model that ranks, write its scores to TREC.run and the right answers to TREC.qrels.
-        on: For a translator, another data set of translations; for a model of a user's own data, a file.
-        beam: For a translator, how many translations of a sentence are followed at a time; as it is
-            configured by default.
-        columns: Of the file `on`, which column is what, as in `text=review,label=stars`; as in the model's
-            run by default.
+    The split is test by default, or dev where a user's own data has no test. A translator takes `on` (another
+    data set) and `beam`, a model that ranks `trec` (where to write its scores), a model of a user's own data
+    `on` (a file) and `columns` (which column of it is what, as in `text=review,label=stars`).
 
-    Returns:
-        Figures that JSON can hold: model, task, data, split, n, published, seconds (of scoring), longest (how
-        many words of a sentence are read), cut (how many are longer). Of a classifier accuracy, right,
-        labels, by_label, and confusion, in which each row is a right answer and each column the model's; of
-        documents also mse, in stars. Of a model that ranks what `nse.metrics.ranking` gives, and how many
-        questions that is over. Of a translator bleu (from 0 to 1), signature (how that is computed),
-        sentences_per_second and beam.
+    Of every model there are model, task, data, split, n, published, seconds (of scoring), longest (how many
+    words of a sentence are read), cut (how many are longer). Of a classifier accuracy, right, labels,
+    by_label, and confusion (rows are right answers, columns the model's); of documents also mse, in stars. Of
+    a model that ranks what `nse.metrics.ranking` gives. Of a translator bleu (from 0 to 1), signature,
+    sentences_per_second and beam.
     """
     if batch < 1:
         raise InputError(f"batch: expected at least 1, got {batch}")

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-LARGEST = 2**63
-"""No number of a run comes near."""
+LARGEST = 2**63  # no number of a run comes near
+NUMBER = (int, float)
 
 Shape = Any
 """A type, a predicate, [the shape of every item], [one for each], or {key: shape} where no key may lack."""
-
-NUMBER = (int, float)
 
 
 def fits(value: Any, shape: Shape) -> bool:
@@ -47,11 +45,6 @@ def is_count(value: Any) -> bool:
 def is_number(value: Any) -> bool:
     """Say whether a value is a finite number, with which a run can go on computing."""
     return type(value) in NUMBER and -LARGEST < value < LARGEST
-
-
-def is_time(value: Any) -> bool:
-    """Say whether a value is a number of seconds."""
-    return is_number(value) and value >= 0
 
 
 def is_dict_of(shape: Shape) -> Callable[[Any], bool]:

@@ -11,11 +11,9 @@ from pathlib import Path
 from nse.errors import RunError
 from nse.files import LOOK, is_at, lock
 
-LOCK = ".lock"
-"""The file in a run folder that its writer holds; it says who that is."""
+LOCK = ".lock"  # the file in a run folder that its writer holds; it says who that is
 
-_held: set[int] = set()
-"""The file descriptors of the locks that this process holds."""
+_held: set[int] = set()  # the file descriptors of the locks that this process holds
 
 
 def _forget_locks() -> None:
@@ -34,9 +32,6 @@ def only_writer(folder: Path) -> Iterator[None]:
     """Hold the lock of a run folder, which is made if need be and removed again if nothing was written.
 
     Without locks (Windows, some network file systems) and where nothing can be written, go on without.
-
-    Raises:
-        RunError: Another process holds it.
     """
     made = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     with suppress(OSError):  # whoever writes there will say why it cannot
@@ -80,9 +75,8 @@ def _take(folder: Path) -> int | None:
                 file.unlink()
             return None
         if not locked:
-            raise RunError(
-                f"{folder} is in use by {holder}: wait for it to end, stop it, or choose another folder"
-            )
+            wait = "wait for it to end, stop it, or choose another folder"
+            raise RunError(f"{folder} is in use by {holder}: {wait}")
     _held.add(handle)
     with suppress(OSError):  # of a full disk: the lock is held all the same
         os.ftruncate(handle, 0)

@@ -48,19 +48,12 @@ CROWDED = ("parameters", "s / epoch", "seeds")  # those that go next, where the 
 
 
 def table(task: str, folder: Path, tell: Callable[[str], None] = lambda text: None) -> list[dict[str, Any]]:
-    """Compute a row for each recipe of a task, those of the paper first.
+    """Compute a row for each recipe of a task's table, those of the paper first.
 
-    Args:
-        task: Such as "snli".
-        folder: Where the results are: every JSON file below it; of a run's folder result.json alone, and of a
-            model's none.
-        tell: Is given a line for each run that is left out, because it has no test file.
-
-    Returns:
-        Rows that JSON can hold: recipe, paper (its figures by heading, or `None`), seeds; for each heading of
-        the task's figures the mean and the sample standard deviation (accuracy in percent); parameters
-        (without embeddings), seconds (of an epoch, of the fastest run: others may have shared the device),
-        device, examples (to train on), published (of them when whole), vectors.
+    Results are every JSON file below the folder; of a run's folder result.json alone, and of a model's none.
+    A run without a test file is told and left out. A row has the mean and the sample standard deviation of
+    each of the task's figures by its heading (accuracy in percent), the paper's figures, parameters without
+    embeddings, and seconds of an epoch of the fastest run: others may have shared the device.
     """
     runs: dict[str, list[Run]] = {}
     for run in sorted(read(task, folder, tell), key=lambda run: run["seed"]):

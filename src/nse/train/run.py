@@ -70,19 +70,10 @@ def train(
     resume: bool = False,
     data: Path | None = None,
 ) -> dict[str, Any]:
-    """Train by a recipe into a folder, and return what its result.json holds.
+    """Train by a recipe into a new folder, or go on with the run that is there; return its result.json.
 
-    Args:
-        name: Of the recipe, for people; `None` goes on by the name under which the run began.
-        recipe: The recipe.
-        folder: A new or empty one; with `resume` also one that holds a run of the same recipe.
-        progress: Where to show how far it is; in a run of many processes, only the first one does.
-        resume: Go on with the run that is there; one that is finished is left as it is.
-        data: The folder of the published data; `None` means NSE_DATA, else ./data.
-
-    Raises:
-        RunError: The run cannot start, or cannot go on.
-        Stopped: It was asked to stop, and has saved what it did.
+    Without a name it goes on by the name under which the run began. A finished run is left as it is. If it is
+    asked to stop, it saves and raises `Stopped`.
     """
     team, task = Team(), TASKS[recipe.task]
     progress = progress if team.rank == 0 else Progress.silent()

@@ -20,19 +20,9 @@ GIVE = "give the folder of a run that ranks, or a .run file"
 def score(path: Path, qrels: Path | None = None) -> dict[str, Any]:
     """Compute MAP and MRR of scores that were written before, and complete a finished run's result.json.
 
-    Args:
-        path: The folder of a run, or one file in TREC's format whose name ends in .run.
-        qrels: Which answers are right, for a file; by default the .qrels beside it. WikiQA's .ref will do.
-
-    Returns:
-        Figures that JSON can hold: `scores` (the path), `splits` (for each the measures of
-        `nse.metrics.ranking`, and over how many `questions` and `mixed` ones) and `added` (the measures that
-        result.json lacked and now has).
-
-    Raises:
-        InputError: There is no such path, or there are no scores.
-        DataError: A file is broken, or the two of a split do not belong together.
-        RunError: A run tells other figures, its result.json cannot be read or written, or is being written.
+    The path is that of a run, or of a file in TREC's format; qrels tell which answers are right, by default
+    the .qrels beside it, and WikiQA's .ref will do. `splits` are the figures by split, `added` the measures
+    that result.json lacked and now has.
     """
     files = find_scores(path, qrels)
     splits = {run.stem: trec.figures_of_files(run, judgements) for run, judgements in files}

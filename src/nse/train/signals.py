@@ -21,13 +21,10 @@ class Stopped(NSEError):  # noqa: N818, it is no error
 
 
 class Stop:
-    """Whether somebody asked to stop: `code` is what to exit with, 0 while nobody asked.
-
-    If patient, a second Ctrl-C is nothing new: `torchrun` passes one on to processes that have got it from
-    the terminal already.
-    """
+    """Whether somebody asked to stop: `code` is what to exit with, 0 while nobody asked."""
 
     def __init__(self, patient: bool = False) -> None:
+        # Whether a second Ctrl-C is nothing new: torchrun passes on what the terminal has sent already.
         self.code, self.patient = 0, patient
 
     def ask(self, number: int, frame: FrameType | None = None) -> None:

@@ -33,10 +33,7 @@ Weights = dict[str, Tensor]
 
 
 class Keeper:
-    """Keeps nothing, for a training without a folder; a run's own keeper writes.
-
-    In a run of many processes each has one, but only the first process's is asked to load and to write.
-    """
+    """Keeps nothing, for a training without a folder; that of a run writes, in the first process alone."""
 
     def __init__(self) -> None:
         self.stop = Stop()  # whether this process was asked to stop

@@ -35,13 +35,11 @@ For a graph, whatever it reads must stay where it is on the device, and it must 
 MOST_GRAPHS = 96
 """Shapes beyond so many are run operation by operation: a graph costs some memory and time to capture."""
 
-EVERY = 50
-"""Steps between two looks at their results on a GPU."""
-
-SHOWN = 8
-"""So many examples of a batch are named."""
-
 WAITS = "called a synchronizing CUDA operation"  # what PyTorch says when it was asked to refuse them
+
+EVERY = 50  # steps between two looks at their results on a GPU
+SHOWN = 8  # so many examples of a batch are named
+TRY = "try a smaller train.rate or train.clip"
 
 
 def adam(parameters: Iterable[nn.Parameter], rate: float, l2: float, device: torch.device) -> Adam:
@@ -332,25 +330,10 @@ class Seen(NamedTuple):
     size: int  # how many of them this process had
     result: Tensor  # [3], as `Step` returns it
 
-
-class Coming(NamedTuple):
-    """The results of some steps, on their way to the host."""
-
-    steps: list[Seen]
-    results: Tensor  # [N, 3], in the order of the steps, once they are there
-    there: torch.cuda.Event | None  # when they are; `None` where they need not come
-
-
-def fetch(steps: list[Seen]) -> Coming:
-    """Send for the results of steps, without waiting for them."""
-    results = torch.stack([step.result for step in steps])
-    if not results.is_cuda:
-        return Coming(steps, results, None)
-    on_host = torch.empty(results.shape, dtype=results.dtype, pin_memory=True)
-    on_host.copy_(results, non_blocking=True)
-    there = torch.cuda.Event()
-    there.record()
-    return Coming(steps, on_host, there)
+    def describe(self) -> str:
+        """Name the step, and the first of its examples."""
+        first = ", ".join(map(str, self.batch[:SHOWN].tolist()))
+        return f"{self.where} (examples {first}{', ...' if len(self.batch) > SHOWN else ''})"
 
 
 class Watch:
@@ -359,7 +342,7 @@ class Watch:
     def __init__(self, sums: Sums, every: int):
         self.sums, self.every = sums, every
         self.unseen: list[Seen] = []
-        self.coming: Coming | None = None
+        self.coming: tuple[list[Seen], Tensor, torch.cuda.Event | None] | None = None
 
     def add(self, seen: Seen) -> None:
         """Take one more step's result, and look at earlier ones if it is time."""
@@ -373,27 +356,27 @@ class Watch:
         self.turn()  # at what the first one sent for
 
     def turn(self) -> None:
-        """Send for what is unseen, and add up what was sent for before."""
-        before, self.coming = self.coming, fetch(self.unseen) if self.unseen else None
-        self.unseen = []
-        if before is None:
-            return
-        if before.there is not None:
-            before.there.synchronize()
-        for seen, (loss, right, norm) in zip(before.steps, before.results.tolist(), strict=True):
-            refuse_not_finite("loss", loss, seen)
-            refuse_not_finite("gradient's norm", norm, seen)
+        """Send for results that are unseen without waiting for them, and add up those sent for before."""
+        before, self.coming = self.coming, None
+        if self.unseen:
+            results, there = torch.stack([seen.result for seen in self.unseen]), None
+            if results.is_cuda:
+                on_device, results = results, torch.empty(results.shape, dtype=results.dtype, pin_memory=True)
+                results.copy_(on_device, non_blocking=True)
+                there = torch.cuda.Event()
+                there.record()
+            self.coming, self.unseen = (self.unseen, results, there), []
+        if before:
+            self.add_up(*before)
+
+    def add_up(self, steps: list[Seen], results: Tensor, there: torch.cuda.Event | None) -> None:
+        """Add up results [N, 3] once they are there."""
+        if there is not None:
+            there.synchronize()
+        for seen, (loss, right, norm) in zip(steps, results.tolist(), strict=True):
+            for what, value in (("loss", loss), ("gradient's norm", norm)):
+                if not math.isfinite(value):
+                    raise NotFiniteError(f"the {what} is {value} at {seen.describe()}: {TRY}")
             self.sums.loss += loss * seen.size
             self.sums.right += right if seen.size else 0
             self.sums.examples += seen.size
-
-
-def refuse_not_finite(what: str, value: float, seen: Seen) -> None:
-    """Refuse a value that is not finite."""
-    if not math.isfinite(value):
-        first = ", ".join(map(str, seen.batch[:SHOWN].tolist()))
-        more = ", ..." if len(seen.batch) > SHOWN else ""
-        raise NotFiniteError(
-            f"the {what} is {value} at {seen.where} (examples {first}{more}): "
-            "try a smaller train.rate or train.clip"
-        )
