@@ -27,11 +27,16 @@ STYLE = (  # for our own pictures alone: in a notebook there are others
     f".nse .second path{{stroke-dasharray:4 3}}"
 )
 
+Path = Sequence[tuple[str, Sequence[float]]]
+"""A line: move (M), straight on (L), or along a curve (Q, C), each with its points, as SVG calls them."""
+
+Corners = Sequence[tuple[float, float]]
+
 _NARROW, _WIDE = frozenset("ijlItf.,:;'|!()[]{}`\"-/\\ "), frozenset("mwMWQ@%&—…")
 
 
 def width_of(text: str, size: float) -> float:
-    """About how wide a text is in a sans-serif font of this size, rather more than less."""
+    """Estimate how wide a text is in a sans-serif font of this size, rather more than less."""
     return sum(_width(letter) for letter in text) * size
 
 
@@ -48,27 +53,25 @@ def _width(letter: str) -> float:
 
 
 def printable(text: str) -> str:
-    """A text without what a terminal, a page or a picture would obey; joiners are part of some words."""
+    """Replace what a terminal, a page or a picture would obey; joiners are part of some words."""
     return "".join(each if each.isprintable() or each in JOINERS else REPLACED for each in text)
 
 
 def shortened(word: str, most: int = LONGEST) -> str:
-    """A printable word that is not endless."""
+    """Cut a word that is endless, and make it printable."""
     shown = printable(word[: most + 1])
     return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
 
 class Drawing:
-    """An SVG picture, shape by shape.
+    """An SVG picture, shape by shape, of parts of these sizes, one below the other.
 
-    Args:
-        width: In pixels.
-        height: In pixels.
-        title: Its name.
-        about: The same in words, for who cannot see it.
+    It has a title, and is told in words for who cannot see it.
     """
 
-    def __init__(self, width: float, height: float, title: str, about: str):
+    def __init__(self, sizes: Sequence[tuple[float, float]], title: str, about: str):
+        width, height = max(width for width, _ in sizes), sum(height for _, height in sizes)
+        self._y = 0.0
         self._lines = [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
             f'viewBox="0 0 {width:.0f} {height:.0f}" class="nse" role="img">',
@@ -77,39 +80,40 @@ class Drawing:
         ]
 
     def text(self) -> str:
-        """The whole picture."""
+        """Write the whole picture."""
         return "\n".join([*self._lines, "</svg>", ""])
 
     @contextmanager
-    def group(self, y: float = 0.0, kind: str = "", opacity: float = 1.0) -> Iterator[None]:
-        """Shapes that belong together, moved down, of a class, lighter."""
-        parts = [f' transform="translate(0 {y:.1f})"' if y else "", f' class="{kind}"' if kind else ""]
-        parts.append(f' opacity="{opacity:.2f}"' if opacity < 1 else "")
-        self._lines.append(f"<g{''.join(parts)}>")
+    def part(self, height: float) -> Iterator[None]:
+        """Draw a part of this height, below the one before."""
+        self._lines.append(f'<g transform="translate(0 {self._y:.1f})">' if self._y else "<g>")
+        yield
+        self._lines.append("</g>")
+        self._y += height
+
+    @contextmanager
+    def group(self, tip: str, kind: str = "", opacity: float = 1.0) -> Iterator[None]:
+        """Draw shapes that belong together, of a class, lighter; the tip tells what is pointed at."""
+        light = f' opacity="{opacity:.2f}"' if opacity < 1 else ""
+        named = f' class="{kind}"' if kind else ""
+        self._lines += [f"<g{named}{light}>", f"<title>{clean(tip)}</title>"]
         yield
         self._lines.append("</g>")
 
-    def tip(self, text: str) -> None:
-        """What is told of the group when it is pointed at."""
-        self._lines.append(f"<title>{clean(text)}</title>")
-
     def write(self, x: float, y: float, text: str, kind: str, turn: int = 0) -> None:
-        """A text, turned by so many degrees."""
+        """Write a text, turned by so many degrees."""
         turned = f' transform="rotate({turn} {x:.1f} {y:.1f})"' if turn else ""
         self._lines.append(f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}"{turned}>{clean(text)}</text>')
 
-    def path(self, path: Sequence[tuple[str, Sequence[float]]], width: float) -> None:
-        """A line: commands of SVG with their numbers."""
+    def arrow(self, path: Path, head: Corners, width: float) -> None:
+        """Draw a line and its head."""
         self._lines.append(f'<path d="{path_text(path)}" stroke-width="{width:.2f}"/>')
-
-    def polygon(self, corners: Sequence[tuple[float, float]]) -> None:
-        """A filled shape."""
-        self._lines.append(f'<polygon points="{points_text(corners)}"/>')
+        self._lines.append(f'<polygon points="{points_text(head)}"/>')
 
     def box(
         self, x: float, y: float, width: float, height: float, kind: str = "box", opacity: float = 1.0
     ) -> None:
-        """A rectangle."""
+        """Draw a rectangle."""
         light = f' fill-opacity="{opacity:.3f}"' if opacity < 1 else ""
         corners = ' rx="5"' if kind == "box" else ""
         place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
@@ -117,15 +121,15 @@ class Drawing:
 
 
 def clean(text: str) -> str:
-    """A text as XML may hold it: printable, and escaped."""
+    """Make a text as XML may hold it: printable, and escaped."""
     return escape(printable(text))
 
 
-def path_text(path: Sequence[tuple[str, Sequence[float]]]) -> str:
+def path_text(path: Path) -> str:
     """Write a line as SVG does: commands with their numbers."""
     return "".join(f"{letter}{' '.join(f'{number:.1f}' for number in at)}" for letter, at in path)
 
 
-def points_text(corners: Sequence[tuple[float, float]]) -> str:
+def points_text(corners: Corners) -> str:
     """Write the corners of a shape as SVG does."""
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)

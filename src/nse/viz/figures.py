@@ -22,17 +22,17 @@ INCH = 96.0
 
 
 def figure(width: float, height: float) -> Figure:
-    """An empty figure of this size in inches."""
+    """Make an empty figure of this size in inches."""
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError:
-        wanted = "pip install 'neural-semantic-encoders[figures]'"
-        raise InputError(f"pictures need matplotlib: {wanted}") from None
+        message = "pictures need matplotlib: pip install 'neural-semantic-encoders[figures]'"
+        raise InputError(message) from None
     return Figure(figsize=(width, height))
 
 
 def graph(trace: MemoryTrace) -> Figure:
-    """The word association graph of every reading, as `nse.viz.graph.svg` lays it out."""
+    """Draw the word association graph of every reading, as `nse.viz.graph.svg` lays it out."""
     found = [panel for reading in trace.readings for panel in layout.panels(reading)]
     width, height = max(panel.size[0] for panel in found), sum(panel.size[1] for panel in found)
     picture = figure(width / INCH, height / INCH)
@@ -49,23 +49,21 @@ def graph(trace: MemoryTrace) -> Figure:
 
 
 def draw(axes: Axes, panel: layout.Panel) -> None:
-    """One panel."""
+    """Draw a panel."""
     from matplotlib.patches import FancyBboxPatch, PathPatch, Polygon
     from matplotlib.path import Path as Line
 
     codes = {"M": [Line.MOVETO], "L": [Line.LINETO], "Q": [Line.CURVE3] * 2, "C": [Line.CURVE4] * 3}
     words: dict[str, Any] = {"va": "center", "fontsize": 11, "color": INK, "parse_math": False}
-    for arc in sorted(panel.arcs, key=lambda arc: arc.weight):
+    for arc in panel.arcs:
         found = layout.line(panel, arc)
         points = [at[i : i + 2] for _, at in found.path for i in range(0, len(at), 2)]
         path = Line(points, [code for letter, _ in found.path for code in codes[letter]])
-        look: dict[str, Any] = {
-            "alpha": layout.strength(arc.weight),
-            "linestyle": "--" if arc.second else "-",
-        }
-        thick = layout.thickness(arc.weight) * 0.75
-        axes.add_patch(PathPatch(path, facecolor="none", edgecolor=ACCENT, linewidth=thick, **look))
-        axes.add_patch(Polygon(found.head, color=ACCENT, alpha=look["alpha"], linewidth=0))
+        style, (opacity, width) = "--" if arc.second else "-", layout.looks(arc.weight)
+        drawn = PathPatch(path, facecolor="none", edgecolor=ACCENT, linewidth=width * 0.75, linestyle=style)
+        for patch in (drawn, Polygon(found.head, color=ACCENT, linewidth=0)):
+            patch.set_alpha(opacity)
+            axes.add_patch(patch)
     axes.text(layout.MARGIN, 13, panel.title, weight="bold", **words)
     if panel.caption:
         axes.text(layout.caption_at(panel), 13, panel.caption, **{**words, "color": FAINT})
@@ -79,8 +77,8 @@ def draw(axes: Axes, panel: layout.Panel) -> None:
 
 
 def heat(trace: MemoryTrace) -> Figure:
-    """The heat map of z of every memory of every reading: a row for each step, a column for each slot."""
-    found = [(reading, memory) for reading in trace.readings for memory in reading.memories]
+    """Draw the heat map of every memory of every reading: a row for each step, a column for each slot."""
+    found = trace.accesses()
     heights = [0.22 * len(reading.words) + 1.8 for reading, _ in found]
     width = max(max(0.22 * len(memory.slots) for _, memory in found) + 3.0, 8.0)
     picture = figure(width, sum(heights))

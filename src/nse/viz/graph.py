@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from nse.viz.drawing import Drawing, path_text, points_text, shortened, width_of
+from nse.viz.drawing import Corners, Drawing, Path, path_text, points_text, shortened, width_of
 from nse.viz.trace import NOWHERE, Access, MemoryTrace, Reading
 
 FONT, BOX, GAP, PORT, TRACK, CHANNEL, TITLE, MARGIN = 15.0, 26.0, 14.0, 7.0, 15.0, 96.0, 30.0, 12.0
@@ -25,10 +25,10 @@ ARROW = 5.0
 
 @dataclass
 class Node:
-    """A word in a row: what is shown, its middle, and its width."""
+    """A word in a row."""
 
-    word: str
-    x: float
+    word: str  # as it is shown
+    x: float  # its middle
     width: float
 
 
@@ -63,35 +63,31 @@ class Panel:
 
 
 def panels(reading: Reading) -> list[Panel]:
-    """A reading laid out: one panel, or one for each shared memory if there are more."""
-    own, shared = reading.own, reading.shared
-    if not shared:
-        return [laid_out(reading, own, None)]
-    return [laid_out(reading, own if number == 0 else None, memory) for number, memory in enumerate(shared)]
+    """Lay a reading out: one panel, or one for each shared memory if there are more."""
+    return [make_panel(reading, n == 0, memory) for n, memory in enumerate(reading.shared or (None,))]
 
 
-def laid_out(reading: Reading, own: Access | None, shared: Access | None) -> Panel:
-    """A panel of a row of words, of their arcs to each other and to the slots of a shared memory."""
-    about = reading.own  # also where its arcs are in another panel, words stand in the order of the text
-    places = about.own if about else tuple(range(len(reading.words)))
-    found = arcs(own, places, "below" if shared else "above") if own else []
-    found += arcs(shared, places, "across") if shared else []
-    inside, across = ([arc for arc in found if (arc.kind == "across") == kind] for kind in (False, True))
+def make_panel(reading: Reading, is_first: bool, shared: Access | None) -> Panel:
+    """Lay out a row of words, in the first panel their arcs to each other, and those to a shared memory."""
+    own = reading.own
+    places = own.own if own else tuple(range(len(reading.words)))
+    inside = arcs(own, places, "below" if shared else "above") if own and is_first else []
+    across = arcs(shared, places, "across") if shared else []
     at_words = Counter(end for arc in inside for end in (arc.source, arc.target))
     panel = Panel(
         title=reading.name,
         caption=f"memory of {shared.name}" if shared else "",
-        words=row(about.slots if about else reading.words, at_words),
+        words=row(own.slots if own else reading.words, at_words),
         slots=row(shared.slots, Counter(arc.target for arc in across)) if shared else [],
-        arcs=found,
+        arcs=sorted(inside + across, key=lambda arc: arc.weight),
         shared=shared,
     )
-    settle(panel, inside, across)
+    settle(panel, inside)
     return panel
 
 
 def row(words: Sequence[str], arcs: Mapping[int, int]) -> list[Node]:
-    """Words side by side from the left margin on, each with room for so many arcs."""
+    """Put words side by side from the left margin on, each with room for so many arcs."""
     nodes, x = [], MARGIN
     for place, word in enumerate(words):
         shown = shortened(word)
@@ -102,95 +98,55 @@ def row(words: Sequence[str], arcs: Mapping[int, int]) -> list[Node]:
 
 
 def arcs(memory: Access, places: Sequence[int], kind: Literal["above", "below", "across"]) -> list[Arc]:
-    """An arc for each step."""
-    return [
-        Arc(t, place, slot, weight, slot != best, kind)
-        for t, (place, slot, best, weight) in enumerate(
-            zip(places, memory.composed, memory.read, memory.weights, strict=True)
-        )
-        if place != NOWHERE
-    ]
+    """Make an arc for each step."""
+    steps = enumerate(zip(places, memory.composed, memory.read, memory.weights, strict=True))
+    found = (Arc(t, place, slot, z, slot != best, kind) for t, (place, slot, best, z) in steps)
+    return [arc for arc in found if arc.source != NOWHERE]
 
 
-def settle(panel: Panel, inside: Sequence[Arc], across: Sequence[Arc]) -> None:
+def settle(panel: Panel, inside: Sequence[Arc]) -> None:
     """Give every arc its ends and its track, and the panel its size."""
-    spread(panel.words, inside)
-    spread_across(panel, across)
-    tracks = give_tracks(inside)
-    for one, other in ((panel.words, panel.slots), (panel.slots, panel.words)):
-        if one and other and span(one) < span(other):  # the shorter row in the middle
-            move(one, (span(other) - span(one)) / 2, panel)
-    rows = max(span(panel.words), span(panel.slots)) + 2 * MARGIN
+    rows = panel.words, panel.slots
+    spans = [nodes[-1].x + nodes[-1].width / 2 - MARGIN if nodes else 0.0 for nodes in rows]
+    for nodes, own in zip(rows, spans, strict=True):
+        for node in nodes if min(spans) else ():  # of two rows the shorter one in the middle
+            node.x += (max(spans) - own) / 2
+    spread(panel)
+    room = give_tracks(inside) * TRACK + 2 * ARROW if inside else 0.0
     titles = caption_at(panel) + width_of(panel.caption, FONT) + MARGIN
-    room = tracks * TRACK + 2 * ARROW if inside else 0.0
-    above = room if inside and inside[0].kind == "above" else 0.0
-    below = room - above
-    panel.slots_y = TITLE
-    panel.words_y = TITLE + (BOX + CHANNEL if panel.slots else above)
-    panel.size = (max(rows, titles), panel.words_y + BOX + below + MARGIN)
+    above, below = (0.0, room) if panel.slots else (room, 0.0)
+    panel.slots_y, panel.words_y = TITLE, TITLE + (BOX + CHANNEL if panel.slots else above)
+    panel.size = (max(max(spans) + 2 * MARGIN, titles), panel.words_y + BOX + below + MARGIN)
 
 
 def caption_at(panel: Panel) -> float:
-    """Where the caption begins: behind the title, which is bold."""
+    """Tell where the caption begins: behind the title, which is bold."""
     return MARGIN + 1.08 * width_of(panel.title, FONT) + 12.0
 
 
-def span(nodes: Sequence[Node]) -> float:
-    """From the left of the first word to the right of the last."""
-    return nodes[-1].x + nodes[-1].width / 2 - MARGIN if nodes else 0.0
-
-
-def move(nodes: Sequence[Node], by: float, panel: Panel) -> None:
-    """Move a row to the right, and the ends of arcs with it."""
-    for node in nodes:
-        node.x += by
+def spread(panel: Panel) -> None:
+    """Put ends of arcs side by side at each word; those to near words lie inside those to far ones."""
+    ends: dict[tuple[int, int], list[tuple[tuple[int, ...], Arc, str]]] = defaultdict(
+        list
+    )  # by row and place
     for arc in panel.arcs:
-        if nodes is panel.words:
-            arc.start += by
-        if (nodes is panel.words) == (arc.kind != "across"):
-            arc.end += by
-
-
-def spread(nodes: Sequence[Node], inside: Sequence[Arc]) -> None:
-    """Ends of arcs side by side at each word, so that those to near words lie inside those to far ones."""
-    ends: dict[int, list[tuple[tuple[int, int, int], Arc, bool]]] = defaultdict(list)
-    for arc in inside:
-        for here, other, leaves in ((arc.source, arc.target, True), (arc.target, arc.source, False)):
+        if arc.kind == "across":
+            arc.start = panel.words[arc.source].x
+            ends[1, arc.target].append(((arc.source,), arc, "end"))
+            continue
+        for here, other, end in ((arc.source, arc.target, "start"), (arc.target, arc.source, "end")):
+            key = (0, -other, -arc.step) if other < here else (2, -other, arc.step)
             if here == other:  # a word alone: a loop
-                key = (1, 0, 0 if leaves else 1)
-            elif other < here:
-                key = (0, -other, -arc.step)
-            else:
-                key = (2, -other, arc.step)
-            ends[here].append((key, arc, leaves))
-    for place, found in ends.items():
-        found.sort(key=lambda each: each[0])
-        for x, (_, arc, leaves) in zip(ports(nodes[place], len(found)), found, strict=True):
-            if leaves:
-                arc.start = x
-            else:
-                arc.end = x
-
-
-def spread_across(panel: Panel, across: Sequence[Arc]) -> None:
-    """Ends of arcs between two rows: side by side at each slot."""
-    reached: dict[int, list[Arc]] = defaultdict(list)
-    for arc in across:
-        arc.start = panel.words[arc.source].x
-        reached[arc.target].append(arc)
-    for place, found in reached.items():
-        found.sort(key=lambda arc: arc.source)
-        for x, arc in zip(ports(panel.slots[place], len(found)), found, strict=True):
-            arc.end = x
-
-
-def ports(node: Node, count: int) -> list[float]:
-    """Where so many arcs touch a word: around its middle."""
-    return [node.x + (at - (count - 1) / 2) * PORT for at in range(count)]
+                key = (1, 0, 0 if end == "start" else 1)
+            ends[0, here].append((key, arc, end))
+    for (row, place), found in ends.items():
+        middle = (panel.words, panel.slots)[row][place].x
+        for at, (_, arc, end) in enumerate(sorted(found, key=lambda each: each[0])):
+            setattr(arc, end, middle + (at - (len(found) - 1) / 2) * PORT)
 
 
 def give_tracks(inside: Sequence[Arc]) -> int:
-    """Short arcs first, each the lowest track where it meets no other; returns how many there are."""
+    """Give arcs, short ones first, the lowest track where they meet no other; return how many there are."""
     taken: list[list[tuple[float, float]]] = []
     for arc in sorted(inside, key=lambda arc: (abs(arc.end - arc.start), arc.step)):
         left, right = sorted((arc.start, arc.end))
@@ -205,30 +161,23 @@ def give_tracks(inside: Sequence[Arc]) -> int:
     return len(taken)
 
 
-Path = list[tuple[Literal["M", "L", "Q", "C"], tuple[float, ...]]]
-"""A line: move, straight on, or along a curve, each with its points, as SVG calls them."""
-
-
 class Line(NamedTuple):
-    """An arc to be drawn: its path, and the three corners of its head."""
+    """An arc to be drawn."""
 
     path: Path
-    head: tuple[tuple[float, float], ...]
+    head: Corners  # three of them
 
 
 def line(panel: Panel, arc: Arc) -> Line:
-    """How an arc runs."""
+    """Draw how an arc runs."""
     if arc.kind == "across":
         top, bottom = panel.slots_y + BOX + ARROW, panel.words_y
         middle = (top + bottom) / 2
         curve = (arc.start, middle, arc.end, middle, arc.end, top)
         return Line([("M", (arc.start, bottom)), ("C", curve)], head(arc.end, top, -1))
-    sign = -1.0 if arc.kind == "above" else 1.0
-    base = panel.words_y if arc.kind == "above" else panel.words_y + BOX
-    y = base + sign * (2 * ARROW + arc.track * TRACK)
-    end = base + sign * ARROW
-    way = 1.0 if arc.end > arc.start else -1.0
-    bend = min(6.0, abs(arc.end - arc.start) / 2)
+    sign, base = (-1.0, panel.words_y) if arc.kind == "above" else (1.0, panel.words_y + BOX)
+    y, end = base + sign * (2 * ARROW + arc.track * TRACK), base + sign * ARROW
+    way, bend = 1.0 if arc.end > arc.start else -1.0, min(6.0, abs(arc.end - arc.start) / 2)
     path: Path = [
         ("M", (arc.start, base)),
         ("L", (arc.start, y - sign * bend)),
@@ -240,16 +189,15 @@ def line(panel: Panel, arc: Arc) -> Line:
     return Line(path, head(arc.end, end, -sign))
 
 
-def head(x: float, y: float, way: float) -> tuple[tuple[float, float], ...]:
-    """An arrow's head that points down (1) or up (-1) from here."""
+def head(x: float, y: float, way: float) -> Corners:
+    """Draw an arrow's head that points down (1) or up (-1) from here."""
     return ((x - ARROW / 2, y), (x + ARROW / 2, y), (x, y + way * ARROW))
 
 
 def panel_as_dict(reading: Reading, panel: Panel) -> dict[str, Any]:
     """Write a panel as plain values, for the page to draw."""
-    rows = [(reading.own, panel.words_y, panel.words)]
-    if panel.slots:
-        rows.append((panel.shared, panel.slots_y, panel.slots))
+    rows = [(reading.own, panel.words_y, panel.words), (panel.shared, panel.slots_y, panel.slots)]
+    named = ("step", "source", "target", "weight", "second", "kind")
     return {
         "title": panel.title,
         "caption": panel.caption,
@@ -265,84 +213,64 @@ def panel_as_dict(reading: Reading, panel: Panel) -> dict[str, Any]:
                 "widths": [round(node.width, 1) for node in nodes],
             }
             for memory, y, nodes in rows
+            if nodes
         ],
         "arcs": [
             {
-                **{
-                    name: getattr(arc, name)
-                    for name in ("step", "source", "target", "weight", "second", "kind")
-                },
+                **{name: getattr(arc, name) for name in named},
                 "path": path_text((drawn := line(panel, arc)).path),
                 "head": points_text(drawn.head),
             }
-            for arc in sorted(panel.arcs, key=lambda arc: arc.weight)
+            for arc in panel.arcs
         ],
     }
 
 
-def strength(weight: float) -> float:
-    """How dark an arc is drawn, from 0 to 1: a faint one is still seen."""
-    return 0.35 + 0.65 * min(max(weight, 0.0), 1.0)
-
-
-def thickness(weight: float) -> float:
-    """Of an arc's line, in pixels."""
-    return 1.2 + 1.3 * weight
+def looks(weight: float) -> tuple[float, float]:
+    """Tell how dark an arc is, from 0 to 1 (a faint one is still seen), and how thick, in pixels."""
+    return 0.35 + 0.65 * min(max(weight, 0.0), 1.0), 1.2 + 1.3 * weight
 
 
 def svg(trace: MemoryTrace) -> str:
-    """The graph of every reading, one below the other, as an SVG file. Text stays text."""
+    """Draw the graph of every reading, one below the other, as an SVG file. Text stays text."""
     found = [panel for reading in trace.readings for panel in panels(reading)]
-    width = max(panel.size[0] for panel in found)
-    drawing = Drawing(width, sum(panel.size[1] for panel in found), title(trace), describe(trace))
-    y = 0.0
+    title = f"Word associations by the memory of {trace.model.get('name', 'a model')}"
+    drawing = Drawing([panel.size for panel in found], title, describe(trace))
     for panel in found:
-        with drawing.group(y):
+        with drawing.part(panel.size[1]):
             draw(drawing, panel)
-        y += panel.size[1]
     return drawing.text()
 
 
 def draw(drawing: Drawing, panel: Panel) -> None:
-    """One panel."""
+    """Draw a panel."""
     drawing.write(MARGIN, 18, panel.title, "title")
     if panel.caption:
         drawing.write(caption_at(panel), 18, panel.caption, "caption")
-    for arc in sorted(panel.arcs, key=lambda arc: arc.weight):
-        found = line(panel, arc)
-        with drawing.group(
-            kind=f"arc {arc.kind}{' second' if arc.second else ''}", opacity=strength(arc.weight)
-        ):
-            target = (panel.slots if arc.kind == "across" else panel.words)[arc.target]
-            drawing.tip(f"{panel.words[arc.source].word} → {target.word} {arc.weight:.2f}")
-            drawing.path(found.path, thickness(arc.weight))
-            drawing.polygon(found.head)
+    for arc in panel.arcs:
+        target = (panel.slots if arc.kind == "across" else panel.words)[arc.target]
+        tip = f"{panel.words[arc.source].word} → {target.word} {arc.weight:.2f}"
+        opacity, width = looks(arc.weight)
+        with drawing.group(tip, f"arc {arc.kind}{' second' if arc.second else ''}", opacity):
+            drawing.arrow(*line(panel, arc), width)
     for y, nodes in ((panel.words_y, panel.words), (panel.slots_y, panel.slots)):
         for node in nodes:
             drawing.box(node.x - node.width / 2, y, node.width, BOX)
             drawing.write(node.x, y + 18, node.word, "word")
 
 
-def title(trace: MemoryTrace) -> str:
-    """What a picture shows, in a line."""
-    return f"Word associations by the memory of {trace.model.get('name', 'a model')}"
-
-
 def describe(trace: MemoryTrace) -> str:
-    """A picture in words, for who cannot see it."""
+    """Tell a picture in words, for who cannot see it."""
     told = []
-    for reading in trace.readings:
-        for memory in reading.memories:
-            pairs = (
-                f"{word} to {memory.slots[slot]}"
-                for word, slot in zip(reading.words, memory.composed, strict=True)
-            )
-            told.append(f"{reading.name}, memory of {memory.name}: {', '.join(pairs)}.")
+    for reading, memory in trace.accesses():
+        slots = (memory.slots[slot] for slot in memory.composed)
+        pairs = (f"{word} to {slot}" for word, slot in zip(reading.words, slots, strict=True))
+        told.append(f"{reading.name}, memory of {memory.name}: {', '.join(pairs)}.")
     return " ".join(told)
 
 
 def dot(trace: MemoryTrace) -> str:
-    """The graph in the language of Graphviz, words from top to bottom: there it keeps arcs apart best."""
+    """Write the graph in the language of Graphviz, words from top to bottom: it keeps arcs apart best."""
     lines = ["digraph associations {", "  nodesep=0.6;", "  ranksep=0.15;"]
     lines += ['  node [shape=plaintext, fontname="sans-serif"];', "  edge [constraint=false, fontsize=9];"]
     for r, reading in enumerate(trace.readings):
@@ -359,15 +287,13 @@ def dot(trace: MemoryTrace) -> str:
         for memory in reading.memories:
             target = "w" if memory is own else f"m{reading.shared.index(memory)}_"
             for arc in arcs(memory, tuple(places), "across"):
-                style = ", style=dashed" if arc.second else ""
+                style = f"{0.5 + 2 * arc.weight:.2f}{', style=dashed' if arc.second else ''}"
                 edge = f"r{r}w{arc.source} -> r{r}{target}{arc.target}"
-                width = f"{0.5 + 2 * arc.weight:.2f}"
-                lines.append(f'    {edge} [label="{arc.weight:.2f}", penwidth={width}{style}];')
+                lines.append(f'    {edge} [label="{arc.weight:.2f}", penwidth={style}];')
         lines.append("  }")
     return "\n".join([*lines, "}", ""])
 
 
 def quoted(text: str) -> str:
-    """A text as a string of DOT."""
-    escaped = shortened(text).replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+    """Quote a text as DOT does."""
+    return '"' + shortened(text).replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -13,29 +13,26 @@ UNSEEN = 0.004
 
 
 def svg(trace: MemoryTrace) -> str:
-    """The heat map of every memory of every reading, one below the other, as an SVG file."""
-    found = [(reading, memory) for reading in trace.readings for memory in reading.memories]
-    sizes = [size(reading, memory) for reading, memory in found]
+    """Draw the heat map of every memory of every reading, one below the other, as an SVG file."""
+    found = trace.accesses()
+    sizes = [size(*access) for access in found]
     about = " ".join(f"{memory.name}: {extremes(memory)}." for _, memory in found)
-    width = max(width for width, _ in sizes)
-    drawing = Drawing(width, sum(height for _, height in sizes), "What each step read", about)
-    y = 0.0
-    for (reading, memory), (_, height) in zip(found, sizes, strict=True):
-        with drawing.group(y):
-            draw(drawing, reading, memory)
-        y += height
+    drawing = Drawing(sizes, "What each step read", about)
+    for access, (_, height) in zip(found, sizes, strict=True):
+        with drawing.part(height):
+            draw(drawing, *access)
     return drawing.text()
 
 
 def margins(reading: Reading, memory: Access) -> tuple[float, float]:
-    """The room that the words on the left and those above need."""
+    """Measure the room that the words on the left and those above need."""
     left = max(width_of(shortened(word), FONT) for word in reading.words)
     above = max(width_of(shortened(word), FONT) for word in memory.slots)
     return left + MARGIN + 8, above * 0.87 + TITLE + 16
 
 
 def size(reading: Reading, memory: Access) -> tuple[float, float]:
-    """Of the map of one memory."""
+    """Measure the map of one memory."""
     left, above = margins(reading, memory)
     slanted = width_of(shortened(memory.slots[-1]), FONT) * 0.5
     width = left + CELL * len(memory.slots) + slanted + MARGIN
@@ -44,7 +41,7 @@ def size(reading: Reading, memory: Access) -> tuple[float, float]:
 
 
 def draw(drawing: Drawing, reading: Reading, memory: Access) -> None:
-    """The map of one memory."""
+    """Draw the map of one memory."""
     left, above = margins(reading, memory)
     wide, high = CELL * len(memory.slots), CELL * len(reading.words)
     drawing.write(MARGIN, 18, reading.title(memory), "title")
@@ -54,25 +51,23 @@ def draw(drawing: Drawing, reading: Reading, memory: Access) -> None:
         drawing.write(left - 8, above + CELL * t + 14, shortened(word), "end")
         for at, weight in enumerate(memory.keys[t]):
             if weight >= UNSEEN:
-                with drawing.group():
-                    drawing.tip(f"{word} → {memory.slots[at]} {weight:.2f}")
+                with drawing.group(f"{word} → {memory.slots[at]} {weight:.2f}"):
                     drawing.box(left + CELL * at, above + CELL * t, CELL - 1, CELL - 1, "cell", float(weight))
     drawing.box(left - 0.5, above - 0.5, wide, high, "frame")
     drawing.write(left - 8, above + high + 24, "in all", "caption end")
-    most = float(memory.accessed.max())
-    for at, share in enumerate(memory.accessed):
-        tall = (BARS - 14) * float(share) / most
-        with drawing.group():
-            drawing.tip(f"{memory.slots[at]} {share:.2f}")
+    accessed = memory.accessed
+    for at, share in enumerate(accessed):
+        tall = (BARS - 14) * float(share) / float(accessed.max())
+        with drawing.group(f"{memory.slots[at]} {share:.2f}"):
             drawing.box(left + CELL * at, above + high + 6, CELL - 1, max(tall, 0.5), "cell", 0.6)
     drawing.write(MARGIN, above + high + BARS + 12, extremes(memory), "caption")
 
 
 def extremes(memory: Access, count: int = 3) -> str:
-    """The most and the least accessed slots, in a line."""
-    order = memory.order()
-    count = max(1, min(count, len(order) // 2))
-    told = [f"{shortened(memory.slots[slot])} ({memory.accessed[slot]:.2f})" for slot in order]
-    if len(order) < 2:
+    """Name the most and the least accessed slots, in a line."""
+    accessed = memory.accessed
+    told = [f"{shortened(memory.slots[slot])} ({accessed[slot]:.2f})" for slot in memory.order()]
+    count = max(1, min(count, len(told) // 2))
+    if len(told) < 2:
         return f"accessed: {told[0]}"
     return f"most accessed: {', '.join(told[:count])}; least: {', '.join(reversed(told[-count:]))}"

@@ -13,25 +13,21 @@ MOST_CELLS = 10_000
 
 
 def html(trace: MemoryTrace) -> str:
-    """The answer, the association graph, and folded away the heat map and the memory step by step."""
-    cells = sum(memory.keys.size for reading in trace.readings for memory in reading.memories)
+    """Write the answer, the association graph, and folded away the heat map and the memory step by step."""
+    cells = sum(memory.keys.size for _, memory in trace.accesses())
+    name, answer = (escape(text) for text in (trace.model.get("name", "model"), printable(said(trace))))
     steps = tables.html(trace) if cells <= MOST_CELLS else "<p>Too long to show: use nse explore --html.</p>"
     scroll = '<div style="overflow-x:auto;background:#fff;color:#1f2430">'
     return (
-        f"<div>{answer(trace)}{scroll}{graph.svg(trace)}</div>"
+        f"<div><p><b>{name}</b>: {answer}</p>{scroll}{graph.svg(trace)}</div>"
         f"<details><summary>What each step read</summary>{scroll}{heat.svg(trace)}</div></details>"
         f"<details><summary>The memory step by step</summary>{scroll}{steps}</div></details>"
         "</div>"
     )
 
 
-def answer(trace: MemoryTrace) -> str:
-    """What the model says, as a line of HTML."""
-    return f"<p><b>{escape(trace.model.get('name', 'model'))}</b>: {escape(printable(said(trace)))}</p>"
-
-
 def said(trace: MemoryTrace) -> str:
-    """What the model says, in a line."""
+    """Tell what the model says, in a line."""
     found = trace.prediction
     if "label" in found:
         shares = sorted(found["probabilities"].items(), key=lambda each: -each[1])

@@ -9,16 +9,8 @@ from importlib import resources
 
 from nse.viz.trace import MemoryTrace
 
-FILES = {
-    "index.html": "text/html",
-    "page.css": "text/css",
-    "trace.js": "text/javascript",
-    "answer.js": "text/javascript",
-    "graph.js": "text/javascript",
-    "heat.js": "text/javascript",
-    "download.js": "text/javascript",
-    "app.js": "text/javascript",
-}
+MODULES = tuple(f"{name}.js" for name in ("trace", "answer", "graph", "heat", "download", "app"))
+FILES = {"index.html": "text/html", "page.css": "text/css"} | dict.fromkeys(MODULES, "text/javascript")
 """The files of the page and their types; each module after those that it imports."""
 
 FIRST = '<meta charset="utf-8">'
@@ -31,28 +23,20 @@ _EXPORT = re.compile(r"^export (?=(?:async )?function |const )", re.MULTILINE)
 
 
 def page(name: str) -> str:
-    """A file of the page, one of `FILES`."""
+    """Read a file of the page, one of `FILES`."""
     return resources.files("nse.viz").joinpath("page").joinpath(name).read_text("utf-8")
 
 
 def bundled() -> str:
-    """All modules as one: their names do not clash, so that leaving out imports and exports is enough."""
-    modules = (page(name) for name in FILES if name.endswith(".js"))
-    return "".join(_EXPORT.sub("", _IMPORT.sub("", module)) for module in modules)
+    """Make all modules one: their names do not clash, so that leaving out imports and exports is enough."""
+    return "".join(_EXPORT.sub("", _IMPORT.sub("", page(name))) for name in MODULES)
 
 
 def html(trace: MemoryTrace) -> str:
-    """The page with a trace in it. Its policy allows this script and this style alone."""
+    """Write the page with a trace in it. Its policy allows this script and this style alone."""
     style, script = page("page.css"), bundled()
-    allowed = {
-        "default-src": "'none'",
-        "script-src": source(script),
-        "style-src": source(style),
-        "img-src": "data:",
-        "base-uri": "'none'",
-        "form-action": "'none'",
-    }
-    policy = "; ".join(f"{name} {value}" for name, value in allowed.items())
+    ours = f"script-src {source(script)}; style-src {source(style)}; img-src data:"
+    policy = f"default-src 'none'; {ours}; base-uri 'none'; form-action 'none'"
     # In a script element, what could end it must not stand as it is; in JSON it can be written otherwise.
     data = trace.to_json().replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     whole = page("index.html")
@@ -68,6 +52,6 @@ def html(trace: MemoryTrace) -> str:
 
 
 def source(text: str) -> str:
-    """How a policy allows an inline script or style: by its hash."""
+    """Tell how a policy allows an inline script or style: by its hash."""
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return f"'sha256-{digest}'"

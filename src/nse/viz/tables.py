@@ -20,55 +20,32 @@ WRITTEN = "#f3dbe2"
 
 
 class Step(NamedTuple):
-    """The memory after a step.
+    """The memory after a step."""
 
-    Attributes:
-        t: Which step; 0 is before the first.
-        word: What was read; nothing before the first.
-        slots: What every slot holds.
-        written: Which of them was just written; `None` before the first.
-        weight: How much of it.
-        itself: How much the word's own slot was read, where that was more.
-    """
-
-    t: int
-    word: str
-    slots: list[str]
-    written: int | None = None
-    weight: float = 0.0
-    itself: float | None = None
-
-    @property
-    def heading(self) -> str:
-        """The line above the slots."""
-        return f"input: {self.word}"
-
-    @property
-    def note(self) -> str:
-        """How sure the step was, in a line."""
-        if self.written is None:
-            return "before the first word"
-        told = f"z = {self.weight:.2f}"
-        return told if self.itself is None else f"{told}, own slot {self.itself:.2f}"
+    t: int  # 0 is before the first
+    heading: str  # the line above the slots
+    slots: list[str]  # what each holds
+    written: int | None = None  # which of them was just written
+    note: str = "before the first word"  # how sure the step was, in a line
 
 
 def steps(reading: Reading, memory: Access) -> Iterator[Step]:
-    """The memory before the first step and after each."""
+    """Give the memory before the first step and after each."""
     states = reading.states(memory)
-    yield Step(0, "", next(states))
+    yield Step(0, "input: ", next(states))
     for t, slots in enumerate(states):
         written, best = memory.composed[t], memory.read[t]
-        itself = None if best == written else float(memory.keys[t, best])
-        yield Step(t + 1, reading.words[t], slots, written, memory.weights[t], itself)
+        itself = "" if best == written else f", own slot {memory.keys[t, best]:.2f}"
+        note = f"z = {memory.weights[t]:.2f}{itself}"
+        yield Step(t + 1, f"input: {reading.words[t]}", slots, written, note)
 
 
 def terminal(trace: MemoryTrace) -> RenderableType:
-    """The tables of all readings, for `rich.print`."""
+    """Make the tables of all readings, for `rich.print`."""
     found: list[RenderableType] = []
-    for reading in trace.readings:
-        for memory in reading.memories:
-            tables = [_terminal_table(step) for step in steps(reading, memory)]
-            found += [Text(f"\n{reading.title(memory)}", style="bold"), Columns(tables, padding=(0, 1))]
+    for reading, memory in trace.accesses():
+        tables = [_terminal_table(step) for step in steps(reading, memory)]
+        found += [Text(f"\n{reading.title(memory)}", style="bold"), Columns(tables, padding=(0, 1))]
     return Group(*found)
 
 
@@ -82,13 +59,11 @@ def _terminal_table(step: Step) -> Table:
 
 
 def html(trace: MemoryTrace) -> str:
-    """The tables of all readings, as a piece of HTML that brings its own looks."""
-    found = []
-    for reading in trace.readings:
-        for memory in reading.memories:
-            tables = "".join(_html_table(step) for step in steps(reading, memory))
-            flow = '<div style="display:flex;flex-wrap:wrap;gap:8px;align-items:flex-start">'
-            found.append(f"<h4>{escape(printable(reading.title(memory)))}</h4>{flow}{tables}</div>")
+    """Write the tables of all readings, as a piece of HTML that brings its own looks."""
+    found, flow = [], '<div style="display:flex;flex-wrap:wrap;gap:8px;align-items:flex-start">'
+    for reading, memory in trace.accesses():
+        tables = "".join(_html_table(step) for step in steps(reading, memory))
+        found.append(f"<h4>{escape(printable(reading.title(memory)))}</h4>{flow}{tables}</div>")
     return "".join(found)
 
 
@@ -107,25 +82,21 @@ def _html_table(step: Step) -> str:
 
 
 def latex(trace: MemoryTrace) -> str:
-    """The tables of all readings, as a LaTeX document that compiles by itself.
+    """Write the tables of all readings, as a LaTeX document that compiles by itself.
 
     Take the tables out of it for a paper of your own: they need the package xcolor with its option table.
     """
+    packages = "[T1]{fontenc}", "[utf8]{inputenc}", "[margin=12mm]{geometry}", "[table]{xcolor}"
     found = [
         r"\documentclass[a4paper,landscape]{article}",
-        r"\usepackage[T1]{fontenc}",
-        r"\usepackage[utf8]{inputenc}",
-        r"\usepackage[margin=12mm]{geometry}",
-        r"\usepackage[table]{xcolor}",
+        *(rf"\usepackage{package}" for package in packages),
         rf"\definecolor{{written}}{{HTML}}{{{WRITTEN[1:].upper()}}}",
         r"\setlength{\parindent}{0pt}",
         r"\begin{document}",
     ]
-    for reading in trace.readings:
-        for memory in reading.memories:
-            found += [rf"\section*{{{of_latex(reading.title(memory))}}}", r"\raggedright\tiny"]
-            found += [_latex_table(step) for step in steps(reading, memory)]
-            found += [r"\par\normalsize"]
+    for reading, memory in trace.accesses():
+        found += [rf"\section*{{{of_latex(reading.title(memory))}}}", r"\raggedright\tiny"]
+        found += [*map(_latex_table, steps(reading, memory)), r"\par\normalsize"]
     return "\n".join([*found, r"\end{document}", ""])
 
 
@@ -133,45 +104,23 @@ def _latex_table(step: Step) -> str:
     rows = []
     for number, slot in enumerate(step.slots):
         mark = r"\cellcolor{written}" if number == step.written else ""
-        rows.append(
-            rf"{{}}{mark}{of_latex(slot)} \\"
-        )  # {}: or a [ would belong to the end of the line before
+        rows.append(rf"{{}}{mark}{of_latex(slot)} \\")  # {}: or a [ would belong to the line before
     head = rf"\textit{{t={step.t}}} \\ \textit{{{of_latex(step.heading)}}} \\ \hline"
-    return "\n".join(
-        [r"\begin{tabular}[t]{|p{28mm}|}", r"\hline", head, *rows, r"\hline", r"\end{tabular}\hspace{2mm}"]
-    )
+    begin, end = r"\begin{tabular}[t]{|p{28mm}|}", r"\end{tabular}\hspace{2mm}"
+    return "\n".join([begin, r"\hline", head, *rows, r"\hline", end])
 
 
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "#": r"\#",
-    "_": r"\_",
-    "%": r"\%",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
-    "`": r"\textasciigrave{}",
-    "-": "-{}",  # two of them are no dash
-    "'": "'{}",
-    "…": r"\ldots{}",
-}
+_NAMES = ("backslash", "asciitilde", "asciicircum", "less", "greater", "bar", "quotedbl", "asciigrave")
+_LATEX = {letter: rf"\text{name}{{}}" for letter, name in zip('\\~^<>|"`', _NAMES, strict=True)}
+_LATEX |= {letter: rf"\{letter}" for letter in "{}$&#_%"}
+_LATEX |= {"-": "-{}", "'": "'{}", "…": r"\ldots{}"}  # two - are no dash
 
 
 def of_latex(text: str) -> str:
-    """A text as LaTeX prints it; a letter that its standard fonts lack, by its number."""
+    """Write a text as LaTeX prints it; a letter that its standard fonts lack, by its number."""
     return "".join(_LATEX.get(letter) or _letter(letter) for letter in text)
 
 
 def _letter(letter: str) -> str:
-    if " " <= letter <= "~" or (
-        letter.isalpha() and "\u00c0" <= letter <= "\u017f" and letter not in "ĸŉſĿŀħĦŧŦ"
-    ):
-        return letter
-    return rf"\texttt{{U+{ord(letter):04X}}}"
+    is_western = letter.isalpha() and "\u00c0" <= letter <= "\u017f" and letter not in "ĸŉſĿŀħĦŧŦ"
+    return letter if " " <= letter <= "~" or is_western else rf"\texttt{{U+{ord(letter):04X}}}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -19,14 +17,12 @@ HEADINGS = ("word", "composed with", "z", "own slot")
 
 
 def associations(trace: MemoryTrace, width: int) -> RenderableType:
-    """A table for each memory of each reading, for a terminal of this width."""
-    return Group(
-        *(table(reading, memory, width) for reading in trace.readings for memory in reading.memories)
-    )
+    """Make a table for each memory of each reading, for a terminal of this width."""
+    return Group(*(table(reading, memory, width) for reading, memory in trace.accesses()))
 
 
 def table(reading: Reading, memory: Access, width: int) -> Table:
-    """A line for each word: the slot it was composed with, and if there is room how its read was spread."""
+    """Write for each word the slot it was composed with, and if there is room how its read was spread."""
     words, slots = ([shortened(word) for word in each] for each in (reading.words, memory.slots))
     shown = Table(
         title=Text(f"\n{printable(reading.title(memory))}"),
@@ -40,7 +36,8 @@ def table(reading: Reading, memory: Access, width: int) -> Table:
     for t, (slot, best) in enumerate(zip(memory.composed, memory.read, strict=True)):
         itself = "" if slot == best else f"{memory.keys[t, best]:.2f}"
         cells.append([words[t], slots[slot], f"{memory.keys[t, slot]:.2f}", itself])
-    if spread := fits(cells, len(slots), width):
+    widest = [max(map(cell_len, column)) for column in zip(HEADINGS, *cells, strict=True)]
+    if spread := sum(widest) + 3 * (len(widest) + 1) + 3 * len(slots) <= width:  # if there is room for them
         shown.add_column(Text(" ".join(slot[:2].ljust(2) for slot in slots)), no_wrap=True)
     for row, weights in zip(cells, memory.keys, strict=True):
         shades = [" ".join(shade(float(each / weights.max())) for each in weights)] if spread else []
@@ -48,13 +45,7 @@ def table(reading: Reading, memory: Access, width: int) -> Table:
     return shown
 
 
-def fits(cells: Sequence[Sequence[str]], slots: int, width: int) -> bool:
-    """Whether there is room for the weights of all slots beside these cells."""
-    widest = [max(map(cell_len, column)) for column in zip(HEADINGS, *cells, strict=True)]
-    return sum(widest) + (3 * slots - 1) + 3 * (len(widest) + 1) + 1 <= width
-
-
 def shade(weight: float) -> str:
-    """A weight from 0 to 1 as a block, empty to full."""
+    """Show a weight from 0 to 1 as a block, empty to full."""
     step = min(int(weight * len(SHADES)), len(SHADES) - 1)
     return SHADES[max(step, 0)] * 2

@@ -25,54 +25,40 @@ NOWHERE = -1
 
 @dataclass(frozen=True, eq=False)
 class Access:
-    """A memory, as one reading of a text reads and writes it.
+    """A memory, as one reading of a text reads and writes it."""
 
-    Attributes:
-        name: Whose memory it is.
-        slots: The words that the L slots began as.
-        keys: z [T, L], how much each step read and wrote each slot.
-        own: For each step, the slot that began as the word itself; `NOWHERE` if there is none.
-        held: What the slots held before the first step; `slots` by default.
-    """
-
-    name: str
-    slots: tuple[str, ...]
-    keys: NDArray[np.float32]
-    own: tuple[int, ...] = ()
-    held: tuple[str, ...] = ()
+    name: str  # whose memory it is
+    slots: tuple[str, ...]  # the words that the L slots began as
+    keys: NDArray[np.float32]  # z [T, L], how much each step read and wrote each slot
+    own: tuple[int, ...] = ()  # for each step, the slot that began as the word itself, or `NOWHERE`
+    held: tuple[str, ...] = ()  # what the slots held before the first step; `slots` by default
 
     def __post_init__(self) -> None:
         """Refuse keys that are none, and fill in what is usual."""
-        keys = np.array(self.keys, dtype=np.float32)
-        if keys.ndim != 2 or keys.shape[1] != len(self.slots) or not self.slots:
-            raise InputError(
-                f"keys of memory {self.name!r}: expected [T, {len(self.slots)}], a number for each step and "
-                f"slot, got shape {list(keys.shape)}"
-            )
+        keys, size, of = np.array(self.keys, dtype=np.float32), len(self.slots), f"of memory {self.name!r}"
+        if keys.ndim != 2 or keys.shape[1] != size or not size:
+            wanted = f"[T, {size}], a number for each step and slot"
+            raise InputError(f"keys {of}: expected {wanted}, got shape {list(keys.shape)}")
         if not (np.isfinite(keys).all() and (keys >= 0).all() and (abs(keys.sum(axis=1) - 1) < 1e-3).all()):
-            raise InputError(f"keys of memory {self.name!r}: expected rows from 0 up that add up to 1")
+            raise InputError(f"keys {of}: expected rows from 0 up that add up to 1")
         keys.setflags(write=False)
         own, held = tuple(self.own) or (NOWHERE,) * len(keys), tuple(self.held) or tuple(self.slots)
-        if len(own) != len(keys) or not all(NOWHERE <= place < len(self.slots) for place in own):
-            raise InputError(f"own of memory {self.name!r}: expected a slot or {NOWHERE} for each step")
-        if len(held) != len(self.slots):
-            raise InputError(
-                f"held of memory {self.name!r}: expected one for each of {len(self.slots)} slots"
-            )
-        for name, value in {"slots": tuple(self.slots), "keys": keys, "own": own, "held": held}.items():
-            object.__setattr__(self, name, value)
+        if len(own) != len(keys) or not all(NOWHERE <= place < size for place in own):
+            raise InputError(f"own {of}: expected a slot or {NOWHERE} for each step")
+        if len(held) != size:
+            raise InputError(f"held {of}: expected one for each of {size} slots")
+        vars(self).update(slots=tuple(self.slots), keys=keys, own=own, held=held)
 
     @cached_property
     def read(self) -> tuple[int, ...]:
-        """For each step, the slot with the largest weight."""
+        """The slot with the largest weight, for each step."""
         return tuple(int(best) for best in self.keys.argmax(axis=1))
 
     @cached_property
     def composed(self) -> tuple[int, ...]:
-        """For each step, the slot that the word is said to be composed with, as the paper does it.
+        """The slot that the word is said to be composed with, for each step, as the paper does it.
 
-        It is the one with the largest weight; where that is the word's own, the second best, unless there is
-        no other.
+        It has the largest weight; where that is the word's own, it is the second best, if there is another.
         """
         others = self.keys.copy()
         if len(self.slots) > 1:
@@ -92,41 +78,32 @@ class Access:
         return np.asarray(self.keys.sum(axis=0, dtype=np.float64))
 
     def order(self) -> list[int]:
-        """The slots from the most to the least accessed; of equal ones the earlier first."""
+        """Sort the slots from the most to the least accessed; of equal ones the earlier first."""
         return [int(slot) for slot in np.argsort(-self.accessed, kind="stable")]
 
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """One pass over a sequence of words, by one encoder or decoder.
+    """One pass over a sequence of words, by one encoder or decoder."""
 
-    Attributes:
-        name: What is read, and how if there are several ways.
-        words: The T words, in the order of the steps.
-        memories: Those that are read and written, the own one first.
-        outputs: Of a decoder, the word that each step gave.
-    """
-
-    name: str
-    words: tuple[str, ...]
-    memories: tuple[Access, ...]
-    outputs: tuple[str, ...] = ()
+    name: str  # what is read, and how if there are several ways
+    words: tuple[str, ...]  # the T words, in the order of the steps
+    memories: tuple[Access, ...]  # those that are read and written, the own one first
+    outputs: tuple[str, ...] = ()  # of a decoder, the word that each step gave
 
     def __post_init__(self) -> None:
         """Refuse memories that others than these words have read."""
-        object.__setattr__(self, "words", tuple(self.words))
-        object.__setattr__(self, "memories", tuple(self.memories))
-        object.__setattr__(self, "outputs", tuple(self.outputs))
+        lists = {name: tuple(getattr(self, name)) for name in ("words", "memories", "outputs")}
+        vars(self).update(lists)
+        expected, words = f"reading {self.name!r}: expected", f"each of {len(self.words)} words"
         if not self.memories:
-            raise InputError(f"reading {self.name!r}: expected at least one memory")
+            raise InputError(f"{expected} at least one memory")
         for memory in self.memories:
             if len(memory.keys) != len(self.words):
-                raise InputError(
-                    f"reading {self.name!r}: expected keys for each of {len(self.words)} words, "
-                    f"memory {memory.name!r} has {len(memory.keys)}"
-                )
+                has = f"memory {memory.name!r} has {len(memory.keys)}"
+                raise InputError(f"{expected} keys for {words}, {has}")
         if len(self.outputs) not in (0, len(self.words)):
-            raise InputError(f"reading {self.name!r}: expected an output for each of {len(self.words)} words")
+            raise InputError(f"{expected} an output for {words}")
 
     @property
     def own(self) -> Access | None:
@@ -139,11 +116,11 @@ class Reading:
         return tuple(each for each in self.memories if each is not self.own)
 
     def title(self, memory: Access) -> str:
-        """What a picture of this reading of a memory is called."""
+        """Name a picture of this reading of a memory."""
         return self.name if self.name == memory.name else f"{self.name}, memory of {memory.name}"
 
     def compositions(self, memory: Access) -> list[str]:
-        """What each step left in the slot that it is composed with: the word, then what the slot held."""
+        """Tell what each step left in the slot it is composed with: the word, then what the slot held."""
         now, found = list(memory.held), []
         for word, slot in zip(self.words, memory.composed, strict=True):
             now[slot] = f"({word} {now[slot]})"
@@ -151,7 +128,7 @@ class Reading:
         return found
 
     def states(self, memory: Access) -> Iterator[list[str]]:
-        """What all slots hold before the first step, and after each."""
+        """Tell what all slots hold before the first step, and after each."""
         now = list(memory.held)
         yield list(now)
         for slot, composition in zip(memory.composed, self.compositions(memory), strict=True):
@@ -159,28 +136,20 @@ class Reading:
             yield list(now)
 
     def final(self, memory: Access) -> list[str]:
-        """What all slots hold after the last step."""
+        """Tell what all slots hold after the last step."""
         *_, last = self.states(memory)
         return last
 
 
 @dataclass(frozen=True)
 class Text:
-    """A text that was given.
+    """A text that was given."""
 
-    Attributes:
-        name: Its part, such as premise.
-        text: As it was given.
-        words: As the model takes it apart, no more than it reads.
-        unknown: Those of them that the model does not know, by their place.
-        cut: How many more there were.
-    """
-
-    name: str
-    text: str
-    words: tuple[str, ...]
-    unknown: tuple[int, ...] = ()
-    cut: int = 0
+    name: str  # its part, such as premise
+    text: str  # as it was given
+    words: tuple[str, ...]  # as the model takes it apart, no more than it reads
+    unknown: tuple[int, ...] = ()  # those of them that the model does not know, by their place
+    cut: int = 0  # how many more there were
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,24 +170,27 @@ class MemoryTrace:
 
     def __post_init__(self) -> None:
         """Keep tuples; a trace of nothing is none."""
-        object.__setattr__(self, "texts", tuple(self.texts))
-        object.__setattr__(self, "readings", tuple(self.readings))
+        vars(self).update(texts=tuple(self.texts), readings=tuple(self.readings))
         if not self.readings:
             raise InputError("trace: expected at least one reading")
 
+    def accesses(self) -> list[tuple[Reading, Access]]:
+        """List every memory of every reading."""
+        return [(reading, memory) for reading in self.readings for memory in reading.memories]
+
     def as_dict(self) -> dict[str, Any]:
-        """The trace as plain values, as `trace.schema.json` describes them."""
+        """Write the trace as plain values, as `trace.schema.json` describes them."""
         from nse.viz import trace_json  # which knows traces, and is known by nobody else
 
         return trace_json.as_dict(self)
 
     def to_json(self, indent: int | None = None) -> str:
-        """The trace as JSON. Keys are written so that they come back to the bit."""
+        """Write the trace as JSON. Keys are written so that they come back to the bit."""
         return json.dumps(self.as_dict(), indent=indent, ensure_ascii=False, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> MemoryTrace:
-        """A trace from JSON.
+        """Read a trace from JSON.
 
         Raises:
             InputError: It is no trace, or of a newer version; or what should follow from the keys does not.
@@ -231,7 +203,7 @@ class MemoryTrace:
 
     @classmethod
     def from_dict(cls, data: Any) -> MemoryTrace:
-        """A trace from plain values; see `from_json`."""
+        """Read a trace from plain values; see `from_json`."""
         from nse.viz import trace_json
 
         return trace_json.from_dict(data)
@@ -247,7 +219,7 @@ class MemoryTrace:
             return cls.from_json(Path(file).read_bytes())
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it."""
+        """Show it in a notebook."""
         from nse.viz.notebook import html  # pictures are made of traces, not the other way round
 
         return html(self)

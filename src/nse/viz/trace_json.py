@@ -20,9 +20,8 @@ SCHEMA, VERSION = "nse-trace", 1
 @cache
 def read_schema() -> dict[str, Any]:
     """Read the schema of a trace."""
-    found: dict[str, Any] = json.loads(
-        resources.files("nse.viz").joinpath("trace.schema.json").read_text("utf-8")
-    )
+    text = resources.files("nse.viz").joinpath("trace.schema.json").read_text("utf-8")
+    found: dict[str, Any] = json.loads(text)
     return found
 
 
@@ -32,9 +31,7 @@ def as_dict(trace: MemoryTrace) -> dict[str, Any]:
         "schema": SCHEMA,
         "version": VERSION,
         "model": dict(trace.model),
-        "texts": [
-            {**vars(text), "words": list(text.words), "unknown": list(text.unknown)} for text in trace.texts
-        ],
+        "texts": [vars(text) | {"words": [*text.words], "unknown": [*text.unknown]} for text in trace.texts],
         "prediction": dict(trace.prediction),
         "readings": [
             {
@@ -56,34 +53,27 @@ def memory_as_dict(reading: Reading, memory: Access) -> dict[str, Any]:
         "slots": list(memory.slots),
         "held": list(memory.held),
         "own": list(memory.own),
-        "keys": [[shorten_float(weight) for weight in row] for row in memory.keys],
+        # The shortest decimal number that is this one among those of 32 bits.
+        "keys": [[float(np.format_float_scientific(z, unique=True)) for z in row] for row in memory.keys],
         "read": list(memory.read),
         "composed": list(memory.composed),
         "compositions": reading.compositions(memory),
     }
 
 
-def shorten_float(weight: np.float32) -> float:
-    """Return the shortest decimal number that is this one among those of 32 bits."""
-    return float(np.format_float_scientific(weight, unique=True))
-
-
 def from_dict(data: Any) -> MemoryTrace:
     """Make a trace of plain values; see `MemoryTrace.from_json`."""
-    if isinstance(data, dict) and data.get("schema") != SCHEMA:
-        raise InputError(f"trace: expected schema {SCHEMA!r}, got {data.get('schema')!r}")
-    if isinstance(data, dict) and type(version := data.get("version")) is int and version != VERSION:
-        raise InputError(f"trace: version {version} is not {VERSION}, which this nse reads: update nse")
     if not isinstance(data, dict):
         raise InputError(f"trace: expected an object, got {type(data).__name__}")
+    if data.get("schema") != SCHEMA:
+        raise InputError(f"trace: expected schema {SCHEMA!r}, got {data.get('schema')!r}")
+    if type(version := data.get("version")) is int and version != VERSION:
+        raise InputError(f"trace: version {version} is not {VERSION}, which this nse reads: update nse")
     check_object(data, read_schema() | {"title": "trace"})
-    texts = (
-        Text(**{**text, "words": tuple(text["words"]), "unknown": tuple(text["unknown"])})
-        for text in data["texts"]
-    )
-    return MemoryTrace(
-        data["model"], tuple(texts), tuple(map(reading_from_dict, data["readings"])), data["prediction"]
-    )
+    lists = ("words", "unknown")
+    texts = tuple(Text(**each | {name: tuple(each[name]) for name in lists}) for each in data["texts"])
+    readings = tuple(map(reading_from_dict, data["readings"]))
+    return MemoryTrace(data["model"], texts, readings, data["prediction"])
 
 
 def reading_from_dict(data: dict[str, Any]) -> Reading:
@@ -109,12 +99,11 @@ def check_object(data: dict[str, Any], schema: dict[str, Any]) -> None:
     if wrong := [name for name, value in data.items() if not fits(value, parts[name])]:
         raise InputError(f"{what}: {', '.join(wrong)}: not of the type that the schema says")
     for name, value in data.items():
-        part = resolve(parts[name], value)
-        items = [value] if part["type"] == "object" else value if part["type"] == "array" else []
-        inner = resolve(part["items"]) if part["type"] == "array" else part
-        if "properties" in inner:
-            for item in items:
-                check_object(item, inner)
+        part, items = resolve(parts[name], value), [value]
+        if part["type"] == "array":
+            part, items = resolve(part["items"]), value
+        for item in items if "properties" in part else ():
+            check_object(item, part)
 
 
 def resolve(schema: dict[str, Any], value: Any = None) -> dict[str, Any]:
@@ -133,17 +122,11 @@ def fits(value: Any, schema: dict[str, Any]) -> bool:
         case "array":
             return isinstance(value, list) and all(fits(each, schema["items"]) for each in value)
         case "object":
-            values = schema.get("additionalProperties")
-            return isinstance(value, dict) and (
-                not values or all(fits(each, values) for each in value.values())
-            )
-        case "string":
-            return isinstance(value, str)
-        case "boolean":
-            return isinstance(value, bool)
+            of = schema.get("additionalProperties")
+            return isinstance(value, dict) and (not of or all(fits(each, of) for each in value.values()))
         case "integer":
             return type(value) is int and value >= schema.get("minimum", value)
-        case "number":
-            return isinstance(value, int | float) and not isinstance(value, bool)
+        case "string" | "boolean" | "number" as name:
+            return type(value) in {"string": (str,), "boolean": (bool,), "number": (int, float)}[name]
     choices = schema.get("enum", [schema.get("const")])
     return any(type(value) is type(choice) and value == choice for choice in choices)
