@@ -5,18 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Argument, Option
 
 from nse.cli import options
 from nse.cli.output import check_output, print_line, write_output
 from nse.errors import InputError
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from nse.viz.trace import MemoryTrace
 
 
 def explore(
@@ -46,8 +41,13 @@ def explore(
 
     Prints it, or writes what the options ask for.
     """
-    from nse.viz import graph, report, tables
+    from rich.console import Console
+
+    from nse import load
+    from nse.viz import graph, report, tables, terminal
     from nse.viz import heat as maps
+    from nse.viz.drawing import printable
+    from nse.viz.notebook import said
     from nse.viz.trace import MemoryTrace
 
     pictures: list[tuple[Path | None, Callable[[MemoryTrace], str]]] = [
@@ -61,10 +61,6 @@ def explore(
     for named in files:
         if named != standard:
             check_output(named)
-    from rich.console import Console
-
-    from nse import load
-
     trace = load(model, device).trace(*texts, beam=beam, strict=strict)
     aside = standard in files  # what is not the trace goes elsewhere
     for file, make in pictures:
@@ -73,17 +69,9 @@ def explore(
         elif file:
             write_output(file, make(trace))
             print(file, file=sys.stderr if aside else sys.stdout)
+    console = Console(stderr=aside)
     if not files or steps:
-        show_trace(trace, steps, Console(stderr=aside))
-
-
-def show_trace(trace: MemoryTrace, steps: bool, console: Console) -> None:
-    """Print what the model says and which words were composed."""
-    from nse.viz import tables, terminal
-    from nse.viz.drawing import printable
-    from nse.viz.notebook import said
-
-    console.print(f"{trace.model['name']}: {printable(said(trace))}", markup=False, highlight=False)
-    console.print(terminal.associations(trace, console.width))
+        console.print(f"{trace.model['name']}: {printable(said(trace))}", markup=False, highlight=False)
+        console.print(terminal.associations(trace, console.width))
     if steps:
         console.print(tables.terminal(trace))

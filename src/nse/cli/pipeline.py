@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from nse.cli.options import Bad
 from nse.cli.output import Answer, Describe, Writer, format_lines, open_writer
-from nse.cli.rows import CHUNK, Columns, Input, Row, split_chunks, stop_at_problem
+from nse.cli.rows import CHUNK, Columns, Input, Row, parse_keys, read_rows, split_chunks, stop_at_problem
 from nse.console import make_bar
-from nse.data.records import Problem, Source
+from nse.data.records import Problem, Source, guess_format
 from nse.errors import DataError, InputError, NSEError
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ def open_run(
     """Open what is read and what is written, before a model is loaded; at the end sum up."""
     if out and as_json:
         raise InputError(f"{given.command}: --json prints and --out writes a file: leave one out")
-    with given.open() as source, open_writer(out, endings, format_lines if as_json else describe) as writer:
+    opened = nullcontext() if given.texts else Source(given.file)
+    with opened as source, open_writer(out, endings, format_lines if as_json else describe) as writer:
         run = Run(given, bad, out, source, writer)
         yield run
     run.sum_up()
@@ -51,10 +52,12 @@ class Run:
         self.bar: Progress | None = None
 
     def rows(self, columns: Columns) -> Iterator[Read]:
-        """Read the rows."""
+        """Read the rows, whose columns may have other names in a file."""
+        given = self.given
         if self.source is None:
             return iter(self.typed)
-        rows = self.given.read(self.source, columns)
+        columns = parse_keys(given.columns, columns._replace(id=given.id))
+        rows = read_rows(self.source, given.form or guess_format(given.file), columns)
         return stop_at_problem(rows) if self.bad == "stop" else rows
 
     def chunks(self, columns: Columns, few: int, many: int = CHUNK) -> Iterable[list[Read]]:

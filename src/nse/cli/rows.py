@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,6 @@ from nse.data.records import (
     Problem,
     Source,
     decode_line,
-    guess_format,
     json_type,
     read_records,
 )
@@ -90,15 +88,6 @@ class Input:
         typed = [name for name, value in options.items() if value is not None]
         if self.texts and typed:
             raise InputError(f"{self.command}: {', '.join(typed)}: only a file or standard input has such")
-
-    def open(self) -> AbstractContextManager[Source | None]:
-        """Open the file or standard input, if texts were not typed."""
-        return nullcontext() if self.texts else Source(self.file)
-
-    def read(self, source: Source, columns: Columns) -> Iterator[Row | Problem]:
-        """Read the rows of a source, whose columns may have other names."""
-        columns = parse_keys(self.columns, columns._replace(id=self.id))
-        return read_rows(source, self.form or guess_format(self.file), columns)
 
 
 def parse_keys(given: str | None, columns: Columns) -> Columns:
