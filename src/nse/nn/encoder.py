@@ -172,8 +172,9 @@ class NSE(nn.Module):
         if isinstance(shared, Memory | Tensor) or len(shared) != self.shared:
             wanted = f"a list of {self.shared} memories, as the encoder was built with shared={self.shared}"
             raise checks.refuse("shared", wanted, shared)
-        if fresh := memory is None and state is None:
-            x, steps = self._with_starts(x, steps)
+        if (fresh := memory is None and state is None) and self.start is not None:
+            x = torch.cat([self.start.to(x.dtype).expand(B, -1, -1), x], dim=1)
+            steps = None if steps is None else steps + len(self.start)
         if memory is None:
             memory = Memory(x, steps)
             if fresh and self.blank is not None:
@@ -240,13 +241,6 @@ class NSE(nn.Module):
             tuple(LSTMLayer(*layer) for layer in lstm.all_weights) for lstm in (self.read, self.write)
         )
         return Weights(read, self.compose.weight, self.compose.bias, write)
-
-    def _with_starts(self, x: Tensor, steps: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Put the start words in front of every sequence."""
-        if self.start is None:
-            return x, steps
-        starts = self.start.to(x.dtype).expand(len(x), -1, -1)
-        return torch.cat([starts, x], dim=1), None if steps is None else steps + len(self.start)
 
     def _without_starts(self, encoding: Encoding, keep_keys: bool) -> Encoding:
         """Leave outputs of the words alone, and their keys unless all are kept."""

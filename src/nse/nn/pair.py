@@ -79,7 +79,7 @@ class PairClassifier(HeadModel):
         self.start(config)
 
     def forward(self, first: Tensor, first_lengths: Tensor, second: Tensor, second_lengths: Tensor) -> Tensor:
-        """Scores [B, labels], from ids [B, T] of both sentences and their true lengths [B]."""
+        """Compute scores [B, labels], from ids [B, T] of both sentences and their true lengths [B]."""
         first, first_lengths = self.cut(first, first_lengths)
         second, second_lengths = self.cut(second, second_lengths)
         x, y = self.vectors(first), self.vectors(second)
@@ -124,9 +124,8 @@ def shared_words(first: Text, second: Text, rarity: Tensor) -> Tensor:
     )
     same = (here[:, :, None] == there[:, None, :]) & knows[:, :, None]  # [B, T of first, T of second]
     found = (same.any(dim=1) & asks).to(rarity.dtype)
-    shares = []
-    for weight in (asks.to(rarity.dtype), rarity[there] * asks):
-        shares.append((found * weight).sum(dim=1) / weight.sum(dim=1).clamp(min=1e-6))
+    weights = asks.to(rarity.dtype), rarity[there] * asks
+    shares = [(found * each).sum(dim=1) / each.sum(dim=1).clamp(min=1e-6) for each in weights]
     return torch.stack(shares, dim=1)
 
 

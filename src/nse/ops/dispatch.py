@@ -25,10 +25,10 @@ log = logging.getLogger(__name__)
 
 
 def run_triton(*arguments: Any, **named: Any) -> Result:
-    """The fused kernels, imported when they are first needed: only machines with a GPU have triton."""
-    from nse.ops.triton import recurrence as triton_recurrence
+    """Run the fused kernels, imported when they are first needed: only machines with a GPU have triton."""
+    from nse.ops.triton.recurrence import recurrence
 
-    return triton_recurrence.recurrence(*arguments, **named)
+    return recurrence(*arguments, **named)
 
 
 BACKENDS: dict[str, Backend] = {

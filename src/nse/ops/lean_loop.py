@@ -184,9 +184,7 @@ def attend(plan: Plan, j: int, o: Tensor, M: Tensor) -> Tensor:
     return z if empty is None else z.masked_fill_(empty[:n, None], 0)
 
 
-def write_lstm(
-    x: Tensor, h: list[Tensor], c: list[Tensor], stack: Stack
-) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+def write_lstm(x: Tensor, h: list[Tensor], c: list[Tensor], stack: Stack) -> tuple[list[Tensor], ...]:
     """Take a step of all layers, matrices transposed: new h, new c, activated gates. The last h is h_t."""
     n, k = x.shape[0], c[0].shape[-1]
     hs, cs, gates = [], [], []
@@ -284,8 +282,7 @@ def replay(plan: Plan, record: Record) -> Iterator[tuple[int, list[Tensor]]]:
 def local_slopes(plan: Plan, inputs: Inputs, record: Record, layer: int) -> tuple[Tensor, ...]:
     """Compute the derivatives within one LSTM layer, for all rows at once.
 
-    They are c by h [rows, k]; the input, forget and cell gates by c [rows, 3, k]; the output gate by h
-    [rows, k]; and the forget gate, c by the next step's c [rows, k].
+    They are c by h, the three gates to c by c [rows, 3, k], the output gate by h, and c by the next step's c.
     """
     i, f, g, o = record.gates[layer].chunk(4, dim=1)
     c_before = plan.pack.previous(record.cells[layer], inputs.c[layer])

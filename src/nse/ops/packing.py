@@ -9,6 +9,8 @@ no state needs a mask to stop changing, and every step's rows are contiguous.
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import torch
 from torch import Tensor
 
@@ -24,12 +26,8 @@ class Packing:
             self.counts = [batch] * size if batch else []  # for each step, how many are still running
         else:
             self._sort(lengths)
-        self.steps: list[slice] = []  # for each step, its rows
-        start = 0
-        for count in self.counts:
-            self.steps.append(slice(start, start + count))
-            start += count
-        self.total = start
+        ends, self.total = accumulate(self.counts), sum(self.counts)
+        self.steps = [slice(end - n, end) for end, n in zip(ends, self.counts, strict=True)]  # its rows
 
     def _sort(self, lengths: Tensor) -> None:
         ordered, self._order = lengths.sort(descending=True, stable=True)

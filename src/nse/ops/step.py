@@ -23,11 +23,8 @@ Use = Callable[[Tensor, Tensor | None], Linear]
 """How a weight and a bias become a map: `nse.ops.deferred.once`, or `many_times` for a loop of steps."""
 
 
-class LSTMMaps(NamedTuple):
-    """What an LSTM layer multiplies by."""
-
-    of_input: Linear
-    of_state: Linear
+LSTMMaps = tuple[Linear, Linear]
+"""What an LSTM layer multiplies its input by, and its hidden state."""
 
 
 class StepMaps(NamedTuple):
@@ -40,7 +37,7 @@ class StepMaps(NamedTuple):
 
 def lstm_maps(layer: LSTMLayer, use: Use = once) -> LSTMMaps:
     """Make the maps of an LSTM layer."""
-    return LSTMMaps(use(layer.ih, layer.bias_ih), use(layer.hh, layer.bias_hh))
+    return use(layer.ih, layer.bias_ih), use(layer.hh, layer.bias_hh)
 
 
 def step_maps(weights: Weights, use: Use = once) -> StepMaps:
@@ -78,7 +75,8 @@ def step(
 
 def lstm(x: Tensor, state: Cell, maps: LSTMMaps) -> Cell:
     """Take a step of an LSTM layer."""
-    of_x, of_h, c = maps.of_input(x), maps.of_state(state[0]), state[1]
+    (of_input, of_state), (h, c) = maps, state
+    of_x, of_h = of_input(x), of_state(h)
     if x.is_cuda:  # what `torch.lstm_cell` does after its products, in one kernel
         h, c, _ = torch.ops.aten._thnn_fused_lstm_cell(of_x, of_h, c)
         return h, c

@@ -263,8 +263,7 @@ def describe(trace: MemoryTrace) -> str:
     """Tell a picture in words, for who cannot see it."""
     told = []
     for reading, memory in trace.accesses():
-        slots = (memory.slots[slot] for slot in memory.composed)
-        pairs = (f"{word} to {slot}" for word, slot in zip(reading.words, slots, strict=True))
+        pairs = (f"{w} to {memory.slots[s]}" for w, s in zip(reading.words, memory.composed, strict=True))
         told.append(f"{reading.name}, memory of {memory.name}: {', '.join(pairs)}.")
     return " ".join(told)
 
@@ -283,10 +282,10 @@ def dot(trace: MemoryTrace) -> str:
             lines += [f"    {node} [label={quoted(word)}];" for node, word in zip(nodes, words, strict=True)]
             if len(nodes) > 1:  # what keeps the words in their order
                 lines.append(f"    {' -> '.join(nodes)} [style=invis, constraint=true, weight=100];")
-        places = own.own if own else range(len(reading.words))
+        places = own.own if own else tuple(range(len(reading.words)))
         for memory in reading.memories:
             target = "w" if memory is own else f"m{reading.shared.index(memory)}_"
-            for arc in arcs(memory, tuple(places), "across"):
+            for arc in arcs(memory, places, "across"):
                 style = f"{0.5 + 2 * arc.weight:.2f}{', style=dashed' if arc.second else ''}"
                 edge = f"r{r}w{arc.source} -> r{r}{target}{arc.target}"
                 lines.append(f'    {edge} [label="{arc.weight:.2f}", penwidth={style}];')

@@ -93,8 +93,7 @@ class Reading:
 
     def __post_init__(self) -> None:
         """Refuse memories that others than these words have read."""
-        lists = {name: tuple(getattr(self, name)) for name in ("words", "memories", "outputs")}
-        vars(self).update(lists)
+        vars(self).update({name: tuple(getattr(self, name)) for name in ("words", "memories", "outputs")})
         expected, words = f"reading {self.name!r}: expected", f"each of {len(self.words)} words"
         if not self.memories:
             raise InputError(f"{expected} at least one memory")
