@@ -10,7 +10,7 @@ import re
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import IO, cast
 
 from nse.data.sources import BUFFER, DataFile, describe_search, find_file, name_errors
 from nse.data.splits import Rows
@@ -18,31 +18,19 @@ from nse.errors import DataError
 from nse.files import decompress
 from nse.text.sentence_splitter import sentences
 
-LABELS = ("1", "2", "3", "4", "7", "8", "9", "10")
-"""The ratings that are there: what is neither good nor bad was left out."""
-
+LABELS = ("1", "2", "3", "4", "7", "8", "9", "10")  # what is neither good nor bad was left out
 ARCHIVE = "aclImdb_v1.tar.gz"
 
 _MEMBER = re.compile(r"(?:.*/)?(train|test)/(neg|pos)/([^./][^/]*)")  # hidden files are not the authors'
 _NAME = re.compile(r"([0-9]{1,9})_([0-9]{1,9})\.txt")
 
 
-class _Review(NamedTuple):
-    """Where a review belongs, in the order of rows, and what it is."""
-
-    split: str
-    folder: str
-    number: int
-    label: int
-    document: str
+Place = tuple[str, str, int]
+"""Split, folder and number of a review: the order of rows."""
 
 
 def sources(folder: Path) -> dict[str, DataFile]:
-    """Find each split; dev is cut from the training set, and one archive may hold all.
-
-    In a data folder or in `aclImdb/` in it, this is `aclImdb_train.tar` and `aclImdb_test.tar`, plain or
-    compressed, or else the published archive. `DataError` says what is missing.
-    """
+    """Find each split; dev is cut from the training set, and the published archive holds all."""
     places = [folder / "aclImdb", folder]
     names = ("aclImdb_train.tar", "aclImdb_test.tar")
     found = [find_file(places, name) for name in names]
@@ -61,29 +49,28 @@ def read(folder: Path, raw: bool = False) -> dict[str, Rows]:
     Where `raw`, reviews stay as they are, which is enough to count them.
     """
     files = sources(folder)
-    reviews: dict[tuple[str, str, int], _Review] = {}
+    reviews: dict[Place, tuple[str, int]] = {}  # document and label
     for path in dict.fromkeys(file.path for file in files.values()):
         held = [split for split, file in files.items() if file.path == path]
         for member, content in _read_members(path):
             try:
-                review = _parse_review(member, content, raw)
-                if review.split in held and reviews.setdefault(review[:3], review) is not review:
-                    raise ValueError(f"review {review.number} is there twice")
+                place, review = _parse_review(member, content, raw)
+                if place[0] in held and reviews.setdefault(place, review) is not review:
+                    raise ValueError(f"review {place[2]} is there twice")
             except ValueError as error:
                 why = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else error
                 raise DataError(f"{path}, {member}: {why}") from None
-    return {split: _make_rows(split, file, reviews) for split, file in files.items()}
+    rows = {}
+    for split, file in files.items():
+        chosen = [reviews[place] for place in sorted(reviews) if place[0] == split]
+        if not chosen:
+            raise DataError(f"{file}: holds no reviews for {split}; remove it and get it again")
+        texts = {"document": [document for document, _ in chosen]}
+        rows[split] = Rows(texts, [label for _, label in chosen], len(chosen))
+    return rows
 
 
-def _make_rows(split: str, file: DataFile, reviews: dict[tuple[str, str, int], _Review]) -> Rows:
-    chosen = [reviews[key] for key in sorted(reviews) if key[0] == split]
-    if not chosen:
-        raise DataError(f"{file}: holds no reviews for {split}; remove it and get it again")
-    texts = {"document": [review.document for review in chosen]}
-    return Rows(texts, [review.label for review in chosen], len(chosen))
-
-
-def _parse_review(member: str, content: bytes, raw: bool) -> _Review:
+def _parse_review(member: str, content: bytes, raw: bool) -> tuple[Place, tuple[str, int]]:
     """Parse a review and the name of its file; `ValueError` says what is wrong with it."""
     place = _MEMBER.fullmatch(member)
     assert place  # the others are not read
@@ -98,7 +85,8 @@ def _parse_review(member: str, content: bytes, raw: bool) -> _Review:
     if split == "train" and number // 100 % 10 == 9:
         split = "dev"
     text = content.decode("utf-8")
-    return _Review(split, folder, number, LABELS.index(rating), text if raw else "\n".join(sentences(text)))
+    document = text if raw else "\n".join(sentences(text))
+    return (split, folder, number), (document, LABELS.index(rating))
 
 
 def _read_members(path: Path) -> Iterator[tuple[str, bytes]]:
@@ -109,9 +97,7 @@ def _read_members(path: Path) -> Iterator[tuple[str, bytes]]:
             with tarfile.open(fileobj=cast(IO[bytes], stream), mode="r|") as archive:
                 for member in archive:
                     if member.isfile() and _MEMBER.fullmatch(member.name):
-                        content = archive.extractfile(member)
-                        assert content  # it is a file
-                        yield member.name, content.read()
+                        yield member.name, cast(IO[bytes], archive.extractfile(member)).read()
                 stream.check_end(archive.offset)
         except tarfile.TarError as error:
             raise OSError(str(error)) from None
@@ -121,8 +107,7 @@ class _Stream:
     """An archive which remembers how long it was, and up to where there was more than padding."""
 
     def __init__(self, handle: IO[bytes]) -> None:
-        self._handle = handle
-        self._size = self._filled = 0
+        self._handle, self._size, self._filled = handle, 0, 0
 
     def read(self, size: int) -> bytes:
         chunk = self._handle.read(size)

@@ -18,47 +18,28 @@ from nse.data.splits import Rows
 from nse.errors import DataError
 from nse.text import moses
 
-LABELS = ("pair",)
-"""A pair has no label; every row is given the first, 0."""
-
-LONGEST = 25
-"""Words on either side of a pair of IWSLT 2014; longer pairs are dropped, as in the paper."""
-
-EVERY = 23
-"""Of the training pairs of IWSLT 2014, numbered from 1, those that this divides are for development."""
-
+LABELS = ("pair",)  # a pair has no label; every row is given the first, 0
+LONGEST = 25  # words on either side of a pair of IWSLT 2014; longer pairs are dropped, as in the paper
+EVERY = 23  # of the training pairs of IWSLT 2014, from 1, those that this divides are for development
 LANGUAGES = ("en", "de")
 
-MULTI30K = {
-    "train": "train.{}",
-    "dev": "val.{}",
-    "test": "test_2016_flickr.{}",
-    "test_2017": "test_2017_flickr.{}",
-}
+# From a split to the name of its two files, in which `{}` stands for the language.
+MULTI30K = {"train": "train.{}", "dev": "val.{}"}
+MULTI30K |= {"test": "test_2016_flickr.{}", "test_2017": "test_2017_flickr.{}"}
 EUROPARL = {"train": "train.{}", "dev": "dev.{}", "test": "test.{}"}
 PREPARED = {"train": "train.{}", "dev": "valid.{}", "test": "test.{}"}
-"""From a split to the name of its two files, in which `{}` stands for the language."""
 
+# Sets of IWSLT 2014 that are the test split together, in this order.
 TESTS = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")
-"""Sets of IWSLT 2014 that are the test split together, in this order."""
-
 OPTIONAL = "TEDX.dev2012"  # of talks in German: the archive en-de need not have it
 
-Take = Callable[[str], str | None]
-"""From a line to its text; None where it holds none."""
-
-Split = Callable[[str], list[str]]
-"""From a text to its words."""
-
-Pair = tuple[DataFile, DataFile]
-"""English and German, of which each line of one translates the same line of the other."""
+Take = Callable[[str], str | None]  # from a line to its text; None where it holds none
+Split = Callable[[str], list[str]]  # from a text to its words
+Pair = tuple[DataFile, DataFile]  # English and German: each line of one translates the same line of the other
 
 
 def sources(data: str, folder: Path) -> dict[str, DataFile]:
-    """Find the files of a data set, by names such as `train.en`; `DataError` says what is missing.
-
-    Of published talks there are those of each test set, such as `TED.tst2012.de`.
-    """
+    """Find the files of a data set, by names such as `train.en`, or `TED.tst2012.de` of published talks."""
     names, places = _choose_names(data, folder)
     wanted = {f"{key}.{each}": name.format(each) for key, name in names.items() for each in LANGUAGES}
     return find_files(data, wanted, places, "; put the published files there")
@@ -78,13 +59,11 @@ def _choose_names(data: str, folder: Path) -> tuple[dict[str, str], list[Path]]:
             if not _is_there(tests[OPTIONAL], places):
                 del tests[OPTIONAL]
             return {"train": f"train.tags.{direction}.{{}}", **tests}, places
-    there = [split for split, name in PREPARED.items() if _is_there(name, [place])]
-    if not there:
-        raise DataError(
-            f"{data}: no {describe_search('train.tags.en-de.en', [place, folder / 'en-de'])}, "
-            f"and no valid.en in {place}; put the published files there"
-        )
-    return {split: name for split, name in PREPARED.items() if split in there or split != "train"}, [place]
+    if any(_is_there(name, [place]) for name in PREPARED.values()):
+        whole = _is_there(PREPARED["train"], [place])
+        return {split: name for split, name in PREPARED.items() if whole or split != "train"}, [place]
+    looked = describe_search("train.tags.en-de.en", [place, folder / "en-de"])
+    raise DataError(f"{data}: no {looked}, and no valid.en in {place}; put the published files there")
 
 
 def _is_there(name: str, places: Sequence[Path]) -> bool:
@@ -95,11 +74,9 @@ def _is_there(name: str, places: Sequence[Path]) -> bool:
 def read(data: str, folder: Path, raw: bool = False) -> dict[str, Rows]:
     """Read the splits of a data set; pairs of which a side has no words are dropped.
 
-    Of `iwslt14`, pairs of more than 25 words on a side are dropped too. As published, every 23rd training
-    pair is for development, and all sets for development and tests together are the test; titles and
-    descriptions of talks are text. Else there may be train, valid and test as a usual script leaves them:
-    split into words, in lower case, with escapes. That script drops pairs of very different lengths before it
-    takes every 23rd, so the rows for development are not the same; its training files may be missing.
+    As published, titles and descriptions of the talks of `iwslt14` are text. Else there may be train, valid
+    and test as a usual script leaves them: split into words, in lower case, with escapes. It drops pairs of
+    very different lengths before it takes every 23rd, so the rows for development are not the same.
 
     Where `raw`, texts are not split as they should be, which is enough to count pairs, and fast.
     """
@@ -112,18 +89,15 @@ def read(data: str, folder: Path, raw: bool = False) -> dict[str, Rows]:
     if raw:
         splits = [partial(_split_roughly, split=split, longest=longest) for split in splits]
     make = partial(_make_rows, splits=splits, longest=longest)
-    names = dict.fromkeys(key.rpartition(".")[0] for key in files)
-    pairs = {name: (files[f"{name}.en"], files[f"{name}.de"]) for name in names}
+    pairs = {key.removesuffix(".en"): (files[key], files[f"{key[:-2]}de"]) for key in list(files)[::2]}
     if not published:
         return {name: make([pair], _read_sides([pair])) for name, pair in pairs.items()}
     train, *tests = pairs.values()
     training = _read_sides([train], _take_tagged)
-    kept = [sides for number, sides in enumerate(training, start=1) if number % EVERY]
-    return {
-        "train": make([train], kept),
-        "dev": make([train], training[EVERY - 1 :: EVERY]),
-        "test": make(tests, _read_sides(tests, _take_segment)),
-    }
+    dev = training[EVERY - 1 :: EVERY]
+    del training[EVERY - 1 :: EVERY]
+    rows = {"train": make([train], training), "dev": make([train], dev)}
+    return rows | {"test": make(tests, _read_sides(tests, _take_segment))}
 
 
 def _read_sides(pairs: Iterable[Pair], take: Take = str) -> list[tuple[str, str]]:
@@ -132,10 +106,8 @@ def _read_sides(pairs: Iterable[Pair], take: Take = str) -> list[tuple[str, str]
     for pair in pairs:
         english, german = ([text for text in parse_lines(file, take) if text is not None] for file in pair)
         if len(english) != len(german):
-            raise DataError(
-                f"{_name(pair)}: expected as many lines of text in both, got {len(english)} and "
-                f"{len(german)}; remove both and get them again"
-            )
+            wrong = f"expected as many lines of text in both, got {len(english)} and {len(german)}"
+            raise DataError(f"{_name(pair)}: {wrong}; remove both and get them again")
         sides += zip(english, german, strict=True)
     return sides
 
@@ -155,11 +127,9 @@ def _make_rows(
             for column, each in zip(texts.values(), words, strict=True):
                 column.append(" ".join(each))
     if not texts["source"]:
-        most = "" if longest == inf else f", {longest} at most"
-        raise DataError(
-            f"{', '.join(map(_name, pairs))}: expected pairs with words on both sides{most}, "
-            f"got none in {len(sides)} lines for a split; remove them and get them again"
-        )
+        wanted = "pairs with words on both sides" + ("" if longest == inf else f", {longest} at most")
+        wrong = f"expected {wanted}, got none in {len(sides)} lines for a split"
+        raise DataError(f"{', '.join(map(_name, pairs))}: {wrong}; remove them and get them again")
     return Rows(texts, [0] * len(texts["source"]), len(sides), tokenized=True)
 
 
@@ -177,6 +147,7 @@ _PARTS = re.compile(r"[A-Za-z0-9]+|\S")
 _ABOUT = re.compile(r"</?(?:url|keywords|speaker|talkid|reviewer|translator|doc)\b")
 _AROUND = re.compile(r"</?(?:title|description)>")
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)(?:</seg>|$)")
+_ESCAPE = re.compile("&(?:apos|quot|amp|lt|gt|#124|#91|#93);")  # all that Moses writes
 
 
 def _take_tagged(line: str) -> str | None:
@@ -192,19 +163,7 @@ def _take_segment(line: str) -> str | None:
     return html.unescape(found[1]).replace("\u2019", "'") if found else None
 
 
-_ESCAPES = {
-    "&apos;": "'",
-    "&quot;": '"',
-    "&amp;": "&",
-    "&#124;": "|",
-    "&lt;": "<",
-    "&gt;": ">",
-    "&#91;": "[",
-    "&#93;": "]",
-}
-_ESCAPE = re.compile("|".join(_ESCAPES))
-
-
 def _split_escaped(text: str) -> list[str]:
     """Split a text that Moses has split and escaped."""
-    return [_ESCAPE.sub(lambda found: _ESCAPES[found[0]], word.lower()) for word in moses.plain(text).split()]
+    words = moses.plain(text).split()
+    return [_ESCAPE.sub(lambda found: html.unescape(found[0]), word.lower()) for word in words]

@@ -23,15 +23,13 @@ def sources(folder: Path) -> dict[str, DataFile]:
 
 def read(folder: Path) -> dict[str, Rows]:
     """Read the three splits. Rows on whose label the annotators did not agree are dropped."""
-    return {split: read_split(file) for split, file in sources(folder).items()}
-
-
-def read_split(file: DataFile) -> Rows:
-    """Read the labelled rows of one file."""
-    rows = list(parse_lines(file, _parse_row))
-    kept = [row for row in rows if row is not None]
-    texts = {"premise": [row[1] for row in kept], "hypothesis": [row[2] for row in kept]}
-    return Rows(texts, [row[0] for row in kept], len(rows))
+    splits = {}
+    for split, file in sources(folder).items():
+        rows = list(parse_lines(file, _parse_row))
+        kept = [row for row in rows if row is not None]
+        texts = {"premise": [row[1] for row in kept], "hypothesis": [row[2] for row in kept]}
+        splits[split] = Rows(texts, [row[0] for row in kept], len(rows))
+    return splits
 
 
 def _parse_row(line: str) -> tuple[int, str, str] | None:

@@ -6,9 +6,8 @@ Its trees are in the brackets of the Penn Treebank, such as `(3 (2 The) (4 film)
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from nse.data.sources import DataFile, find_files, parse_lines
 from nse.data.splits import SPLITS, Rows
@@ -47,58 +46,49 @@ def read(folder: Path, binary: bool = False) -> dict[str, Rows]:
     return rows
 
 
-class Phrase(NamedTuple):
+@dataclass
+class Phrase:
     """A phrase with its label: from `start` to before `stop` in the words of its sentence."""
 
     label: int
-    sentence: Sequence[str]
+    sentence: list[str]
     start: int
-    stop: int
+    stop: int = -1  # until its bracket closes
 
     @property
-    def words(self) -> Sequence[str]:
+    def words(self) -> list[str]:
         """The words of the phrase, found when they are asked for: a tree may be deep."""
         return self.sentence[self.start : self.stop]
 
 
 def parse_tree(text: str) -> list[Phrase]:
-    """Parse a tree into its phrases, the whole sentence first, in the order in which brackets open.
-
-    Raises:
-        ValueError: It is no tree of this treebank.
-    """
-    words: list[str] = []
-    labels, starts, stops = list[int](), list[int](), list[int]()  # of each phrase
-    opened: list[int] = []  # the numbers of phrases that are not closed
+    """Parse a tree into its phrases, in the order in which brackets open; `ValueError` tells it is none."""
+    words, phrases, opened = list[str](), list[Phrase](), list[Phrase]()  # opened: not closed yet
     pieces = iter(_PIECE.findall(text.rstrip("\r\n")))
     for piece in pieces:
-        if labels and not opened:
+        if phrases and not opened:
             raise ValueError(f"tree: expected nothing after the last bracket, got {piece[:40]!r}")
-        filled = bool(opened) and len(words) > starts[opened[-1]]
+        filled = bool(opened) and len(words) > opened[-1].start
         if piece == "(":
-            if filled and opened[-1] == len(labels) - 1:  # by a word, not by phrases
+            if filled and opened[-1] is phrases[-1]:  # by a word, not by phrases
                 raise ValueError("tree: expected one word or phrases inside a bracket, got both")
-            opened.append(len(labels))
-            labels.append(_parse_label(next(pieces, "")))
-            starts.append(len(words))
-            stops.append(-1)
+            phrases.append(Phrase(_parse_label(next(pieces, "")), words, len(words)))
+            opened.append(phrases[-1])
         elif not opened:
             raise ValueError(f"tree: expected an opening bracket, got {piece[:40]!r}")
         elif piece == ")":
             if not filled:
                 raise ValueError("tree: expected a word or phrases inside each bracket, got none")
-            stops[opened.pop()] = len(words)
+            opened.pop().stop = len(words)
         elif filled:
             raise ValueError(f"tree: expected one word or phrases inside a bracket, got also {piece[:40]!r}")
         else:
             words.append(piece)
-    if opened or not labels:
-        raise ValueError(
-            f"tree: expected {len(opened)} more closing brackets" if opened else "tree: is empty"
-        )
-    return [
-        Phrase(label, words, start, stop) for label, start, stop in zip(labels, starts, stops, strict=True)
-    ]
+    if not phrases:
+        raise ValueError("tree: is empty")
+    if opened:
+        raise ValueError(f"tree: expected {len(opened)} more closing brackets")
+    return phrases
 
 
 def _parse_label(piece: str) -> int:

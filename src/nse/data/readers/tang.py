@@ -17,27 +17,16 @@ from nse.errors import DataError
 from nse.text.sentence_splitter import sentences
 
 LABELS = {"yelp13": tuple("12345"), "imdb": (*"123456789", "10")}
-"""The ratings there are, in the order of their numbers."""
-
+# How files are called: the 348,415 documents of 2015's EMNLP paper, or as in other copies of IMDB.
 NAMES = {"yelp13": ["yelp-2013-{}.txt.ss"], "imdb": ["imdb-{}.txt.ss", "imdb.{}.txt.ss"]}
-"""How files are called: the 348,415 documents of 2015's EMNLP paper, or as in other copies of IMDB."""
-
 ARCHIVE = "emnlp-2015-data.7z"
 MARK = "<sssss>"
-
-_BETWEEN = "\t\t"
-_FIELDS = 4
-
 # Whatever some program takes for the end of a line: here only the line feed ends a sentence.
 _SPACES = str.maketrans(dict.fromkeys("\t\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029", " "))
 
 
 def sources(data: str, folder: Path) -> dict[str, DataFile]:
-    """Find each split of a set under the names under which most are there: two copies are never mixed.
-
-    Looked for in `yelp13/` or `imdb/` and `emnlp-2015-data/` in a data folder, and in the data folder itself.
-    `DataError` says what is missing.
-    """
+    """Find each split of a set under the names under which most are there: two copies are never mixed."""
     places = [folder / data, folder / ARCHIVE.removesuffix(".7z"), folder]
     tries = [
         {split: file for split in SPLITS if (file := find_file(places, name.format(split)))}
@@ -72,11 +61,10 @@ def _read_split(file: DataFile, labels: Sequence[str], raw: bool) -> Rows:
 
 def _parse_row(line: str, labels: Sequence[str]) -> tuple[int, str]:
     """Parse label and text of a line."""
-    fields = line.split(_BETWEEN, _FIELDS - 1)
-    if len(fields) != _FIELDS:
-        raise ValueError(
-            f"expected user, product, rating and text with two tabs between them, got {len(fields)} fields"
-        )
+    fields = line.split("\t\t", 3)
+    if len(fields) != 4:
+        wanted = "user, product, rating and text with two tabs between them"
+        raise ValueError(f"expected {wanted}, got {len(fields)} fields")
     rating = fields[2].strip()
     if rating not in labels:
         raise ValueError(f"rating: expected a whole number from 1 to {labels[-1]}, got {rating[:40]!r}")

@@ -23,13 +23,13 @@ def sources(folder: Path) -> dict[str, DataFile]:
 
 def read(folder: Path) -> dict[str, Rows]:
     """Read the three splits, each with all questions, those without a right answer too."""
-    return {split: read_split(file) for split, file in sources(folder).items()}
+    return {split: _read_split(file) for split, file in sources(folder).items()}
 
 
-def read_split(file: DataFile) -> Rows:
+def _read_split(file: DataFile) -> Rows:
     """Read the rows of one file; those of a question are a group."""
     groups: dict[str, int] = {}
-    header: list[str] = []
+    header: list[str] = []  # once it is read
 
     def parse(line: str) -> tuple[str, str, int, int]:
         fields = line.split("\t")  # a quote is a character like any other
@@ -45,9 +45,8 @@ def read_split(file: DataFile) -> Rows:
             raise ValueError(f"Label: expected 0 or 1, got {label[:40]!r}")
         group = groups.setdefault(identity, len(groups))
         if group != len(groups) - 1:  # the candidates of a question are numbered in order
-            raise ValueError(
-                f"QuestionID: expected the rows of a question together, but {identity[:40]} returns"
-            )
+            wrong = f"expected the rows of a question together, but {identity[:40]} returns"
+            raise ValueError(f"QuestionID: {wrong}")
         return question, answer, int(label), group
 
     rows = list(parse_lines(file, parse))[1:]

@@ -38,9 +38,8 @@ def load_vectors(
         return sets[0]
     words = sorted({word for each in sets for word in each.words})
     rows = np.concatenate([each.of(words) for each in sets], axis=1)
-    return Vectors(
-        name, {word: row for row, word in enumerate(words)}, rows, all(each.lowered for each in sets)
-    )
+    numbers = {word: row for row, word in enumerate(words)}
+    return Vectors(name, numbers, rows, all(each.lowered for each in sets))
 
 
 def vector_sources(folder: Path, name: str) -> list[DataFile]:
@@ -49,11 +48,8 @@ def vector_sources(folder: Path, name: str) -> list[DataFile]:
 
 
 def _load_one(folder: Path, name: str, wanted: Collection[str] | None, progress: Progress | None) -> Vectors:
-    files = _find_sources(folder, name)
-    if files[0].path.suffix == ".npy":
-        vectors = _load_array(name, *files)
-    else:
-        vectors = _load_text(name, files[0], wanted, progress)
+    file, *others = _find_sources(folder, name)
+    vectors = _load_array(name, file, *others) if others else _load_text(name, file, wanted, progress)
     return vectors if wanted is None else vectors.select(sorted(wanted))
 
 
@@ -68,22 +64,19 @@ def _find_sources(folder: Path, name: str) -> list[DataFile]:
     archives = [place / f"{each}.zip" for place in places for each in (name, _DIMENSION.sub("", name))]
     text = find_file(places, f"{name}.txt", archives)
     if text is None:
-        raise DataError(
-            f"vectors {name} are not in {places[0]} or {folder}: "
-            f"looked for {name}.npy with {name}.words.txt, {name}.txt, .txt.gz, .txt.xz and .zip; "
-            f"there is {', '.join(list_vectors(folder)) or 'nothing'}. "
-            f"`nse data fetch {name}` gets published ones, `nse data status` lists all"
-        )
+        names = f"{name}.npy with {name}.words.txt, {name}.txt, .txt.gz, .txt.xz and .zip"
+        there = ", ".join(list_vectors(folder)) or "nothing"
+        advice = f"`nse data fetch {name}` gets published ones, `nse data status` lists all"
+        missing = f"vectors {name} are not in {places[0]} or {folder}"
+        raise DataError(f"{missing}: looked for {names}; there is {there}. {advice}")
     return [text]
 
 
 def list_vectors(folder: Path) -> list[str]:
     """List the names of the vectors in a data folder, archives aside."""
-    found = set()
-    for file in [*folder.glob("vectors/*"), *folder.glob("*")]:
-        if match := re.fullmatch(r"(.+)\.npy|(.+\.\d+d)\.(?:txt|txt\.gz|txt\.xz|zip)", file.name):
-            found.add(match[1] or match[2])
-    return sorted(found)
+    names = [file.name for file in [*folder.glob("vectors/*"), *folder.glob("*")]]
+    pattern = r"(.+)\.npy|(.+\.\d+d)\.(?:txt|txt\.gz|txt\.xz|zip)"
+    return sorted({match[1] or match[2] for name in names if (match := re.fullmatch(pattern, name))})
 
 
 def _load_array(name: str, array: DataFile, listing: DataFile, *aliases: DataFile) -> Vectors:
@@ -101,9 +94,8 @@ def _load_array(name: str, array: DataFile, listing: DataFile, *aliases: DataFil
 
     words = {word: row for row, word in enumerate(parse_lines(listing, str))}
     if len(words) != len(rows):
-        raise DataError(
-            f"{listing}: {len(words):,} different words for {len(rows):,} rows of {array.path.name}"
-        )
+        wrong = f"{len(words):,} different words for {len(rows):,} rows of {array.path.name}"
+        raise DataError(f"{listing}: {wrong}")
     for word, row in (alias for file in aliases for alias in parse_lines(file, parse_alias)):
         words.setdefault(word, row)
     return Vectors(name, words, rows, lowered=all(word == word.lower() for word in words))
@@ -126,8 +118,7 @@ def _load_text(
 ) -> Vectors:
     """Read GloVe's text: a word, which may hold spaces, and d numbers on each line."""
     keep = None if wanted is None else {form.encode() for w in wanted for form in (w, w.lower())}
-    words: dict[str, int] = {}
-    rows: list[NDArray[np.float32]] = []
+    words, rows = dict[str, int](), list[NDArray[np.float32]]()
     lowered, d = True, -1
     for number, line in read_lines(file, progress):
         line = line.rstrip(b" \r")
@@ -136,7 +127,9 @@ def _load_text(
             _check_dimension(name, d, file)
         try:
             word, numbers = _cut_word(line, d)
-            lowered = lowered and _is_lower(word)
+            if lowered:
+                text = word.decode("utf-8", "replace")
+                lowered = text == text.lower()
             if keep is None or word in keep:  # most lines are only looked at so far
                 rows.append(_parse_numbers(numbers, d))
                 words.setdefault(word.decode("utf-8"), len(rows) - 1)
@@ -166,11 +159,6 @@ def _parse_numbers(text: bytes, d: int) -> NDArray[np.float32]:
     if not np.isfinite(row).all():
         raise ValueError("holds NaN or Inf")
     return row
-
-
-def _is_lower(word: bytes) -> bool:
-    text = word if word.isascii() else word.decode("utf-8", "replace")
-    return text == text.lower()
 
 
 def _check_dimension(name: str, d: int, file: DataFile) -> None:
