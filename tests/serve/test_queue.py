@@ -65,7 +65,7 @@ def model():
 
 def job(*numbers, group="scores"):
     """A request that is answered by its own numbers."""
-    made = HttpRequest("mine", 60)
+    made = HttpRequest({"path": "/", "method": "POST", "headers": []}, None, 60)
     made.group, made.rows = group, len(numbers)
     rows = [[number] for number in numbers]
     made.read = lambda: Request("scores", rows, lambda found: found.flatten().tolist())
@@ -278,7 +278,7 @@ def test_a_thread_outlives_everything(model):
             made.submit(failing)
             with pytest.raises(RuntimeError, match=type(error).__name__):
                 await failing.future
-            assert made.is_alive()
+            assert made.threads[0].is_alive()
         good = job(1)
         made.submit(good)
         assert await good.future == b"[1]"

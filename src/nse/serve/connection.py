@@ -1,8 +1,7 @@
 """Connections: whole request heads of a bounded size, one request at a time, an answer before one closes.
 
-A client may send anything, and as much as it likes. Whatever is not part of a request that can be answered is
-refused before it is kept: the bytes of a head are counted here, before the parser sees them, and a request
-that follows another one waits unread until that one is answered.
+What is not part of a request that can be answered is refused before it is kept: bytes of a head are counted
+before the parser sees them, and a request that follows another one waits unread until that one is answered.
 """
 
 from __future__ import annotations
@@ -36,8 +35,7 @@ EPISODE = 60.0  # seconds with room for every connection after which the next on
 class ConnectionLimit:
     """Makes room for new connections by closing those that have waited longest for a whole request to come.
 
-    So whoever opens connections and asks nothing locks out nobody. A connection whose request is being
-    answered is never closed for another; if there are no others, the new one is closed.
+    A connection whose request is being answered is never closed for another; if all are, the new one is.
     """
 
     def __init__(self, log: Log, metrics: Metrics):
@@ -98,7 +96,6 @@ class Connection(HttpToolsProtocol):
         self.leaving = False  # whether it is about to be closed; what still comes is counted and thrown away
         self.discarded = 0
         self.finished = False  # whether the client has said that it sends nothing more
-        self.probed = False
         self.waiting: asyncio.TimerHandle | None = None  # for the rest of a request
         self.stalled: asyncio.TimerHandle | None = None  # because answers are not read
 
@@ -163,10 +160,7 @@ class Connection(HttpToolsProtocol):
         self.expect()
 
     def parse_head(self) -> None:
-        """Take the bytes of a head, and give it to the parser once it is whole.
-
-        The parser has no limit of its own, and copies a value that comes in pieces again with each of them.
-        """
+        """Take the bytes of a head, and give it to the parser, which has no limit, once it is whole."""
         start = max(0, len(self.head) - len(END) + 1)
         data = self.head + self.held if self.head else self.held.lstrip(b"\r\n")  # empty lines may come first
         at = data.find(END, start)
@@ -259,23 +253,18 @@ class Connection(HttpToolsProtocol):
         self.loop.call_later(FIRST_CHECK, self.check_client)
         return True
 
-    def check_client(self) -> None:
-        """Look whether a client that has finished sending has gone.
-
-        Both look the same from here, until something is written: who has gone answers it with a reset. A
-        client skips `100 Continue`.
-        """
+    def check_client(self, probed: bool = False) -> None:
+        """Look whether a client that has finished sending has gone: it then resets what is written to it."""
         if not self.is_answering or self.transport.is_closing():
             return
         cycle = self.cycle
-        if not self.probed:
-            self.probed = True
+        if not probed:
             if not cycle.response_started and cycle.scope["http_version"] == "1.1":
-                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")  # which a client skips
         elif self.transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self.transport.abort()
             return
-        self.loop.call_later(CHECK, self.check_client)
+        self.loop.call_later(CHECK, self.check_client, True)
 
     def refuse_large(self, message: str) -> None:
         """Refuse what is above the limits."""
@@ -301,11 +290,7 @@ class Connection(HttpToolsProtocol):
         self.hang_up()
 
     def hang_up(self) -> None:
-        """Close the connection once its client has had time to read the answer.
-
-        Where it is still sending, what comes is thrown away: closing at once would reset the connection, and
-        the reset would overtake the answer.
-        """
+        """Close once the client has had time to read the answer, which a reset would overtake."""
         if self.transport.is_closing() or self.leaving:
             return
         if self.finished or (self.in_head and not self.held and not self.head):

@@ -6,25 +6,12 @@ from collections.abc import Mapping
 
 from starlette.responses import JSONResponse
 
-from nse.errors import InputError
-
-CLOSE = {"Connection": "close"}
-"""The header of an answer after which nothing more is read: the rest of a body may still be on its way."""
-
-
-class TooLongError(InputError):
-    """More than is read, or than a picture shows."""
+CLOSE = {"Connection": "close"}  # nothing more is read: the rest of a body may still be on its way
+GONE = 499  # the status of a request whose client went away, as nginx has it
 
 
 class Problem(Exception):  # noqa: N818 - it is an answer
-    """An answer that is not the one that was asked for.
-
-    Args:
-        status: Of HTTP.
-        kind: A word for programs.
-        message: What was wrong and what to do, for people.
-        headers: Of the answer.
-    """
+    """An answer that is not the one that was asked for: a kind for programs, a message for people."""
 
     def __init__(self, status: int, kind: str, message: str, headers: Mapping[str, str] | None = None):
         super().__init__(message)
@@ -34,10 +21,6 @@ class Problem(Exception):  # noqa: N818 - it is an answer
         """Make the answer."""
         content = {"error": {"type": self.kind, "message": self.message}}
         return JSONResponse(content, self.status, self.headers)
-
-
-GONE = 499
-"""The status in the log and in the figures of a request whose client went away, as nginx has it."""
 
 
 def gone() -> Problem:

@@ -9,7 +9,7 @@ from functools import partial
 from operator import methodcaller
 from typing import Any, NoReturn, cast
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from nse.errors import InputError
 from nse.inference import tracing
@@ -23,8 +23,9 @@ from nse.serve.settings import MOST_CANDIDATES, MOST_SENTENCES, MOST_WORDS, Sett
 from nse.text.sentence_splitter import sentences
 
 LONGEST_NAME = 60  # characters of the name of a part that a request has too much, or twice
+write_json = partial(json.dumps, allow_nan=False, separators=(",", ":"), default=methodcaller("tolist"))
 
-EXAMPLES: dict[str, list[list[str]]] = {
+EXAMPLES: dict[str, list[list[str]]] = {  # texts to begin with, by task
     "snli": [
         ["A little child sits quietly on a hand built rock wall in autumn.", "A child is sitting outdoors."],
         ["Three puppies are in the tub being sprayed with water by the vet.", "The dogs are being washed."],
@@ -52,7 +53,18 @@ EXAMPLES: dict[str, list[list[str]]] = {
         ["I did not expect much. The story is thin, but the actors are wonderful. I laughed a lot."]
     ],
 }
-"""Texts to begin with, by task."""
+
+
+ROUTES: dict[str, tuple[str, Any]] = {  # what each does, and the form of its answers
+    "predict": ("The labels of texts, and how sure the model is.", schemas.Predictions),
+    "rank": (
+        "Candidate answers to a question, the best first; of equal ones the earlier first.",
+        schemas.Ranks,
+    ),
+    "translate": ("The translations of sentences.", schemas.Translations),
+    "encode": ("A vector for each text.", schemas.Vectors),
+    "trace": ("What the memory did with texts, and what the model says to them.", None),  # but in viz
+}
 
 
 @dataclass
@@ -62,13 +74,12 @@ class Route:
     model: Model
     settings: Settings
     name: str  # of the route and of the model's method
-    about: str  # what it does
     takes: type[schemas.Question]  # the form of a request
-    gives: type[BaseModel] | None  # the form of an answer; none for a trace, which has a schema of its own
     examples: Sequence[dict[str, Any]]  # requests that the model answers
 
     def __post_init__(self) -> None:
         """Write the schema of a request, and find why the model does not answer, if it does not."""
+        self.about, self.gives = ROUTES[self.name]
         self.schema = self.takes.model_json_schema()
         self.hint = f"send {schemas.show_shape(self.schema)}"
         self.unfit = self.find_unfit()
@@ -78,8 +89,9 @@ class Route:
         why = self.model.kind.describe_lack(self.model.labels, self.name)
         return why and f"this model {why}: ask /v1/{self.model.task}"
 
-    def ask(self, request: HttpRequest, kind: str, body: bytes) -> None:
-        """Tell a request what is asked by a body of some kind, or refuse it."""
+    def ask(self, request: HttpRequest, body: bytes) -> None:
+        """Tell a request what is asked by its body, or refuse it."""
+        kind = request.headers.get(b"content-type", b"").decode("latin-1")
         if kind.partition(";")[0].strip().lower() != "application/json":
             message = f"the request must say Content-Type: application/json; {self.hint}"
             raise Problem(415, "not_json", message)
@@ -136,13 +148,10 @@ class Route:
 
     def write(self, rows: list[dict[str, Any]]) -> bytes:
         """Write an answer as JSON."""
-        assert self.gives
         *more, name = self.gives.model_fields
         size = {"size": len(rows[0]["vector"])} if "size" in more else {}
         answer = {"model": self.model.name, **size, name: rows}
-        return json.dumps(
-            answer, allow_nan=False, separators=(",", ":"), default=methodcaller("tolist")
-        ).encode()
+        return write_json(answer).encode()
 
 
 class TraceRoute(Route):
@@ -179,40 +188,16 @@ def make_routes(model: Model, settings: Settings) -> dict[str, Route]:
     shown = schemas.make_list(text, fields - 1 + (MOST_CANDIDATES if model.kind.ranks else 1), fields)
     examples = EXAMPLES.get(model.config.task) or [["A dog runs.", "A cat sleeps."][:fields]]
     whole = [{"texts": each} for each in examples]
-    make, form = partial(Route, model, settings), partial(schemas.make_form, "Question", None)
-    plain, beam = schemas.Question, schemas.BeamQuestion
+    ranked = [{"question": each[0], "candidates": each[1:]} for each in examples]
+    form = partial(schemas.make_form, "Question", None)
+    plain, beam = partial(form, schemas.Question), partial(form, schemas.BeamQuestion)
+    make = partial(Route, model, settings)
     routes = [
-        make(
-            "predict",
-            "The labels of texts, and how sure the model is.",
-            form(plain, texts=items),
-            schemas.Predictions,
-            [{"texts": [each if is_pair else each[0]]} for each in examples],
-        ),
-        make(
-            "rank",
-            "Candidate answers to a question, the best first; of equal ones the earlier first.",
-            form(plain, question=text, candidates=texts),
-            schemas.Ranks,
-            [{"question": each[0], "candidates": each[1:]} for each in examples],
-        ),
-        make(
-            "translate",
-            "The translations of sentences.",
-            form(beam, texts=texts),
-            schemas.Translations,
-            whole,
-        ),
-        make("encode", "A vector for each text.", form(plain, texts=texts), schemas.Vectors, whole),
-        TraceRoute(
-            model,
-            settings,
-            "trace",
-            "What the memory did with texts, and what the model says to them.",
-            form(beam if model.kind.translates else plain, texts=shown),
-            None,
-            whole,
-        ),
+        make("predict", plain(texts=items), [{"texts": [each if is_pair else each[0]]} for each in examples]),
+        make("rank", plain(question=text, candidates=texts), ranked),
+        make("translate", beam(texts=texts), whole),
+        make("encode", plain(texts=texts), whole),
+        TraceRoute(model, settings, "trace", (beam if model.kind.translates else plain)(texts=shown), whole),
     ]
     return {f"/v1/{route.name}": route for route in routes}
 

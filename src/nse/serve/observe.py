@@ -1,7 +1,6 @@
 """What the server tells of itself: events on standard error, a line of JSON each, and figures for Prometheus.
 
-Lines are handed to a thread that writes them a few times a second, so that neither a slow disk nor a reader
-that has stopped reading holds up an answer. What does not fit is dropped and counted.
+A thread writes the lines, so that neither a slow disk nor a reader that has stopped holds up an answer.
 """
 
 from __future__ import annotations
@@ -12,32 +11,28 @@ import math
 import os
 import sys
 import threading
-import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 MOST_LINES, MOST_BYTES = 10_000, 1 << 23  # that wait to be written
 WRITTEN_AT_ONCE = 1 << 20  # bytes, about; a reader that has stopped holds them up, no more
 PERIOD = 0.2  # seconds between two writes
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, math.inf)
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, math.inf)
-CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 
 def write_to_stderr(content: bytes) -> None:
     """Write all of it to standard error, or nothing where that is closed."""
-    try:
+    with suppress(OSError, ValueError):
         while content:
             content = content[os.write(sys.stderr.fileno(), content) :]
-    except (OSError, ValueError):
-        pass
 
 
 class Log:
@@ -58,9 +53,8 @@ class Log:
 
     def put(self, event: str, **fields: Any) -> None:
         """Note an event."""
-        now = time.time()
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
-        content = {"time": f"{stamp}.{int(now % 1 * 1000):03}Z", "event": event, **fields}
+        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        content = {"time": now, "event": event, **fields}
         line = json.dumps(content, default=str)  # ASCII: as many characters as bytes
         with self.queueing:
             self.lines.append(line)
@@ -159,7 +153,3 @@ class Metrics:
         self.texts.inc(rows)
         self.batch_rows.observe(rows)
         self.batch_seconds.observe(seconds)
-
-    def write_text(self) -> bytes:
-        """Write everything as Prometheus reads it."""
-        return generate_latest(self.registry)

@@ -1,51 +1,52 @@
 """Requests of several people, computed together: a bounded queue, and threads that empty it.
 
-The event loop hands requests in and never waits; threads take what waits, as many texts as fit into a batch,
-read them, let an engine compute, and hand the answers back. Whatever goes wrong with a batch, its requests
-are tried one by one, so that a text on which the model fails costs nobody else an answer.
+Whatever goes wrong with a batch, its requests are tried one by one, so that a text on which the model fails
+costs nobody else an answer.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import re
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
-from typing import Any
+from random import getrandbits
 
 import torch
+from starlette.types import Receive, Scope
 from torch import Tensor
 
-from nse.inference.requests import Request
+from nse.inference.requests import Answers, Request
 from nse.serve.errors import Problem
 from nse.serve.settings import Settings
 from nse.serve.worker import DiedError, Engine
 
 LONGEST_RETRY = 60  # seconds after which somebody who was refused is told to come back, at the most
 QUIET = 0.2  # share of the longest wait after which, if nobody came, nobody else is waited for
+NAME = re.compile(rb"[A-Za-z0-9._-]{1,64}")  # what a client may call a request
 FEW = 4  # texts that are not shared out among threads: so few take less work together than apart
 
 
 class HttpRequest:
     """One request over HTTP, from its first line to its answer: made once, and all that is known of it."""
 
-    def __init__(self, name: str, timeout: float):
-        self.name = name  # in the log and in the header X-Request-Id
+    def __init__(self, scope: Scope, receive: Receive, timeout: float):
+        self.scope, self.receive = scope, receive
+        self.path, self.method, self.headers = scope["path"], scope["method"], dict(scope["headers"])
+        sent = self.headers.get(b"x-request-id", b"")
+        self.name = (sent if NAME.fullmatch(sent) else b"%016x" % getrandbits(64)).decode()
         self.begun = time.monotonic()
         self.deadline = self.begun + timeout
         self.error = ""  # the word for what went wrong
         # What is asked:
         self.rows, self.texts = 0, list[str]()  # how many texts or pairs; and all texts of them
-        self.group: Hashable | None = (
-            None  # of those that are computed together; without one alone, nothing beside
-        )
+        self.group: Hashable = None  # of those that are computed together; without one, nothing beside it
         self.read: Callable[[], Request | bytes]  # reads the texts; without a group, gives the answer
-        self.write: Callable[
-            [list[dict[str, Any]]], bytes
-        ]  # makes the answer of what the model says of each row
+        self.write: Callable[[Answers], bytes]
         # What comes of it:
         self.arrived = self.waited = 0.0  # when it began to wait for the model; for how many seconds
         self.question: Request | None = None  # what was read
@@ -61,20 +62,15 @@ class HttpRequest:
         """How many rows are not computed yet."""
         return (len(self.question.rows) if self.question else self.rows) - self.done
 
-    def attempt(self, action: Callable[[], bytes | None]) -> None:
-        """Do something, of which an answer or an error may come."""
+    def attempt(self, action: Callable[[], Request | bytes]) -> None:
+        """Do something, of which a question, an answer or an error comes."""
         try:
-            self.outcome = action()
+            result = action()
         except Exception as error:
             self.outcome = error
-
-    def prepare(self) -> bytes | None:
-        """Read the texts, if that is not done yet."""
-        question = self.question or self.read()
-        if isinstance(question, bytes):
-            return question
-        self.question = question
-        return None
+        else:
+            self.question = self.question if isinstance(result, bytes) else result
+            self.outcome = result if isinstance(result, bytes) else None
 
     def finish(self) -> bytes:
         """Make the answer of everything that was computed."""
@@ -147,10 +143,6 @@ class Batcher:
                 self.rows_waiting -= request.left
                 self.changed.notify()
 
-    def is_alive(self) -> bool:
-        """Tell whether requests are being computed, or would be."""
-        return all(thread.is_alive() for thread in self.threads)
-
     def find_able(self) -> set[int]:
         """Find the threads that can compute: all but those whose engine is being replaced."""
         return {number for number, engine in enumerate(self.engines) if engine.ready}
@@ -222,10 +214,7 @@ class Batcher:
         return end - time.monotonic()
 
     def _gather(self) -> list[HttpRequest]:
-        """Gather the first requests that fit into a batch; of one larger than a batch, a part.
-
-        Where other threads are idle, it is no more than leaves as much for each of them.
-        """
+        """Gather the first requests that fit into a batch, leaving as much for each thread that is idle."""
         batch = [self._pop()]
         alone = batch[0].group is None or batch[0].by_itself
         idle = len(self.find_able() - self.running.keys()) or 1
@@ -241,9 +230,9 @@ class Batcher:
     def _answer(self, batch: Sequence[HttpRequest], engine: Engine) -> None:
         """Read, compute and answer; a request of which rows are left waits once more."""
         for request in batch:
-            if not request.gone:
-                request.attempt(request.prepare)
-                request.size = min(request.size, request.left)
+            if not request.gone and not request.question:
+                request.attempt(request.read)
+            request.size = min(request.size, request.left)
         good = [request for request in batch if request.question and not request.outcome and not request.gone]
         if good:
             self._compute(good, engine)

@@ -24,30 +24,16 @@ from nse.serve.observe import open_log
 from nse.serve.settings import RECEIVE_BUFFER, Settings
 from nse.serve.worker import EngineProcess, end_all, make_engines
 
-KEEP_ALIVE = 75
-"""Seconds for which a connection without requests stays open: longer than a proxy keeps it, which closes it
-then, instead of sending a request into a connection that is being closed."""
-
-LAST_WORDS = 5
-"""Seconds for which answers are still sent to slow readers when everything is computed."""
-
-SWITCH = 0.001
-"""Seconds after which a thread that computes lets another one run Python."""
-
-LIMITS = ("max_batch", "max_wait_ms", "max_queue", "max_chars", "max_texts", "timeout")
-"""What the log tells of the settings."""
+KEEP_ALIVE = 75  # seconds without requests until a connection is closed, later than a proxy would close it
+LAST_WORDS = 5  # seconds for which answers are still sent to slow readers when everything is computed
+SWITCH = 0.001  # seconds after which a thread that computes lets another one run Python
+LIMITS = ("max_batch", "max_wait_ms", "max_queue", "max_chars", "max_texts", "timeout")  # told by the log
 
 
 def serve(model: Model, settings: Settings, ready: Callable[[str, bool], None]) -> int:
-    """Serve a model until a signal says stop.
+    """Serve a model until a signal says stop; returns the exit code, 128 and the number of the signal.
 
-    Args:
-        model: The model.
-        settings: Where it listens, and what it lets in.
-        ready: Called once connections are accepted, with the address and whether other machines may reach it.
-
-    Returns:
-        The exit code: 128 and the number of the signal.
+    Once connections are accepted, `ready` is told the address and whether other machines may reach it.
     """
     sys.setswitchinterval(SWITCH)
     engines = make_engines(model, settings.workers)
@@ -62,8 +48,7 @@ def serve(model: Model, settings: Settings, ready: Callable[[str, bool], None]) 
         for engine in engines:
             if isinstance(engine, EngineProcess):
                 engine.watch(settings.timeout, log, app.batcher.look_again)
-        limits = {name: getattr(settings, name) for name in LIMITS}
-        log.put("started", address=address, model=model.name, **limits)
+        log.put("started", address=address, model=model.name, **{n: getattr(settings, n) for n in LIMITS})
         with server.capture_signals():  # from the moment on which somebody may know of the server
             ready(address, not is_loopback)
             server.run(sockets=[listening])
@@ -78,33 +63,25 @@ def serve(model: Model, settings: Settings, ready: Callable[[str, bool], None]) 
 
 
 class Server(uvicorn.Server):
-    """uvicorn, which on a signal first lets requests finish and says that it is not ready, then stops.
-
-    Args:
-        app: The application.
-
-    Attributes:
-        code: 128 and the number of the signal, once there was one.
-    """
+    """uvicorn, which on a signal first lets requests finish and says that it is not ready, then stops."""
 
     def __init__(self, app: App):
-        super().__init__(
-            uvicorn.Config(
-                app,
-                http=Connection,
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-                timeout_keep_alive=KEEP_ALIVE,
-                timeout_graceful_shutdown=LAST_WORDS,
-                backlog=app.connections.backlog,
-            )
+        config = uvicorn.Config(
+            app,
+            http=Connection,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE,
+            timeout_graceful_shutdown=LAST_WORDS,
+            backlog=app.connections.backlog,
         )
+        super().__init__(config)
         self.app = app
-        self.code, self.since = 0, 0.0
+        self.code, self.since = 0, 0.0  # 128 and the number of the signal, once there was one; and its time
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
         """Handle signals for as long as it serves; uvicorn would send them to itself again afterwards."""

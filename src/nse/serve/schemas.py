@@ -18,7 +18,7 @@ COMPONENT = "#/components/schemas/{model}"
 WORD = r"[^\x00\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 r"""Something that is not blank, as Python sees it, and no NUL; \S means less or more elsewhere."""
 
-DESCRIPTIONS = {
+DESCRIPTIONS = {  # of every status of an error that a described route gives
     400: "The model cannot take these texts, a key comes twice, or the server is not called so.",
     401: "The key is missing or wrong.",
     408: "The request did not arrive in time.",
@@ -30,18 +30,12 @@ DESCRIPTIONS = {
     503: "The model failed on this request, or the server is about to stop.",
     504: "The answer was not there in time.",
 }
-"""Every status of an error that a described route gives."""
-
 ERRORS = (400, 408, 413, 431)  # statuses that any described path may give
 
 Count = Annotated[int, Field(ge=0)]
 Number = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
-
-
-def round_to_int(value: Any) -> Any:
-    """Take a number without a fraction as an integer: to JSON Schema, 3.0 is one."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+WHOLE = BeforeValidator(lambda n: int(n) if isinstance(n, float) and n.is_integer() else n)  # 3.0 is one, too
 
 
 class Question(BaseModel):
@@ -57,15 +51,10 @@ class Question(BaseModel):
 class BeamQuestion(Question):
     """A question to a model that translates."""
 
-    beam: Annotated[Number | None, Field(le=LARGEST_BEAM), BeforeValidator(round_to_int)] = Field(
+    beam: Annotated[Number | None, Field(le=LARGEST_BEAM), WHOLE] = Field(
         None,
         description="How many translations of a text are followed at a time; as the model is configured.",
     )
-
-
-def make_form(form: str, about: str | None, base: type[BaseModel] = BaseModel, **parts: Any) -> Any:
-    """Make the form of a question or an answer: that of its base, and other parts of these types."""
-    return create_model(form, __doc__=about, __base__=base, **parts)
 
 
 class Closed(BaseModel):
@@ -74,69 +63,61 @@ class Closed(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+def make_form(form: str, about: str | None, base: type[BaseModel] = Closed, **parts: Any) -> Any:
+    """Make the form of a question or an answer: that of its base, and other parts of these types."""
+    return create_model(form, __doc__=about, __base__=base, **parts)
+
+
 def make_answer(form: str, about: str, name: str, row: Any, **parts: Any) -> Any:
     """Make the form of an answer: of which model it is, and under a name a row for each text."""
-    return make_form(form, about, Closed, model=str, **parts, **{name: list[row]})
+    parts[name] = list[row]
+    return make_form(form, about, model=str, **parts)
 
 
-ROW = {
+ROW: dict[str, Any] = {  # what is told of every text; `number` says which one, from 1
     "number": Number,
     "cut": Annotated[Count, Field(description="Words at its end that were not read.")],
     "unknown": Annotated[Count, Field(description="Words that were read and are not known.")],
 }
-"""What is told of every text; `number` says which one, from 1."""
-
-COUNTED = {**ROW, "words": Annotated[Count, Field(description="Words that were read.")]}
-
-Prediction = make_form(
-    "Prediction",
-    "The label of a text.",
-    Closed,
-    **COUNTED,
-    label=str,
-    probabilities=dict[str, Share],
-    sentences=Annotated[Number | None, Field(None, description="Of a document: those that were read.")],
-)
-Vector = make_form("Vector", "The vector of a text.", Closed, **COUNTED, vector=list[float])
-Ranked = make_form(
-    "Ranked", "A candidate and its place.", Closed, **COUNTED, rank=Number, score=float, probability=Share
-)
+COUNTED: dict[str, Any] = {**ROW, "words": Annotated[Count, Field(description="Words that were read.")]}
+LABEL: dict[str, Any] = {
+    "label": str,
+    "probabilities": dict[str, Share],
+    "sentences": Annotated[Number | None, Field(None, description="Of a document: those that were read.")],
+}
 Words = Annotated[list[str], Field(description="Of the translation.")]
-Translation = make_form(
-    "Translation", "The translation of a text.", Closed, **ROW, translation=str, words=Words
-)
-Predictions = make_answer("Predictions", "The labels of texts, in their order.", "predictions", Prediction)
-Vectors = make_answer("Vectors", "The vectors of texts, in their order.", "vectors", Vector, size=int)
-Ranks = make_answer(
-    "Ranks", "The candidates, the best first; of equal ones the earlier first.", "ranking", Ranked
-)
-Translations = make_answer(
-    "Translations", "The translations of texts, in their order.", "translations", Translation
-)
-Health = make_form("Health", "How the server is.", status=str)
-What = make_form("What", "What was wrong, and what to do.", type=str, message=str)
-Failure = make_form("Failure", "The shape of every error.", error=What)
+Prediction = make_form("Prediction", "The label of a text.", **COUNTED, **LABEL)
+Vector = make_form("Vector", "The vector of a text.", **COUNTED, vector=list[float])
+RANK: dict[str, Any] = {"rank": Number, "score": float, "probability": Share}
+Ranked = make_form("Ranked", "A candidate and its place.", **COUNTED, **RANK)
+Translation = make_form("Translation", "The translation of a text.", **ROW, translation=str, words=Words)
+_order = "The {} of texts, in their order."
+_best = "The candidates, the best first; of equal ones the earlier first."
+Predictions = make_answer("Predictions", _order.format("labels"), "predictions", Prediction)
+Vectors = make_answer("Vectors", _order.format("vectors"), "vectors", Vector, size=int)
+Ranks = make_answer("Ranks", _best, "ranking", Ranked)
+Translations = make_answer("Translations", _order.format("translations"), "translations", Translation)
+Health = make_form("Health", "How the server is.", BaseModel, status=str)
+What = make_form("What", "What was wrong, and what to do.", BaseModel, type=str, message=str)
+Failure = make_form("Failure", "The shape of every error.", BaseModel, error=What)
 
 
 def make_text(most: int, tokenizer: str) -> Any:
-    """Make the type of a text: something in it becomes a word, and nothing in it is a NUL.
-
-    That and its length are described here and checked elsewhere, where the answer is 400 or 413.
-    """
+    """Describe a text: something in it becomes a word, and no NUL. It is checked where 400 or 413 is said."""
     word = visible() if tokenizer == "moses-en" else WORD
     extra: dict[str, Any] = {"minLength": 1, "maxLength": most, "pattern": rf"^[^\x00]*{word}[^\x00]*$"}
     return Annotated[str, Field(json_schema_extra=extra)]
 
 
 def make_list(item: Any, most: int, least: int = 1) -> Any:
-    """Make the type of a list, of which likewise only that it is not empty is checked here."""
+    """Describe a list, of which likewise only that it is not empty is checked here."""
     first = FailFast()  # of a million mistakes the first is enough
     extra: dict[str, Any] = {"minItems": least, "maxItems": most}
     return Annotated[list[item], first, Field(min_length=1, json_schema_extra=extra)]
 
 
 def make_pair(item: Any) -> Any:
-    """Make the type of a list of exactly two."""
+    """Describe a list of exactly two."""
     return Annotated[list[item], Field(min_length=2, max_length=2)]
 
 
@@ -157,9 +138,8 @@ def show_shape(schema: dict[str, Any]) -> str:
         times = part["minItems"] if part["minItems"] == part["maxItems"] else 1
         return f"[{', '.join([show(part['items'])] * times)}]"
 
-    return (
-        "{" + ", ".join(f'"{name}": {show(schema["properties"][name])}' for name in schema["required"]) + "}"
-    )
+    shown = ", ".join(f'"{name}": {show(schema["properties"][name])}' for name in schema["required"])
+    return f"{{{shown}}}"
 
 
 def describe_json(name: str) -> dict[str, Any]:

@@ -90,9 +90,7 @@ class Settings:
 def read_keys(file: Path) -> Keys:
     """Read the keys of a file, one on each line; blank lines and those that begin with # are left out.
 
-    Raises:
-        InputError: There is no such file, no key in it, or one that could be guessed or not be sent. The
-            message names the line, and never the key.
+    Keys that could be guessed or not be sent are refused; the message names the line, and never the key.
     """
     where = f"serve: --api-key-file {file}:"
     try:
@@ -119,10 +117,7 @@ def is_open_to_others(file: Path) -> bool:
 
 
 def connection_room() -> tuple[int, int]:
-    """Count how many connections may be open, and how many may wait to be accepted.
-
-    Those that wait are accepted all at once, before any can be closed again, so they have descriptors too.
-    """
+    """Count how many connections may be open, and how many may wait to be: they have files, too."""
     allowed, used = math.inf, 32
     if resource is not None:
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -1,8 +1,4 @@
-"""What computes: this process or others, so that no model at work and no crash holds up who talks to clients.
-
-In one process Python runs one thread at a time: threads that compute and the one that reads requests would
-wait for each other after each small step of a model.
-"""
+"""What computes: other processes, so that no crash and no model at work holds up who talks to clients."""
 
 from __future__ import annotations
 
@@ -33,7 +29,6 @@ PATIENCE = (
 )
 STARTING = 60.0  # seconds within which another process is there, or it is killed and a next one tried
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds between two tries: each is twice the one before it
-PARENT_DIED = 1  # Linux's number for the signal that a process gets when the one that started it has died
 
 _starting = threading.Semaphore(4)  # processes at a time: for each the model is in memory once more
 
@@ -79,9 +74,14 @@ class EngineProcess(Engine):
         with self.using:
             if not self.ready:
                 raise DiedError("the process that computes is being replaced", delivered=False)
-            self.since = time.monotonic()
+            self.since, delivered = time.monotonic(), False
             try:
-                found = self._ask((what, rows, beam, batch))
+                self.line.send((what, rows, beam, batch))
+                delivered = True
+                found = self.line.recv()
+            except (EOFError, OSError):
+                self.ready = False  # before anybody asks again
+                raise DiedError("the process that computed this has died", delivered) from None
             finally:
                 self.since = None
         if isinstance(found, BaseException):
@@ -89,10 +89,7 @@ class EngineProcess(Engine):
         return torch.from_numpy(found)
 
     def watch(self, seconds: float, log: Log, changed: Callable[[], None]) -> None:
-        """Replace the process from now on whenever it dies or hangs, idle or for so long at one batch.
-
-        Who asked for that batch has been told 504 by then; `changed` is called when `ready` has changed.
-        """
+        """Replace the process whenever it dies or hangs, idle or for so long at one batch, and tell so."""
         self.log, self.changed = log, changed
         threading.Thread(target=self._watch, args=[seconds], name="nse-watch", daemon=True).start()
 
@@ -111,17 +108,6 @@ class EngineProcess(Engine):
     def _kill(self) -> None:
         self.process.kill()  # which ends a process that is stopped, too
         self.process.join()
-
-    def _ask(self, question: Any) -> Any:
-        """Send a question and wait for the answer; by whoever holds the line."""
-        delivered = False
-        try:
-            self.line.send(question)
-            delivered = True
-            return self.line.recv()
-        except (EOFError, OSError):
-            self.ready = False  # before anybody asks again
-            raise DiedError("the process that computed this has died", delivered) from None
 
     def _watch(self, seconds: float) -> None:
         while not self.ended.is_set():
@@ -213,14 +199,10 @@ class EngineProcess(Engine):
 
 
 def make_engines(model: Model, workers: int | None) -> Sequence[Engine]:
-    """Make what computes: on a CPU one for each core by default, where they can be forked processes.
-
-    Each works on one core. Several cores at one batch wait for each other after each of its many small steps,
-    actively: where another process wants a core too, that takes many times as long.
-    """
+    """Make what computes: on a CPU one for each core by default, where they can be forked processes."""
     if model.device.type != "cpu":
         return [Engine(model) for _ in range(workers or 1)]
-    torch.set_num_threads(1)
+    torch.set_num_threads(1)  # several cores at one batch would wait for each other after each small step
     kind = EngineProcess if sys.platform == "linux" else Engine
     return [kind(model) for _ in range(workers or cores())]
 
@@ -236,13 +218,10 @@ def end_all(engines: Sequence[Engine], patience: float) -> None:
 
 
 def run_engine(line: Connection, other: Connection | None, model: Model | None) -> None:
-    """Be such a process: compute what comes through the line, until its other end is closed.
-
-    A forked process has inherited the other end and the model; to others the model is the first that comes.
-    """
-    ctypes.CDLL(None).prctl(PARENT_DIED, signal.SIGKILL)  # one that hangs would not notice that it died
+    """Compute what comes through the line until its other end is closed; first the model, if not given."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: one that hangs ends with the server, too
     if other:
-        other.close()  # or there would be no end as long as this process lives
+        other.close()  # which a forked process has too, and there would be no end as long as it lives
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # which are for the server, and sent to its whole group
     torch.set_num_threads(1)
