@@ -31,24 +31,16 @@ FORMAT = 1
 KEY = "nse"  # one key alone: safetensors writes several in any order
 AGAIN = "remove it, and make it again with `nse data prepare`"
 
-TARGET = "target"
-"""The column of translations."""
-
+TARGET = "target"  # the column of translations
 Ints = NDArray[np.int32]
 
 
 class Column(NamedTuple):
-    """One text of each row, as ids.
+    """One text of each row, as ids."""
 
-    Attributes:
-        ids: Of all texts, one after the other.
-        lengths: [N], how many of them belong to each row; of documents, to each sentence.
-        counts: [N], how many sentences a document has; None where texts are not made of sentences.
-    """
-
-    ids: Ints
-    lengths: Ints
-    counts: Ints | None = None
+    ids: Ints  # of all texts, one after the other
+    lengths: Ints  # [N], how many of them belong to each row; of documents, to each sentence
+    counts: Ints | None = None  # [N], how many sentences a document has; None where texts have none
 
     @property
     def rows(self) -> int:
@@ -57,40 +49,24 @@ class Column(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """One split.
+    """One split."""
 
-    Attributes:
-        texts: The columns by name, such as premise and hypothesis.
-        labels: [N].
-        groups: [N], for a ranking: which question each row belongs to, from 0; None where rows stand alone.
-    """
-
-    texts: dict[str, Column]
-    labels: Ints
-    groups: Ints | None = None
+    texts: dict[str, Column]  # by name, such as premise and hypothesis
+    labels: Ints  # [N]
+    groups: Ints | None = None  # [N], of a ranking: the question of each row, from 0
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A data set as ids.
-
-    Attributes:
-        name: Of the data set.
-        vocabulary: The words that the ids stand for.
-        vectors: [V, d], float16, zero for padding and the unknown; None where it was prepared without.
-        splits: By name.
-        labels: Their names, in the order of their numbers.
-        information: Where it comes from: counts, coverage, tokenizer, sources and their checksums.
-        target: The words of translations; None where nothing is translated.
-    """
+    """A data set as ids."""
 
     name: str
     vocabulary: Vocabulary
-    vectors: NDArray[np.float16] | None
+    vectors: NDArray[np.float16] | None  # [V, d], zero for padding and the unknown
     splits: dict[str, Columns]
-    labels: tuple[str, ...]
-    information: dict[str, Any]
-    target: TargetVocabulary | None = None
+    labels: tuple[str, ...]  # their names, in the order of their numbers
+    information: dict[str, Any]  # where it comes from: counts, coverage, tokenizer, sources, their checksums
+    target: TargetVocabulary | None = None  # the words of translations
 
     @cached_property
     def fingerprint(self) -> str:
@@ -103,13 +79,9 @@ class Prepared:
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """Name what the file holds."""
-        words = {"vocabulary": self.vocabulary, "target": self.target}
-        found: dict[str, NDArray[Any] | None] = {
-            name: np.frombuffer(known.to_bytes(), np.uint8)
-            for name, known in words.items()
-            if known is not None
-        }
-        found["vectors"] = self.vectors
+        found: dict[str, NDArray[Any] | None] = {"vectors": self.vectors}
+        for name, known in (("vocabulary", self.vocabulary), ("target", self.target)):
+            found[name] = None if known is None else np.frombuffer(known.to_bytes(), np.uint8)
         for split, columns in self.splits.items():
             found |= {f"{split}.labels": columns.labels, f"{split}.groups": columns.groups}
             for name, column in columns.texts.items():
@@ -149,30 +121,17 @@ def _build(information: Any, tensors: dict[str, NDArray[Any]]) -> Prepared:
     if not isinstance(information, dict) or information.get("format") != FORMAT:
         raise ValueError("it does not tell its format" if not information else "another format")
     checksum = information.pop("checksum", None)
-    splits = {
-        split: Columns(
-            {
-                name: Column(
-                    tensors[f"{split}.{name}.ids"],
-                    tensors[f"{split}.{name}.lengths"],
-                    tensors.get(f"{split}.{name}.counts"),
-                )
-                for name in names
-            },
-            tensors[f"{split}.labels"],
-            tensors.get(f"{split}.groups"),
-        )
-        for split, names in information["columns"].items()
-    }
-    prepared = Prepared(
-        name=information["data"],
-        vocabulary=Vocabulary.from_bytes(tensors["vocabulary"].tobytes()),
-        vectors=tensors.get("vectors"),
-        splits=splits,
-        labels=tuple(information["labels"]),
-        information=information,
-        target=TargetVocabulary.from_bytes(tensors["target"].tobytes()) if "target" in tensors else None,
-    )
+    splits = {}
+    for split, names in information["columns"].items():
+        texts = {}
+        for name in names:
+            ids, lengths, counts = (f"{split}.{name}.{part}" for part in Column._fields)
+            texts[name] = Column(tensors[ids], tensors[lengths], tensors.get(counts))
+        splits[split] = Columns(texts, tensors[f"{split}.labels"], tensors.get(f"{split}.groups"))
+    vocabulary = Vocabulary.from_bytes(tensors["vocabulary"].tobytes())
+    target = TargetVocabulary.from_bytes(tensors["target"].tobytes()) if "target" in tensors else None
+    name, labels = information["data"], tuple(information["labels"])
+    prepared = Prepared(name, vocabulary, tensors.get("vectors"), splits, labels, information, target)
     if extra := tensors.keys() - prepared.tensors().keys():
         raise ValueError(f"unknown tensors: {', '.join(sorted(extra))}")
     if checksum is None:  # a file from before there were any
@@ -189,11 +148,8 @@ def _check_ids(prepared: Prepared) -> None:
         for name, (ids, lengths, counts) in columns.texts.items():
             numbers[name] = ids, len(prepared.words(name))
             sentences = lengths if counts is None else counts
-            if (
-                lengths.sum() != len(ids)
-                or len(sentences) != len(columns.labels)
-                or lengths.min(initial=0) < 0
-            ):
+            fits = lengths.sum() == len(ids) and len(sentences) == len(columns.labels)
+            if not fits or lengths.min(initial=0) < 0:
                 raise ValueError(f"{split}.{name}: the lengths do not fit the ids and labels")
         for name, (values, known) in numbers.items():
             if len(values) and not 0 <= values.min() <= values.max() < known:

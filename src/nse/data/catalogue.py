@@ -20,9 +20,7 @@ class Download:
     file: str  # where it goes in the data folder
     address: str
     size: int  # in bytes
-    sha256: (
-        str | None
-    )  # None where none is known for certain: then the size is checked, and the checksum told
+    sha256: str | None  # None where none is known for certain: then the checksum is told, not checked
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,9 @@ _SST = Download(
     "5c613a4f673fc74097d523a2c83f38e0cc462984d847b82c7aaf36b01cbbbfcc",
 )
 _SST_LICENCE = "as its authors state (Stanford Sentiment Treebank, research)"
-_COUNT_ACLIMDB = partial(aclimdb.read, raw=True)
+_ACLIMDB = DataSet(
+    aclimdb.LABELS, "informal", aclimdb.sources, aclimdb.read, partial(aclimdb.read, raw=True), documents=True
+)
 _TANG = f"(Tang et al. 2015, in {tang.ARCHIVE})"
 
 DATA: dict[str, DataSet] = {
@@ -130,7 +130,7 @@ DATA: dict[str, DataSet] = {
         "as its authors state (research)",
     ),
     "aclimdb": _publish(
-        DataSet(aclimdb.LABELS, "informal", aclimdb.sources, aclimdb.read, _COUNT_ACLIMDB, documents=True),
+        _ACLIMDB,
         {"train": 22_600, "dev": 2_400, "test": 25_000},
         "Large Movie Review Dataset 1.0: reviews of films, 1 to 4 and 7 to 10 stars",
         "as its authors state (Maas et al. 2011, research)",
@@ -161,37 +161,27 @@ DATA: dict[str, DataSet] = {
     ),
 }
 
-_GLOVE = "https://nlp.stanford.edu/data/"
-
 _GLOVE_6B = Download(
     "vectors/glove.6B.zip",
-    f"{_GLOVE}glove.6B.zip",
+    "https://nlp.stanford.edu/data/glove.6B.zip",
     862_182_613,
     "617afb2fe6cbd085c235baf7a465b96f4112bd7f7ccb2b2cbd649fed9cbcf2fb",
 )
 _GLOVE_840B = Download(
     "vectors/glove.840B.300d.zip",
-    f"{_GLOVE}glove.840B.300d.zip",
+    "https://nlp.stanford.edu/data/glove.840B.300d.zip",
     2_176_768_927,
     "c06db255e65095393609f19a4cfca20bf3a71e20cc53e892aafa490347e3849f",
 )
+_COMMON_CRAWL = "GloVe of 840 billion words of Common Crawl, with case: the paper's vectors"
+_WIKIPEDIA = "GloVe of 6 billion words of Wikipedia and news, in lower case"
+_SPACY = "vectors of spaCy's medium English model, with case, as .npy, .words.txt and .aliases.tsv"
 
 VECTORS: dict[str, VectorSet] = {
-    "glove.840B.300d": VectorSet(
-        "GloVe of 840 billion words of Common Crawl, with case: the paper's vectors",
-        "PDDL 1.0",
-        2_196_017,
-        (_GLOVE_840B,),
-    ),
-    "glove.6B.100d": VectorSet(
-        "GloVe of 6 billion words of Wikipedia and news, in lower case", "PDDL 1.0", 400_000, (_GLOVE_6B,)
-    ),
+    "glove.840B.300d": VectorSet(_COMMON_CRAWL, "PDDL 1.0", 2_196_017, (_GLOVE_840B,)),
+    "glove.6B.100d": VectorSet(_WIKIPEDIA, "PDDL 1.0", 400_000, (_GLOVE_6B,)),
     "glove.6B.300d": VectorSet("the same, 300 numbers a word", "PDDL 1.0", 400_000, (_GLOVE_6B,)),
-    "spacy.md.300d": VectorSet(
-        "vectors of spaCy's medium English model, with case, as .npy, .words.txt and .aliases.tsv",
-        "CC0",
-        20_000,
-    ),
+    "spacy.md.300d": VectorSet(_SPACY, "CC0", 20_000),
 }
 
 
@@ -216,12 +206,12 @@ def downloads(name: str) -> tuple[Download, ...]:
     known: dict[str, DataSet | VectorSet] = {**DATA, **VECTORS}
     if name not in known:
         raise DataError(f"nothing is called {_explain_unknown(name, known)}")
-    if not known[name].downloads:
-        place = (
-            "vectors/" if name in VECTORS else "the data folder (`nse data status` tells what is looked for)"
-        )
-        raise DataError(f"{name} cannot be fetched: {known[name].about}; put its files into {place} yourself")
-    return known[name].downloads
+    entry = known[name]
+    if not entry.downloads:
+        folder = "the data folder (`nse data status` tells what is looked for)"
+        place = "vectors/" if name in VECTORS else folder
+        raise DataError(f"{name} cannot be fetched: {entry.about}; put its files into {place} yourself")
+    return entry.downloads
 
 
 def _explain_unknown(name: str, known: Mapping[str, object]) -> str:

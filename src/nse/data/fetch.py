@@ -19,9 +19,7 @@ from nse.data.sources import Progress
 from nse.errors import DataError
 from nse.files import settle
 
-TIMEOUT = 30.0
-"""Seconds without a byte, after which a server counts as gone."""
-
+TIMEOUT = 30.0  # seconds without a byte, after which a server counts as gone
 MIRROR = "try a mirror with --from ADDRESS"
 
 
@@ -32,10 +30,7 @@ def fetch(
     log: Callable[[str], None] = say,
     progress: Progress | None = None,
 ) -> Path:
-    """Get one file into a data folder, unless it is there already.
-
-    A mirror's address may be that of the file, or of its folder, which ends in a slash.
-    """
+    """Get one file into a data folder; the address of a mirror's folder ends in a slash."""
     if address and not re.match(r"https?://[^/\s]", address):
         raise DataError(f"--from {address}: expected an address that starts with https:// or http://")
     address, file = address or download.address, folder / download.file

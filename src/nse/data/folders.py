@@ -24,10 +24,8 @@ def data_folder(option: Path | None) -> Path:
     """Name the data folder, which must be there."""
     folder = named_folder(option)
     if not folder.is_dir():
-        raise DataError(
-            f"there is no data folder {folder}: name yours with --data or NSE_DATA, "
-            "or get data into ./data with `nse data fetch snli`"
-        )
+        advice = "name yours with --data or NSE_DATA, or get data into ./data with `nse data fetch snli`"
+        raise DataError(f"there is no data folder {folder}: {advice}")
     return folder
 
 
@@ -36,9 +34,8 @@ def cache_folder() -> Path:
     try:
         return Path(os.environ.get("NSE_CACHE") or "~/.cache/nse").expanduser()
     except RuntimeError:
-        raise DataError(
-            "there is no home folder to keep prepared files in: name a folder in NSE_CACHE"
-        ) from None
+        wrong = "there is no home folder to keep prepared files in: name a folder in NSE_CACHE"
+        raise DataError(wrong) from None
 
 
 def checksums(files: Sequence[Path], progress: Progress | None = None) -> list[str]:

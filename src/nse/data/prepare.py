@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -54,7 +54,11 @@ def obtain(name: str, vectors: str | None, data: Path | None, log: Log = say) ->
         raise
     cached = cache_folder() / called
     stamps = [[file.name, (status := file.stat()).st_size, status.st_mtime_ns] for file in files]
-    held = _load_cached(cached, log)
+    held = None
+    try:
+        held = load(cached) if cached.is_file() else None
+    except DataError as error:  # it can be made again
+        log(str(error))
     if held is not None and _is_current(held, entry, files, stamps):
         if held.information.get("stamps") != stamps:
             held.information["stamps"] = stamps  # so that next time nobody has to read the files
@@ -82,10 +86,8 @@ def file_name(name: str, vectors: str | None) -> str:
 
 def prepared_files(name: str, folder: Path) -> list[Path]:
     """List the prepared files of a data set in a data folder."""
-    found = [
-        file for place in (folder, folder / "prepared") for file in sorted(place.glob(f"{name}.*safetensors"))
-    ]
-    return [file for file in found if file.is_file()]
+    found = [sorted(place.glob(f"{name}.*safetensors")) for place in (folder, folder / "prepared")]
+    return [file for files in found for file in files if file.is_file()]
 
 
 def _load_named(file: Path, called: str = "") -> Prepared:
@@ -97,26 +99,14 @@ def _load_named(file: Path, called: str = "") -> Prepared:
     made_with, tokenizer = prepared.information.get("tokenizer"), data_set(name).tokenizer
     if made_with != tokenizer:
         given = f" --vectors {vectors}" if vectors else ""
-        raise DataError(
-            f"{file}: has the words of the tokenizer {made_with}, and {name} is read with {tokenizer}; make "
-            f"it again with `nse data prepare {name}{given} --out {file.parent}`, or remove it"
-        )
+        wrong = f"has the words of the tokenizer {made_with}, and {name} is read with {tokenizer}"
+        again = f"`nse data prepare {name}{given} --out {file.parent}`"
+        raise DataError(f"{file}: {wrong}; make it again with {again}, or remove it")
     return prepared
 
 
-def _load_cached(cached: Path, log: Log) -> Prepared | None:
-    try:
-        return load(cached) if cached.is_file() else None
-    except DataError as error:  # it can be made again
-        log(str(error))
-        return None
-
-
 def _is_current(held: Prepared, entry: DataSet, files: Sequence[Path], stamps: list[list[Any]]) -> bool:
-    """Tell whether a data set was made from these very files, and with the same words.
-
-    Files of the same size and time of change are not read.
-    """
+    """Tell whether a data set was made from these files, unread where they have the same size and time."""
     information = held.information
     sizes = [[source["name"], source["size"]] for source in information["sources"]]
     if information.get("tokenizer") != entry.tokenizer or sizes != [stamp[:2] for stamp in stamps]:
@@ -143,8 +133,8 @@ def prepare(
     files = sources(entry, vectors, data)  # before anything is read: what is missing is told at once
     rows = entry.read(data)
     columns = {split: list(each.texts) for split, each in rows.items()}
-    read = [name for name in next(iter(columns.values())) if name != TARGET]
-    texts, words = _number_words(rows, read, TOKENIZERS[entry.tokenizer], entry.documents)
+    names = [name for name in next(iter(columns.values())) if name != TARGET]
+    texts, words = _number_words(rows, names, TOKENIZERS[entry.tokenizer], entry.documents)
     counts = _count_words(words, texts.values())
     found, known = None, counts.keys()
     if vectors:
@@ -154,7 +144,8 @@ def prepare(
     elif least:
         known = {word: n for word, n in _count_words(words, [texts["train"]]).items() if n >= least}.keys()
     # A translation may take over a word of the source that has no vector: all of them are kept.
-    vocabulary = _order_words(counts, known, everything=entry.translation)
+    kept = (counts.keys() if entry.translation else known) - set(Vocabulary.SPECIAL)
+    vocabulary = Vocabulary(sorted(kept, key=lambda word: (word not in known, -counts[word], word)))
     _replace_numbers(texts, words, vocabulary)
     size = len(Vocabulary.SPECIAL) + len(known - set(Vocabulary.SPECIAL))
     information = {
@@ -175,21 +166,14 @@ def prepare(
         information["groups"] = grouped
     if entry.translation:
         information["known"] = size
-    return Prepared(
-        name=name,
-        vocabulary=vocabulary,
-        vectors=_make_matrix(found, vocabulary.words[:size]) if found else None,
-        target=_add_target(rows, texts) if entry.translation else None,
-        splits={split: _make_columns(texts[split], each) for split, each in rows.items()},
-        labels=entry.labels,
-        information=json.loads(json.dumps(information)),  # as it will be read back
-    )
-
-
-def _order_words(counts: Counter[str], known: Set[str], everything: bool) -> Vocabulary:
-    """Order words by how frequent they are: those that are known, and then perhaps the others."""
-    words = (counts.keys() if everything else known) - set(Vocabulary.SPECIAL)
-    return Vocabulary(sorted(words, key=lambda word: (word not in known, -counts[word], word)))
+    information = json.loads(json.dumps(information))  # as it will be read back
+    matrix = _make_matrix(found, vocabulary.words[:size]) if found else None
+    target = _add_target(rows, texts) if entry.translation else None
+    splits = {}
+    for split, each in rows.items():
+        groups = None if each.groups is None else np.array(each.groups, np.int32)
+        splits[split] = Columns(texts[split], np.array(each.labels, np.int32), groups)
+    return Prepared(name, vocabulary, matrix, splits, entry.labels, information, target)
 
 
 def sources(entry: DataSet, vectors: str | None, data: Path) -> list[Path]:
@@ -202,43 +186,35 @@ def _describe(files: Sequence[Path]) -> list[dict[str, Any]]:
     """Tell name, size and checksum of each file."""
     try:
         with meter("checksums") as progress:
-            sums = checksums(files, progress)
-        return [
-            {"name": file.name, "size": file.stat().st_size, "sha256": checksum}
-            for file, checksum in zip(files, sums, strict=True)
-        ]
+            sums = zip(files, checksums(files, progress), strict=True)
+        return [{"name": file.name, "size": file.stat().st_size, "sha256": known} for file, known in sums]
     except OSError as error:
         raise DataError(f"{error.filename or files[0].parent}: cannot be read: {error.strerror}") from None
 
 
-Texts = dict[str, dict[str, Column]]
-"""The columns of each split."""
+Texts = dict[str, dict[str, Column]]  # the columns of each split
+Tokenize = Callable[[str], list[str]]
 
 
 def _number_words(
-    rows: Mapping[str, Rows],
-    names: Sequence[str],
-    tokenize: Callable[[str], list[str]],
-    documents: bool = False,
+    rows: Mapping[str, Rows], names: Sequence[str], tokenize: Tokenize, documents: bool = False
 ) -> tuple[Texts, list[str]]:
     """Number words as they appear, because lists of words would fill the memory; returns them too."""
     numbers: dict[str, int] = {}
     texts: Texts = {}
     for split, each in rows.items():
-        split_words = _split_spaced if each.tokenized else tokenize
-        texts[split] = {
-            name: _number_column(each.texts[name], split_words, documents, numbers) for name in names
-        }
+        cut = _split_spaced if each.tokenized else tokenize
+        texts[split] = {name: _number_column(each.texts[name], cut, documents, numbers) for name in names}
     return texts, list(numbers)
 
 
 def _number_column(
-    texts: Iterable[str], tokenize: Callable[[str], list[str]], documents: bool, numbers: dict[str, int]
+    texts: Iterable[str], tokenize: Tokenize, documents: bool, numbers: dict[str, int]
 ) -> Column:
     """Number the words of one column; those that were not met before get the next number."""
     flat, lengths, counts = array("i"), array("i"), array("i")
     for text in texts:
-        sentences = text.split("\n") if documents and text else [text] if not documents else []
+        sentences = [text] if not documents else text.split("\n") if text else []
         for sentence in sentences:
             words = tokenize(sentence)
             flat.extend(numbers.setdefault(word, len(numbers)) for word in words)
@@ -271,17 +247,11 @@ def _replace_numbers(texts: Texts, words: Sequence[str], vocabulary: Vocabulary)
 def _add_target(rows: Mapping[str, Rows], texts: Texts) -> TargetVocabulary:
     """Add the column of translations; their words by how frequent they are in train, then the others."""
     targets, words = _number_words(rows, [TARGET], _split_spaced)
-    seen = _count_words(words, [targets[split] for split in targets if split == "train"])
-    vocabulary = TargetVocabulary.counted(seen)
+    vocabulary = TargetVocabulary.counted(_count_words(words, [targets.get("train", {})]))
     _replace_numbers(targets, words, vocabulary)
     for split, columns in texts.items():
         columns.update(targets[split])
     return vocabulary
-
-
-def _make_columns(texts: dict[str, Column], rows: Rows) -> Columns:
-    groups = None if rows.groups is None else np.array(rows.groups, np.int32)
-    return Columns(texts, np.array(rows.labels, np.int32), groups)
 
 
 def _make_matrix(vectors: Vectors, words: Sequence[str]) -> NDArray[np.float16]:

@@ -12,13 +12,12 @@ from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, TypeVar
 
 from nse.errors import DataError
 from nse.files import BROKEN, COMPRESSED, decompress
 
-LONGEST = 1 << 20
-"""Bytes of a line: no text comes near, and a file without line breaks does not fill the memory."""
+LONGEST = 1 << 20  # bytes of a line: a file without line breaks does not fill the memory
 
 
 class Problem(NamedTuple):
@@ -44,18 +43,9 @@ def number_lines(handle: IO[bytes]) -> Iterator[tuple[int, bytes | Problem]]:
 
 
 class Source:
-    """A file, opened at once, or standard input, which stays open.
+    """A file, opened at once, or standard input (`None` or "-"), which stays open.
 
-    Args:
-        file: Which; standard input for `None` and for "-".
-
-    Attributes:
-        name: What to call it.
-        steady: Whether it is a file that is there already, not a pipe or a terminal that somebody writes to.
-        size: In bytes, where it is steady.
-
-    Raises:
-        DataError: It cannot be opened.
+    It is steady if it is there already, not a pipe or a terminal that somebody writes to; then it has a size.
     """
 
     def __init__(self, file: Path | None):
@@ -106,8 +96,7 @@ class Format(StrEnum):
 
 
 ENDINGS = dict.fromkeys((".jsonl", ".ndjson", ".json"), Format.jsonl)
-ENDINGS |= {".tsv": Format.tsv, ".csv": Format.csv}
-"""The formats that the ending of a file's name tells; any other is text."""
+ENDINGS |= {".tsv": Format.tsv, ".csv": Format.csv}  # any other is text
 
 WORDS = {"NoneType": "null", "bool": "a truth value", "int": "a number", "float": "a number", "str": "a text"}
 WORDS |= {"list": "a list", "dict": "an object"}
@@ -139,6 +128,11 @@ def decode_line(line: bytes) -> str:
         raise BadLineError("is not UTF-8") from None
 
 
+def split_tabs(line: bytes) -> list[str]:
+    """Cut a line at tabs; a quote is a letter like any other."""
+    return decode_line(line).split("\t")
+
+
 def parse_object(line: bytes | str) -> dict[str, Any]:
     """Parse the JSON object of a line."""
     text = line if isinstance(line, str) else decode_line(line)
@@ -153,23 +147,26 @@ def parse_object(line: bytes | str) -> dict[str, Any]:
     return value
 
 
-def split_tsv(lines: Iterable[tuple[int, bytes | Problem]]) -> Iterator[tuple[int, list[str] | Problem]]:
-    """Cut lines at tabs; a quote is a letter like any other."""
+Lines = Iterable[tuple[int, bytes | Problem]]
+Parsed = TypeVar("Parsed")
+
+
+def parse_each(lines: Lines, parse: Callable[[bytes], Parsed]) -> Iterator[tuple[int, Parsed | Problem]]:
+    """Parse lines that are not blank, each by itself."""
     for number, line in lines:
         if isinstance(line, Problem):
             yield number, line
-            continue
-        try:
-            yield number, (decode_line(line).split("\t") if line.strip() else [])
-        except BadLineError as wrong:
-            yield number, Problem(number, str(wrong))
+        elif line.strip():
+            try:
+                yield number, parse(line)
+            except BadLineError as wrong:
+                yield number, Problem(number, str(wrong))
 
 
-def split_csv(lines: Iterable[tuple[int, bytes | Problem]]) -> Iterator[tuple[int, list[str] | Problem]]:
-    """Read records of CSV, which may be several lines each where a quoted text has line breaks.
+def split_csv(lines: Lines) -> Iterator[tuple[int, list[str] | Problem]]:
+    """Read records of CSV, of several lines where a quoted text has line breaks.
 
-    Ends with an `OpenQuote` where a quote is not closed, or might not be: nobody knows then how many rows are
-    inside of it, nor where the next one begins.
+    Ends with an `OpenQuote` where a quote may not be closed: nobody knows then where the next row begins.
     """
     wrong: list[str] = []
     size = quotes = 0  # of a record
@@ -216,18 +213,13 @@ def read_records(
     source: Source, form: Format, check_header: Callable[[list[str], int], object]
 ) -> Iterator[tuple[int, dict[str, Any] | Problem]]:
     """Read JSON objects, or as such the rows under a header, which is checked; each with its first line."""
+    lines = source.lines()
     if form == Format.jsonl:
-        for number, line in source.lines():
-            if isinstance(line, Problem):
-                yield number, line
-            elif line.strip():
-                try:
-                    yield number, parse_object(line)
-                except BadLineError as wrong:
-                    yield number, Problem(number, str(wrong))
+        yield from parse_each(lines, parse_object)
         return
     header: list[str] = []
-    for number, fields in (split_csv if form == Format.csv else split_tsv)(source.lines()):
+    rows = split_csv(lines) if form == Format.csv else parse_each(lines, split_tabs)
+    for number, fields in rows:
         if isinstance(fields, Problem):
             if not header and not isinstance(fields, OpenQuote):
                 raise DataError(f"{source.name}: line {number}: the header {fields.why}")

@@ -16,19 +16,13 @@ from nse.errors import DataError
 Key = TypeVar("Key")
 Parsed = TypeVar("Parsed")
 
-Progress = Callable[[int, int], None]
-"""Called now and then with how many bytes are done, and of how many."""
+Progress = Callable[[int, int], None]  # called now and then with how many bytes are done, and of how many
 
-SUFFIXES = ("", ".gz", ".xz")
-"""What may follow a published file's name."""
-
-EVERY = 4096
-"""Lines between two reports of progress."""
-
+SUFFIXES = ("", ".gz", ".xz")  # what may follow a published file's name
+EVERY = 4096  # lines between two reports of progress
 BUFFER = 1 << 20
-
+# What reading a truncated, garbled or encrypted file raises.
 BROKEN = (*files.BROKEN, zipfile.BadZipFile, NotImplementedError, RuntimeError)
-"""What reading a truncated, garbled or encrypted file raises."""
 
 
 class DataFile(NamedTuple):
@@ -90,10 +84,8 @@ def name_errors(file: DataFile) -> Iterator[None]:
     try:
         yield
     except BROKEN as error:
-        raise DataError(
-            f"{file}: cannot be read: {error or type(error).__name__}; "
-            "if it is damaged, remove it and get it again"
-        ) from None
+        advice = "if it is damaged, remove it and get it again"
+        raise DataError(f"{file}: cannot be read: {error or type(error).__name__}; {advice}") from None
 
 
 def read_lines(file: DataFile, progress: Progress | None = None) -> Iterator[tuple[int, bytes]]:
@@ -114,15 +106,12 @@ def _open(file: DataFile) -> Iterator[tuple[IO[bytes], Callable[[], int], int]]:
     """Open a file: its content, how far it was read, and how long it is."""
     with file.path.open("rb") as raw:
         if not file.member:
-            yield _buffer(files.decompress(raw, file.path)), raw.tell, file.path.stat().st_size
+            plain = files.decompress(raw, file.path)
+            yield io.BufferedReader(cast(io.RawIOBase, plain), BUFFER), raw.tell, file.path.stat().st_size
             return
         with zipfile.ZipFile(raw) as archive, archive.open(file.member) as handle:
-            buffered = _buffer(handle)
+            buffered = io.BufferedReader(cast(io.RawIOBase, handle), BUFFER)  # gives lines faster
             yield buffered, buffered.tell, archive.getinfo(file.member).file_size
-
-
-def _buffer(handle: IO[bytes]) -> IO[bytes]:
-    return io.BufferedReader(cast(io.RawIOBase, handle), BUFFER)  # gives lines faster
 
 
 def parse_lines(file: DataFile, parse: Callable[[str], Parsed]) -> Iterator[Parsed]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nse.data.cache import load
-from nse.data.catalogue import DATA, VECTORS, DataSet
+from nse.data.catalogue import DATA, VECTORS, DataSet, VectorSet
 from nse.data.prepare import prepared_files
 from nse.data.readers.word_vectors import list_vectors, open_array, vector_sources
 from nse.data.sources import DataFile, read_lines
@@ -17,65 +17,66 @@ from nse.text.vectors import Coverage
 Counts = dict[str, dict[str, int | None]]
 """Of each split, or of words: how many were found, and how many are published."""
 
+Report = dict[str, Any]
 
-def status(folder: Path) -> dict[str, Any]:
+
+def status(folder: Path) -> Report:
     """Look for every known data set and vectors: whether they are there, where, and how much of them."""
+    vectors = {name: VECTORS.get(name) for name in [*VECTORS, *list_vectors(folder)]}
     return {
         "folder": str(folder),
         "exists": folder.is_dir(),
-        "data": [_look_for_data(name, entry, folder) for name, entry in DATA.items()],
-        "vectors": [
-            _look_for_vectors(name, folder) for name in dict.fromkeys([*VECTORS, *list_vectors(folder)])
-        ],
+        "data": [_look_for(name, entry, folder) for name, entry in DATA.items()],
+        "vectors": [_look_for(name, entry, folder) for name, entry in vectors.items()],
         "prepared": [_look_at_prepared(file) for name in DATA for file in prepared_files(name, folder)],
     }
 
 
-def _look_for_data(name: str, entry: DataSet, folder: Path) -> dict[str, Any]:
-    row = _make_row(name, entry.about)
+def _look_for(name: str, entry: DataSet | VectorSet | None, folder: Path) -> Report:
+    """Look for a data set or vectors; those that are in no catalogue have no entry."""
+    row = {"name": name, "about": entry.about if entry else "", "present": False, "where": None, "form": None}
+    row |= {"counts": {}, "problem": None, "get": None}
     try:
-        sources = entry.sources(folder)
+        if isinstance(entry, DataSet):
+            source, *_ = entry.sources(folder).values()
+        else:
+            source, *_ = vector_sources(folder, name)
     except DataError as error:
-        return row | {"get": f"nse data fetch {name}" if entry.downloads else str(error)}
-    row |= _describe_place(next(iter(sources.values())))
+        by_hand = str(error) if isinstance(entry, DataSet) else None
+        return row | {"get": f"nse data fetch {name}" if entry and entry.downloads else by_hand}
+    place = source.path if source.member or source.path.suffix == ".npy" else source.path.parent
+    row |= {"where": str(place), "form": source.form}
     try:
-        rows = (entry.count or entry.read)(folder)
-    except DataError as error:
-        return row | {"problem": str(error)}
-    counts = {
-        split: {"found": len(each.labels), "published": entry.published[split]}
-        for split, each in rows.items()
-    }
-    return row | {"present": True, "counts": counts}
-
-
-def _look_for_vectors(name: str, folder: Path) -> dict[str, Any]:
-    known = VECTORS.get(name)
-    row = _make_row(name, known.about if known else "")
-    try:
-        source = vector_sources(folder, name)[0]
-    except DataError:
-        return row | {"get": f"nse data fetch {name}" if known and known.downloads else None}
-    row |= _describe_place(source)
-    try:
-        count, dimension = _measure(source)
+        if isinstance(entry, DataSet):
+            found = _count_rows(entry, folder)
+        else:
+            found = _measure_vectors(source, entry)
     except DataError as error:
         return row | {"problem": str(error)}
-    counts = {"words": {"found": count, "published": known.published if known else None}}
-    return row | {"present": True, "dimension": dimension, "counts": counts}
+    return row | {"present": True} | found
 
 
-def _measure(source: DataFile) -> tuple[int | None, int]:
+def _count_rows(entry: DataSet, folder: Path) -> Report:
+    rows, whole = (entry.count or entry.read)(folder), entry.published
+    counts = {name: {"found": len(each.labels), "published": whole[name]} for name, each in rows.items()}
+    return {"counts": counts}
+
+
+def _measure_vectors(source: DataFile, entry: VectorSet | None) -> Report:
     """Tell how many vectors there are, of how many numbers; those of a text are not counted."""
+    count = None
     if source.path.suffix == ".npy":
-        count, dimension = open_array(source).shape
-        return int(count), int(dimension)
-    for _, line in read_lines(source):
-        return None, line.rstrip().count(b" ")
-    raise DataError(f"{source}: is empty")
+        count, dimension = map(int, open_array(source).shape)
+    else:
+        first = next(read_lines(source), None)
+        if first is None:
+            raise DataError(f"{source}: is empty")
+        dimension = first[1].rstrip().count(b" ")
+    counts = {"words": {"found": count, "published": entry.published if entry else None}}
+    return {"dimension": dimension, "counts": counts}
 
 
-def _look_at_prepared(file: Path) -> dict[str, Any]:
+def _look_at_prepared(file: Path) -> Report:
     try:
         prepared = load(file)
     except DataError as error:
@@ -86,17 +87,7 @@ def _look_at_prepared(file: Path) -> dict[str, Any]:
     return {"where": str(file), "name": prepared.name, "vectors": vectors, "counts": counts, "problem": None}
 
 
-def _make_row(name: str, about: str) -> dict[str, Any]:
-    nothing = dict.fromkeys(("where", "form", "counts", "problem", "get"))
-    return {"name": name, "about": about, "present": False, **nothing, "counts": {}}
-
-
-def _describe_place(source: DataFile) -> dict[str, Any]:
-    place = source.path if source.member or source.path.suffix == ".npy" else source.path.parent
-    return {"where": str(place), "form": source.form}
-
-
-def describe_status(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def describe_status(report: Report) -> Iterator[tuple[str, str]]:
     """Give name and state of everything in a report, for a table."""
     for row in [*report["data"], *report["vectors"]]:
         state = row["problem"] or f"missing; {row['get'] or row['about']}"
@@ -109,7 +100,7 @@ def describe_status(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield Path(row["where"]).name, state
 
 
-def describe_prepared(information: dict[str, Any]) -> Iterator[str]:
+def describe_prepared(information: Report) -> Iterator[str]:
     """Give counts and coverage of a prepared data set, in lines."""
     for split, rows in information["rows"].items():
         dropped = rows["read"] - rows["kept"]
