@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from nse.data.readers import aclimdb, parallel, snli, sst, tang, wikiqa
 from nse.data.sources import DataFile
-from nse.data.splits import Rows
+from nse.data.splits import SPLITS, Rows
 from nse.errors import DataError, suggest
 
 
@@ -51,19 +51,25 @@ class VectorSet:
 
 
 def _publish(
-    reader: DataSet, published: Mapping[str, int], about: str, licence: str, *downloads: Download
+    reader: DataSet, published: Sequence[int], about: str, licence: str, *downloads: Download
 ) -> DataSet:
-    return replace(reader, published=published, about=about, licence=licence, downloads=downloads)
+    """Tell what is published: the labelled rows of train, dev, test and perhaps one more, and where."""
+    rows = dict(zip((*SPLITS, "test_2017"), published, strict=False))
+    return replace(reader, published=rows, about=about, licence=licence, downloads=downloads)
 
 
-def _read_tang(name: str) -> DataSet:
+def _publish_tang(name: str, published: Sequence[int], about: str) -> DataSet:
     sources, read = partial(tang.sources, name), partial(tang.read, name)
-    return DataSet(tang.LABELS[name], "treebank", sources, read, partial(read, raw=True), documents=True)
+    count, about = partial(read, raw=True), f"{about} (Tang et al. 2015, in {tang.ARCHIVE})"
+    reader = DataSet(tang.LABELS[name], "treebank", sources, read, count, documents=True)
+    return _publish(reader, published, about, "as its authors state (research)")
 
 
-def _read_parallel(name: str) -> DataSet:
+def _publish_pairs(name: str, published: Sequence[int], about: str, licence: str) -> DataSet:
     sources, read = partial(parallel.sources, name), partial(parallel.read, name)
-    return DataSet(parallel.LABELS, "moses-en", sources, read, partial(read, raw=True), translation=True)
+    count = partial(read, raw=True)
+    reader = DataSet(parallel.LABELS, "moses-en", sources, read, count, translation=True)
+    return _publish(reader, published, about, licence)
 
 
 _SST = Download(
@@ -76,12 +82,11 @@ _SST_LICENCE = "as its authors state (Stanford Sentiment Treebank, research)"
 _ACLIMDB = DataSet(
     aclimdb.LABELS, "informal", aclimdb.sources, aclimdb.read, partial(aclimdb.read, raw=True), documents=True
 )
-_TANG = f"(Tang et al. 2015, in {tang.ARCHIVE})"
 
 DATA: dict[str, DataSet] = {
     "snli": _publish(
         DataSet(snli.LABELS, "paper", snli.sources, snli.read),
-        {"train": 549_367, "dev": 9_842, "test": 9_824},
+        (549_367, 9_842, 9_824),
         "Stanford Natural Language Inference corpus 1.0: pairs of English sentences",
         "CC BY-SA 4.0",
         Download(
@@ -93,7 +98,7 @@ DATA: dict[str, DataSet] = {
     ),
     "wikiqa": _publish(
         DataSet(wikiqa.LABELS, "lower", wikiqa.sources, wikiqa.read),
-        {"train": 20_360, "dev": 2_733, "test": 6_165},
+        (20_360, 2_733, 6_165),
         "WikiQA: questions, and sentences of Wikipedia of which some answer them",
         "Microsoft Research data licence, research only",
         Download(
@@ -105,33 +110,25 @@ DATA: dict[str, DataSet] = {
     ),
     "sst-fine": _publish(
         DataSet(sst.LABELS, "treebank", sst.sources, sst.read),
-        {"train": 318_582, "dev": 1_101, "test": 2_210},
+        (318_582, 1_101, 2_210),
         "Stanford Sentiment Treebank, five classes: phrases and sentences of film reviews",
         _SST_LICENCE,
         _SST,
     ),
     "sst-binary": _publish(
         DataSet(sst.BINARY_LABELS, "treebank", sst.sources, partial(sst.read, binary=True)),
-        {"train": 98_794, "dev": 872, "test": 1_821},
+        (98_794, 872, 1_821),
         "Stanford Sentiment Treebank, two classes: the same without what is neutral",
         _SST_LICENCE,
         _SST,
     ),
-    "yelp13": _publish(
-        _read_tang("yelp13"),
-        {"train": 268_013, "dev": 33_504, "test": 33_501},
-        f"Yelp 13: reviews of restaurants, 1 to 5 stars {_TANG}",
-        "as its authors state (research)",
+    "yelp13": _publish_tang(
+        "yelp13", (268_013, 33_504, 33_501), "Yelp 13: reviews of restaurants, 1 to 5 stars"
     ),
-    "imdb": _publish(
-        _read_tang("imdb"),
-        {"train": 278_733, "dev": 34_841, "test": 34_841},
-        f"IMDB: reviews of films, 1 to 10 stars {_TANG}",
-        "as its authors state (research)",
-    ),
+    "imdb": _publish_tang("imdb", (278_733, 34_841, 34_841), "IMDB: reviews of films, 1 to 10 stars"),
     "aclimdb": _publish(
         _ACLIMDB,
-        {"train": 22_600, "dev": 2_400, "test": 25_000},
+        (22_600, 2_400, 25_000),
         "Large Movie Review Dataset 1.0: reviews of films, 1 to 4 and 7 to 10 stars",
         "as its authors state (Maas et al. 2011, research)",
         Download(
@@ -141,21 +138,21 @@ DATA: dict[str, DataSet] = {
             "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
         ),
     ),
-    "iwslt14": _publish(
-        _read_parallel("iwslt14"),
-        {"train": 110_439, "dev": 4_998, "test": 4_793},
+    "iwslt14": _publish_pairs(
+        "iwslt14",
+        (110_439, 4_998, 4_793),
         "IWSLT 2014, English to German: talks, pairs of at most 25 words a side",
         "CC BY-NC-ND (TED)",
     ),
-    "multi30k": _publish(
-        _read_parallel("multi30k"),
-        {"train": 29_000, "dev": 1_014, "test": 1_000, "test_2017": 1_000},
+    "multi30k": _publish_pairs(
+        "multi30k",
+        (29_000, 1_014, 1_000, 1_000),
         "Multi30k, English to German: captions of photographs",
         "as its authors state (Elliott et al. 2016, research)",
     ),
-    "europarl": _publish(
-        _read_parallel("europarl"),
-        {"train": 110_000, "dev": 1_299, "test": 1_912},
+    "europarl": _publish_pairs(
+        "europarl",
+        (110_000, 1_299, 1_912),
         "Europarl, English to German: 110,000 pairs of parliament speech, at most 25 words a side",
         "as its authors state (Koehn 2005)",
     ),
