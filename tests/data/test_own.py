@@ -11,21 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nse.data.readers.table import (
-    MOST_WORDS,
-    Mistakes,
-    Table,
-    find_labels,
-    hold_out,
-    read_candidates,
-    read_labelled,
-    read_table,
-    read_translations,
-)
-from nse.data.records import LONGEST
+from nse.data.readers.table import Table, find_labels, hold_out, make_rows, read_table
+from nse.data.records import LONGEST, BadLineError
 from nse.errors import DataError
+from nse.tasks.answers import RIGHT, CandidateFiles
+from nse.tasks.nli import PairFiles
+from nse.tasks.translation import MOST_WORDS, TranslationFiles
 
-TEXTS, MARKS = {"text": "review"}, {"label": "stars"}
+COLUMNS = {"text": "review", "label": "stars"}
+NUMBERS = {"0": 0, "1": 1}
 
 TABLES = {
     "plain.tsv": b'stars\tid\treview\n5\t1\tA "lovely" room, really\n1\t2\tNo\xc2\xa0hot water\n',
@@ -49,31 +43,45 @@ def put(folder, content, name="mine.jsonl"):
     return file
 
 
+def refuse(**texts):
+    """A check of rows that refuses one with these texts."""
+
+    def check(row):
+        if row.items() >= texts.items():
+            raise BadLineError("no")
+
+    return check
+
+
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize("packed", ["", ".gz", ".xz", ".bz2"])
 def test_every_format_gives_the_same_rows(tmp_path, name, packed):
     pack = PACKED[packed]
-    table = read_table(put(tmp_path, pack(TABLES[name]), name + packed), TEXTS, MARKS)
+    table = read_table(put(tmp_path, pack(TABLES[name]), name + packed), COLUMNS)
     assert table.columns == {
         "text": ['A "lovely" room, really', "No\u00a0hot water"],
         "label": ["5", "1"],
     }
     blank = name in ("windows.tsv", "lines.jsonl")
     first = 1 if name.startswith("lines") else 2
-    assert table.lines == [first, first + 1 + blank]
+    for line, stars in ((first, "5"), (first + 1 + blank, "1")):
+        with pytest.raises(DataError, match=f"{name}.*: line {line}: no$"):
+            read_table(table.file, COLUMNS, refuse(label=stars))
 
 
 def test_quotes_may_hold_line_breaks_and_rows_are_told_by_where_they_begin(tmp_path):
     file = put(tmp_path, b'review,stars\n"one\n\ntwo, three",1\nfour,2\n', "mine.csv")
-    table = read_table(file, TEXTS, MARKS)
+    table = read_table(file, COLUMNS)
     assert table.columns["text"] == ["one\n\ntwo, three", "four"]
-    assert table.lines == [2, 5]
+    for line, stars in ((2, "1"), (5, "2")):
+        with pytest.raises(DataError, match=f"mine.csv: line {line}: no$"):
+            read_table(file, COLUMNS, refuse(label=stars))
 
 
 def test_truth_values_and_numbers_of_json_are_labels(tmp_path):
     rows = [{"review": "a", "stars": value} for value in (True, False, 0, -2, 1.5, " x ")]
     file = put(tmp_path, "\n".join(map(json.dumps, rows)).encode())
-    assert read_table(file, TEXTS, MARKS).columns["label"] == ["true", "false", "0", "-2", "1.5", "x"]
+    assert read_table(file, COLUMNS).columns["label"] == ["true", "false", "0", "-2", "1.5", "x"]
 
 
 GOOD = b'{"review": "a", "stars": "1"}\n'
@@ -150,7 +158,7 @@ def test_what_is_broken_is_told_by_file_and_line(tmp_path, case):
     name, content, told = BAD[case]
     file = put(tmp_path, content, name)
     with pytest.raises(DataError, match=told) as error:
-        read_table(file, TEXTS, MARKS)
+        read_table(file, COLUMNS)
     assert str(error.value).startswith(f"{file}: ")
     assert "\n" not in str(error.value)
 
@@ -158,17 +166,17 @@ def test_what_is_broken_is_told_by_file_and_line(tmp_path, case):
 def test_a_file_that_is_not_there(tmp_path):
     for file in (tmp_path / "none.csv", tmp_path):
         with pytest.raises(DataError, match=r"cannot be read: |expected a name"):
-            read_table(file, TEXTS, MARKS)
+            read_table(file, COLUMNS)
 
 
 def test_the_first_mistake_is_told_and_how_many_there_are(tmp_path):
     file = put(tmp_path, HEAD + b"a\t1\n\xff\t1\nb\nc\t1\n \t1\n", "mine.tsv")
     with pytest.raises(DataError, match=r"mine.tsv: line 3: is not UTF-8 \(2 more wrong in this file\)$"):
-        read_table(file, TEXTS, MARKS)
+        read_table(file, COLUMNS)
     with pytest.raises(
         DataError, match=r"line 3: .* \(3 more wrong in this file\)"
     ):  # the last one ends it all
-        read_table(put(tmp_path, file.read_bytes() + b"x" * (LONGEST + 1), "mine.tsv"), TEXTS, MARKS)
+        read_table(put(tmp_path, file.read_bytes() + b"x" * (LONGEST + 1), "mine.tsv"), COLUMNS)
 
 
 def test_a_column_that_is_not_there_is_told_with_the_nearest(tmp_path):
@@ -178,18 +186,18 @@ def test_a_column_that_is_not_there_is_told_with_the_nearest(tmp_path):
         "name them with --columns text=reviews,label=COLUMN"
     )
     with pytest.raises(DataError, match=re.escape(told)):
-        read_table(file, TEXTS, {"label": "kind"})
+        read_table(file, {"text": "review", "label": "kind"})
     with pytest.raises(DataError, match="there is no column review; there are: stars; name them with"):
-        read_table(put(tmp_path, b'{"stars": 1}\n'), TEXTS, MARKS)
+        read_table(put(tmp_path, b'{"stars": 1}\n'), COLUMNS)
     with pytest.raises(
         DataError, match=r"there are: review;stars \(.csv has commas between columns, .tsv tabs\)"
     ):
-        read_table(put(tmp_path, b"review;stars\na;1\n", "mine.csv"), TEXTS, MARKS)
+        read_table(put(tmp_path, b"review;stars\na;1\n", "mine.csv"), COLUMNS)
     with pytest.raises(DataError, match="there is more than one column review; give each a name of its own"):
-        read_table(put(tmp_path, b"review,stars,review\na,1,b\n", "mine.csv"), TEXTS, MARKS)
+        read_table(put(tmp_path, b"review,stars,review\na,1,b\n", "mine.csv"), COLUMNS)
     many = put(tmp_path, (",".join(f"c{n}" for n in range(99)) + "\n").encode(), "mine.csv")
     with pytest.raises(DataError, match=r"c18, c19, \.\.\.; name them"):
-        read_table(many, TEXTS, MARKS)
+        read_table(many, COLUMNS)
 
 
 STARTS = {".jsonl": GOOD, ".tsv": HEAD, ".csv": b"review,stars\n"}
@@ -201,77 +209,84 @@ def test_whatever_is_in_a_file_it_is_read_or_refused(tmp_path_factory, content, 
     file = put(tmp_path_factory.getbasetemp(), STARTS[ending] + content, f"fuzz{ending}")
     told = ""
     try:
-        table = read_table(file, TEXTS, MARKS)
+        table = read_table(file, COLUMNS)
     except DataError as error:
         told = str(error)
     if told:
         assert told.startswith(f"{file}: ")
     else:
-        assert table.lines == sorted(set(table.lines))
+        assert len({len(column) for column in table.columns.values()}) == 1
         assert all(text.strip() for column in table.columns.values() for text in column)
 
 
 def made(**columns):
-    """A table of columns, whose rows begin on line 2."""
-    n = len(next(iter(columns.values())))
-    return Table(Path("mine.csv"), list(range(2, n + 2)), columns)
+    """A table of columns."""
+    return Table(Path("mine.csv"), columns)
 
 
 def test_labels_are_those_of_the_training_file_by_the_alphabet():
     table = made(text=["a", "b", "c", "d"], label=["so", "good", "bad", "so"])
-    labels = find_labels(table)
-    assert labels == ("bad", "good", "so")
-    rows = read_labelled(table, labels)
+    assert find_labels(table) == ("bad", "good", "so")
+    rows = make_rows(table, {"bad": 0, "good": 1, "so": 2})
     assert (rows.texts, rows.labels, rows.read) == ({"text": ["a", "b", "c", "d"]}, [2, 1, 0, 2], 4)
+    assert (rows.groups, rows.tokenized) == (None, False)
     with pytest.raises(DataError, match="every row has the label so; there is nothing to tell apart"):
         find_labels(made(text=["a", "b"], label=["so", "so"]))
     numbers = [str(n) for n in range(11)]
     with pytest.raises(DataError, match=r"every row has a label of its own, as '0'; is it that column\?"):
         find_labels(made(text=numbers, label=numbers))
     assert len(find_labels(made(text=numbers[:10], label=numbers[:10]))) == 10
-    other = made(text=["a", "b", "c"], label=["so", "goood", "best"])
-    with pytest.raises(
-        DataError,
-        match=r"mine.csv: line 3: the label 'goood' is not one that was trained on: bad, good, so \(1 more w",
-    ):
-        read_labelled(other, labels)
 
 
 def test_candidates_belong_to_their_question_wherever_they_stand():
-    questions, labels = ["q", "p", "q", "p", "r"], ["1", "No", "FALSE", "yes", "0"]
-    rows = read_candidates(made(question=questions, answer=list("abcde"), label=labels))
+    questions, labels = ["q", "p", "q", "p", "r"], ["1", "no", "false", "yes", "0"]
+    rows = make_rows(made(question=questions, answer=list("abcde"), label=labels), RIGHT)
     assert rows.groups == [0, 1, 0, 1, 2]
     assert rows.labels == [1, 0, 0, 1, 0]
     assert rows.texts == {"question": questions, "answer": list("abcde")}
     by_group = made(question=["q"] * 5, answer=list("abcde"), label=labels, group=["7", "7", "2", "2", "7"])
-    assert read_candidates(by_group).groups == [0, 0, 1, 1, 0]
-    with pytest.raises(DataError, match=r"mine.csv: line 3: the label is 'perhaps'; expected 1 for a right"):
-        read_candidates(made(question=["q", "q"], answer=["a", "b"], label=["1", "perhaps"]))
+    assert make_rows(by_group, RIGHT).groups == [0, 0, 1, 1, 0]
+
+
+def told_of(files, labels=(), /, **row):
+    """What is wrong with a row for a source, or what it becomes."""
+    try:
+        files.check_row(labels, row)
+    except BadLineError as wrong:
+        return str(wrong)
+    return row
+
+
+def test_a_row_is_refused_by_what_it_is_for():
+    assert told_of(PairFiles(), ("bad", "so"), label="so") == {"label": "so"}
+    wanted = "the label 'goood' is not one that was trained on: bad, so"
+    assert told_of(PairFiles(), ("bad", "so"), label="goood") == wanted
+    assert told_of(CandidateFiles(), label="FALSE") == {"label": "false"}
+    wanted = "the label is 'perhaps'; expected 1 for a right answer or 0 for a wrong one"
+    assert told_of(CandidateFiles(), label="perhaps") == wanted
 
 
 def test_translations_are_words_and_each_side_has_some():
-    table = made(source=["A b", "c"], target=["D  e", "f"])
-    rows = read_translations(table, str.split, lambda text: text.lower().split())
-    assert rows.texts == {"source": ["A b", "c"], "target": ["d e", "f"]}
-    assert (rows.tokenized, rows.labels, rows.groups) == (True, [0, 0], None)
-    with pytest.raises(DataError, match=r"line 2: the target has no words$"):
-        read_translations(made(source=["a"], target=["\u200b"]), str.split, lambda _: [])
-    with pytest.raises(DataError, match="line 2: the source has 1,001 words, more than 1,000: break it up"):
-        read_translations(made(source=["a " * (MOST_WORDS + 1)], target=["b"]), str.split, str.split)
+    files = TranslationFiles(tokenizer="whitespace", language="")
+    row = told_of(files, source="A  b", target="D\u00a0 e")
+    assert row == {"source": "A b", "target": "D e"}
+    rows = make_rows(made(source=["A b"], target=["D e"]), {})
+    assert (rows.tokenized, rows.labels, rows.groups) == (True, [0], None)
+    assert told_of(files, source="a", target="\u200b") == "the target has no words"
+    wanted = "the source has 1,001 words, more than 1,000: break it up"
+    assert told_of(files, source="a " * (MOST_WORDS + 1), target="b") == wanted
 
 
 def test_what_is_held_out_is_the_same_whatever_the_order():
     texts = [f"text {n % 40}" for n in range(100)]
     table = made(text=texts, label=[str(n % 2) for n in range(100)])
-    train, dev = hold_out(table, read_labelled(table, ("0", "1")), 0.1)
+    train, dev = hold_out(table, make_rows(table, NUMBERS), 0.1)
     assert len(set(dev.texts["text"])) == 4  # of 40 different ones
     assert not set(dev.texts["text"]) & set(train.texts["text"])
     assert len(train.labels) + len(dev.labels) == 100
     turned = made(text=texts[::-1], label=table.columns["label"][::-1])
-    assert (
-        hold_out(turned, read_labelled(turned, ("0", "1")), 0.1)[1].texts["text"] == dev.texts["text"][::-1]
-    )
-    some, most = hold_out(table, read_labelled(table, ("0", "1")), 0.999)
+    assert hold_out(turned, make_rows(turned, NUMBERS), 0.1)[1].texts["text"] == dev.texts["text"][::-1]
+    some, most = hold_out(table, make_rows(table, NUMBERS), 0.999)
     assert len(set(some.texts["text"])) == 1
     assert len(set(most.texts["text"])) == 39
 
@@ -279,14 +294,10 @@ def test_what_is_held_out_is_the_same_whatever_the_order():
 def test_a_question_is_never_on_both_sides():
     questions = [f"question {n // 3}" for n in range(60)]
     table = made(question=questions, answer=[str(n) for n in range(60)], label=["1", "0", "0"] * 20)
-    train, dev = hold_out(table, read_candidates(table), 0.1)
+    train, dev = hold_out(table, make_rows(table, RIGHT), 0.1)
     assert (len(dev.labels), dev.groups) == (6, [0, 0, 0, 1, 1, 1])
     assert sorted(set(train.groups)) == list(range(18))
     assert not set(train.texts["question"]) & set(dev.texts["question"])
     one = made(question=["q", "q"], answer=["a", "b"], label=["0", "1"])
     with pytest.raises(DataError, match="all rows are alike, so that none can be held out: give --dev FILE"):
-        hold_out(one, read_candidates(one), 0.1)
-
-
-def test_mistakes_without_any_are_silent(tmp_path):
-    Mistakes(tmp_path).tell()
+        hold_out(one, make_rows(one, RIGHT), 0.1)

@@ -285,7 +285,7 @@ def test_the_same_labels_are_refused_before_training(text, tmp_path):
     with pytest.raises(
         DataError, match=r"rows\.jsonl: (line 1: label: .*cannot be printed|labels: .*longer than)"
     ):
-        find_labels(read_table(file, {"text": "text"}, {"label": "label"}))
+        find_labels(read_table(file, {"text": "text", "label": "label"}))
 
 
 @pytest.mark.parametrize(
@@ -303,7 +303,7 @@ def test_too_many_labels(labels, why, folder, tmp_path):
     file = tmp_path / "rows.tsv"
     file.write_text("text\tlabel\n" + "".join(f"good\t{label}\n" for label in [*labels, labels[0]]))
     with pytest.raises(DataError, match=f"labels: {why}; is it that column"):
-        find_labels(read_table(file, {"text": "text"}, {"label": "label"}))
+        find_labels(read_table(file, {"text": "text", "label": "label"}))
 
 
 @pytest.mark.parametrize("key", ["\x1b[2J", "a\nb", "\u202e", "x" * 5_000])

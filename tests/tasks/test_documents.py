@@ -17,6 +17,7 @@ from nse.data.catalogue import data_set
 from nse.errors import ConfigError
 from nse.inference import folder as hub
 from nse.tasks import documents, load_recipe
+from nse.tasks.documents import TASK
 from nse.tasks.task import Examples, cut_sentences, read_rows
 from nse.text.tensors import Documents, Labelled, Texts
 from nse.text.vocabulary import Vocabulary
@@ -112,16 +113,16 @@ def test_a_sentence_of_two_thousand_words(data):
     rows = [(5, f"the food <sssss> {' '.join(many)} <sssss> great ."), (1, "awful <sssss>")]
     write_yelp(data, train="".join(f"u\t\tp\t\t{stars}\t\t{text}\n" for stars, text in rows))
     write_random_vectors(data, [*KNOWN, *many])
-    found = documents.TASK.examples(recipe(), data)
+    found = TASK.examples(recipe(), data)
     (sentences, label), (other, _) = read(found, "train")
     assert (label, other) == (4, ["awful"])
     assert [len(sentence.split(" ")) for sentence in sentences] == [2, *[96] * 20, 80, 2]
     assert " ".join(sentences) == f"the food {' '.join(many)} great ."
     assert found.splits["train"].texts[0].sentences.ids.shape[1] == 96
-    longer = documents.TASK.examples(recipe("model.longest=5000"), data)
+    longer = TASK.examples(recipe("model.longest=5000"), data)
     assert next(read(longer, "train"))[0] == ["the food", " ".join(many), "great ."]
     # What is left is read like any other sentence: the pieces of one are its document's, in their order.
-    rows = documents.TASK.examples(recipe("model.longest=1"), data).splits["train"]
+    rows = TASK.examples(recipe("model.longest=1"), data).splits["train"]
     assert rows.texts[0].counts.tolist() == [2004, 1]
 
 
@@ -142,7 +143,7 @@ def test_sentences_of_nothing_are_refused():
 
 
 def test_examples_are_the_published_reviews(data):
-    found = documents.TASK.examples(recipe(), data)
+    found = TASK.examples(recipe(), data)
     assert {name: len(split.labels) for name, split in found.splits.items()} == found.about["counts"]
     assert found.about["counts"] == {"train": 40, "dev": 20, "test": 20}
     assert found.about["published"] == {"train": 268_013, "dev": 33_504, "test": 33_501}
@@ -159,7 +160,7 @@ def test_examples_are_the_published_reviews(data):
 
 def test_vectors_of_another_size_are_told_with_what_to_set(data):
     with pytest.raises(ConfigError, match=r"small\.5d has vectors of 5 numbers .* set model\.words=5"):
-        documents.TASK.examples(recipe("model.words=0"), data)
+        TASK.examples(recipe("model.words=0"), data)
 
 
 def judged(name, given, right):
@@ -213,7 +214,7 @@ def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, settings):
     assert (again.config.kind, again.config.task, again.config.data) == ("document", "documents", "yelp13")
     assert (again.config.tokenizer, again.config.labels) == ("treebank", ["1", "2", "3", "4", "5"])
     assert again.target is None
-    found = documents.TASK.examples(recipe(*settings), data)
+    found = TASK.examples(recipe(*settings), data)
     assert again.vocabulary.words == found.vocabulary.words
     scores = scored(again.module, found.splits["dev"])
     assert torch.equal(scores, checkpoint(tmp_path / "run")["best"]["scores"])
@@ -242,6 +243,6 @@ def test_a_stopped_run_ends_as_if_it_never_was(data, tmp_path):
 
 
 def test_papers_figures_are_of_recipes_that_are_there():
-    for name in documents.TASK.paper:
+    for name in TASK.paper:
         assert load_recipe(name).task == "document"
-        assert set(documents.TASK.paper[name]) == {"accuracy", "mse"}
+        assert set(TASK.paper[name]) == {"accuracy", "mse"}

@@ -17,6 +17,7 @@ from nse.inference import folder as hub
 from nse.metrics.bleu import bleu
 from nse.tasks import load_recipe, translation
 from nse.tasks.task import describe_model
+from nse.tasks.translation import TASK
 from nse.text.subwords import Pieces
 from nse.text.tensors import Labelled, Texts
 from nse.text.vocabulary import TargetVocabulary, Vocabulary
@@ -319,10 +320,10 @@ def test_figures_are_bleu_with_the_words_of_the_data(data):
     right = [german for _, german in found.pairs["dev"]]
     assert translation.figures(recipe(), answered(found, right), found, "dev") == {"bleu": pytest.approx(1)}
     wrong = [right[0], *[text.rsplit(" ", 1)[0] for text in right[1:]]]
-    told = translation.choose(recipe(), answered(found, wrong), found, "dev")
+    told = TASK.choose(recipe(), answered(found, wrong), found, "dev")
     assert told == pytest.approx(bleu(wrong, right))
     assert 0 < told < 1
-    assert translation.choose(recipe(), answered(found, [""] * 12), found, "dev") == 0
+    assert TASK.choose(recipe(), answered(found, [""] * 12), found, "dev") == 0
 
 
 def test_unknown_words_are_taken_from_the_source_where_they_are_attended_to(data):
@@ -330,8 +331,8 @@ def test_unknown_words_are_taken_from_the_source_where_they_are_attended_to(data
     found = examples(data)
     assert found.target.encode(["zebra"]) == [UNKNOWN]
     told = answered(found, ["groß zebra hier rennt"], places=1)
-    assert translation.choose(recipe("model.replace=true"), told, found, "dev") == pytest.approx(1)
-    assert translation.choose(recipe(), told, found, "dev") == 0
+    assert TASK.choose(recipe("model.replace=true"), told, found, "dev") == pytest.approx(1)
+    assert TASK.choose(recipe(), told, found, "dev") == 0
 
 
 def test_unknown_pieces_are_taken_from_the_pieces_of_the_source(data):
@@ -343,13 +344,13 @@ def test_unknown_pieces_are_taken_from_the_pieces_of_the_source(data):
     assert place > 3
     translated = [p for word in ("groß", "katze", "hier") for p in Pieces(found.target.words[4:]).cut(word)]
     told = answered(found, [" ".join([*translated, "<unk>"])], place)
-    assert translation.choose(recipe(*settings), told, found, "dev") == bleu(
+    assert TASK.choose(recipe(*settings), told, found, "dev") == bleu(
         ["groß katze hier s"], ["groß katze hier p"]
     )
     write_multi30k(data, dev=[("big cats zap", "groß katze hier s")])
     found = examples(data, "data.subwords=1")
-    assert translation.choose(recipe(*settings), told, found, "dev") == 1
-    assert translation.choose(recipe("data.subwords=1"), told, found, "dev") == 0
+    assert TASK.choose(recipe(*settings), told, found, "dev") == 1
+    assert TASK.choose(recipe("data.subwords=1"), told, found, "dev") == 0
 
 
 # Runs
@@ -404,7 +405,7 @@ def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, settings):
     assert torch.equal(dev, checkpoint(tmp_path / "run")["best"]["scores"])
     assert dev.shape == (12, 16)
     test = scored(again.module, found.splits["test"], answers=answers)
-    assert translation.choose(recipe(*settings), test, found, "test") == result["bleu"]["test"]
+    assert TASK.choose(recipe(*settings), test, found, "test") == result["bleu"]["test"]
 
 
 def test_the_words_of_translations_belong_to_the_model(data, tmp_path):
@@ -461,10 +462,10 @@ def test_a_stopped_run_ends_as_if_it_never_was(data, tmp_path):
 
 
 def test_papers_figures_are_of_recipes_that_are_there():
-    for name, told in translation.TASK.paper.items():
+    for name, told in TASK.paper.items():
         assert load_recipe(name).task == "translation"
         assert 0 < told["bleu"] < 1
-    assert list(translation.TASK.paper) == [f"iwslt14/{name}" for name in NAMES]
+    assert list(TASK.paper) == [f"iwslt14/{name}" for name in NAMES]
 
 
 def test_what_is_tried_sees_neither_of_the_tests(data):

@@ -7,7 +7,6 @@ answer; one score ranks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -17,9 +16,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nse.data.cache import Columns
-from nse.data.readers.table import Table, find_labels, read_candidates
 from nse.data.readers.wikiqa import LABELS
-from nse.data.splits import Rows
+from nse.data.records import BadLineError
 from nse.errors import DataError
 from nse.inference.kinds import RANKING
 from nse.metrics import ranking
@@ -28,22 +26,8 @@ from nse.tasks.source import ColumnNames, OwnFiles, PublishedData
 from nse.tasks.task import Examples, Figure, Judged, Task, read_examples
 from nse.text.tensors import Labelled
 
-RIGHT = "right"
-"""What the score stands for."""
-
-PAPER = {
-    "wikiqa/mma-attention": {"map": 0.6811, "mrr": 0.6993},
-    "wikiqa/mma-attention-letter": {"map": 0.6811, "mrr": 0.6993},
-}
-"""The paper's test figures, with GloVe 840B."""
-
-SHOWN = (
-    Figure("map", "test", "MAP"),
-    Figure("mrr", "test", "MRR"),
-    Figure("map_mixed", "test", "MAP, mixed"),
-    Figure("mrr_mixed", "test", "MRR, mixed"),
-    Figure("map", "dev", "dev MAP"),
-)
+RIGHT = {"1": 1, "true": 1, "yes": 1, "0": 0, "false": 0, "no": 0}
+"""What a candidate may be labelled with, in any case, and whether it is right."""
 
 
 @dataclass
@@ -66,7 +50,6 @@ class WikiQAData(CandidateData, PublishedData):
     """WikiQA."""
 
     table = "wikiqa"
-
     name: Literal["wikiqa"] = "wikiqa"
     """The data set."""
 
@@ -77,13 +60,10 @@ class CandidateColumns(ColumnNames):
 
     question: str = "question"
     """The question."""
-
     answer: str = "answer"
     """A candidate answer to it."""
-
     label: str = "label"
     """Whether it is right: 1, true or yes; or wrong: 0, false or no."""
-
     group: str = ""
     """What the rows of a question have in common; "" means the question itself."""
 
@@ -92,19 +72,16 @@ class CandidateColumns(ColumnNames):
 class CandidateFiles(CandidateData, OwnFiles):
     """A user's own questions and answers."""
 
-    table = "own-ranking"
-
+    table, labels_known, numbers = "own-ranking", LABELS, RIGHT
     columns: CandidateColumns = field(default_factory=CandidateColumns)
     """Which column is what."""
 
-    def find_labels(self, train: Table) -> tuple[str, ...]:
-        """Give wrong and right."""
-        find_labels(train)  # refuses a file in which all are alike
-        return LABELS
-
-    def make_rows(self, table: Table, labels: Sequence[str]) -> Rows:
-        """Make the rows of a file."""
-        return read_candidates(table)
+    def check_row(self, labels: tuple[str, ...], row: dict[str, str]) -> None:
+        """Refuse a label that is neither right nor wrong."""
+        if (label := row["label"].lower()) not in RIGHT:
+            label = row["label"][:40]
+            raise BadLineError(f"the label is {label!r}; expected 1 for a right answer or 0 for a wrong one")
+        row["label"] = label
 
 
 @dataclass
@@ -113,7 +90,6 @@ class RankingTraining(Training):
 
     loss: Literal["sigmoid", "pairwise"] = "sigmoid"
     """sigmoid: each candidate by itself. pairwise: right ones above the wrong ones of a question."""
-
     weight: float = 1.0
     """What a right answer counts for, where a wrong one counts 1; of twenty candidates one is right."""
 
@@ -123,21 +99,21 @@ class RankingTraining(Training):
         if self.weight <= 0:
             raise ValueError(f"weight must be above 0, got {self.weight}")
         if self.loss == "pairwise" and not self.together:
-            raise ValueError(
-                'loss = "pairwise" needs together = true: it compares candidates of one question'
-            )
+            raise ValueError('loss = "pairwise" needs together = true: it compares those of one question')
 
 
-def examples(recipe: Recipe, data: Path | None = None) -> Examples:
+def examples(recipe: Recipe, folder: Path | None = None) -> Examples:
     """Read candidates as tensors; a split that no ranking can be judged by is refused before training."""
-    found = read_examples(recipe, data)
+    data, found = recipe.data, read_examples(recipe, folder)
     for split in found.splits.keys() - {"train"}:
         rows = found.splits[split]
         assert rows.groups is not None
         if not ranking.questions(rows.groups.numpy(), rows.labels.numpy())["mixed"]:
-            place, hint = recipe.data.place(split)
-            raise DataError(f"{place}: no question has both a right and a wrong answer to tell apart{hint}")
-    return found._replace(labels=(RIGHT,))
+            held = isinstance(data, OwnFiles) and not data.dev and split == "dev"
+            place = f"{data.train}: what is held out for dev" if held else getattr(data, split, data.name)
+            why = f"no question of {split} has both a right and a wrong answer to tell apart"
+            raise DataError(f"{place}: {why}{'; give --dev FILE' if held else ''}")
+    return found._replace(labels=("right",))
 
 
 def loss(recipe: Recipe, scores: Tensor, batch: Labelled) -> Judged:
@@ -169,19 +145,22 @@ def figures(recipe: Recipe, scores: Tensor, examples: Examples, split: str) -> d
     return ranking.figures(scores[:, 0].numpy(), rows.groups.numpy(), rows.labels.numpy())
 
 
-def choose(recipe: Recipe, scores: Tensor, examples: Examples, split: str) -> float:
-    """Choose the epoch by mean average precision."""
-    return figures(recipe, scores, examples, split)["map"]
-
-
 TASK = Task(
     kind=RANKING,
     sources=(CandidateFiles, WikiQAData),
     training=RankingTraining,
-    paper=PAPER,
     examples=examples,
     loss=loss,
-    choose=choose,
     figures=figures,
-    shown=SHOWN,
+    shown=(
+        Figure("map", "test", "MAP"),
+        Figure("mrr", "test", "MRR"),
+        Figure("map_mixed", "test", "MAP, mixed"),
+        Figure("mrr_mixed", "test", "MRR, mixed"),
+        Figure("map", "dev", "dev MAP"),
+    ),
+    paper={
+        "wikiqa/mma-attention": {"map": 0.6811, "mrr": 0.6993},
+        "wikiqa/mma-attention-letter": {"map": 0.6811, "mrr": 0.6993},
+    },
 )

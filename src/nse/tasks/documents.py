@@ -18,43 +18,22 @@ from nse.tasks.recipe import Recipe
 from nse.tasks.source import PublishedData
 from nse.tasks.task import Examples, Figure, Task, accuracy
 
-PAPER = {
-    "yelp13/nse-nse": {"accuracy": 0.666, "mse": 0.48},
-    "yelp13/nse-lstm": {"accuracy": 0.670, "mse": 0.47},
-    "imdb/nse-nse": {"accuracy": 0.483, "mse": 1.94},
-    "imdb/nse-lstm": {"accuracy": 0.481, "mse": 1.98},
-}
-"""The paper's test figures."""
-
-SHOWN = (
-    Figure("accuracy", "test", "test", scale=100, digits=1),
-    Figure("mse", "test", "MSE", digits=2, most=81),
-    Figure("accuracy", "dev", "dev", scale=100, digits=1),
-    Figure("mse", "dev", "dev MSE", digits=2, most=81),
-    Figure("accuracy", "train", "train", scale=100, digits=1),
-)
-
 
 @dataclass
 class ReviewData(PublishedData):
     """Reviews."""
 
     table = "documents"
-
     name: Literal["yelp13", "imdb", "aclimdb"] = "aclimdb"
     """The data set."""
-
     vectors: str = "glove.6B.100d"
     """Word vectors by name; two joined by + are put side by side."""
 
 
 def figures(recipe: Recipe, scores: Tensor, examples: Examples, split: str) -> dict[str, float]:
     """Compute the accuracy, and the mean squared error of the predicted class, in stars."""
-    right = examples.splits[split].labels
-    return {
-        "accuracy": accuracy(recipe, scores, examples, split),
-        "mse": squared_error(scores, right, examples.labels),
-    }
+    error = squared_error(scores, examples.splits[split].labels, examples.labels)
+    return accuracy(recipe, scores, examples, split) | {"mse": error}
 
 
 def squared_error(scores: Tensor, right: Tensor, labels: Sequence[str]) -> float:
@@ -67,8 +46,19 @@ def squared_error(scores: Tensor, right: Tensor, labels: Sequence[str]) -> float
 TASK = Task(
     kind=DOCUMENT,
     sources=(ReviewData,),
-    paper=PAPER,
-    vectors="glove.6B.100d",
     figures=figures,
-    shown=SHOWN,
+    shown=(
+        Figure("accuracy", "test", "test", scale=100, digits=1),
+        Figure("mse", "test", "MSE", digits=2, most=81),
+        Figure("accuracy", "dev", "dev", scale=100, digits=1),
+        Figure("mse", "dev", "dev MSE", digits=2, most=81),
+        Figure("accuracy", "train", "train", scale=100, digits=1),
+    ),
+    paper={
+        "yelp13/nse-nse": {"accuracy": 0.666, "mse": 0.48},
+        "yelp13/nse-lstm": {"accuracy": 0.670, "mse": 0.47},
+        "imdb/nse-nse": {"accuracy": 0.483, "mse": 1.94},
+        "imdb/nse-lstm": {"accuracy": 0.481, "mse": 1.98},
+    },
+    vectors="glove.6B.100d",
 )

@@ -20,52 +20,36 @@ class Training:
 
     epochs: int = 40
     """Passes over the training data; the best on dev is kept."""
-
     batch: int = 128
     """Examples per step."""
-
     rate: float = 3e-4
     """Adam's learning rate."""
-
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     """The learning rate over the run: as it is, or falling to zero, evenly or along half a cosine."""
-
     warmup: float = 0.0
     """Share of the run in which the learning rate first rises from zero."""
-
     l2: float = 0.0
     """Adam's coupled weight decay."""
-
     clip: float = 15.0
     """The largest global norm of the gradient."""
-
     smoothing: float = 0.0
     """Share of each label's weight that is spread over all labels."""
-
     average: float = 0.0
     """What a step keeps of the moving average of the weights, such as 0.999; 0 averages nothing."""
-
     patience: int = 0
     """Stop after so many epochs in a row without a better dev; 0 never does."""
-
     buckets: bool = False
     """Batches of similar length, so that less is padded."""
-
     multiple: int = 4
     """On a GPU texts are padded to a multiple of so many words, so that few graphs are captured."""
-
     together: bool = False
     """Where candidates are ranked, those of a question one after the other, so that most are in one batch."""
-
     capture: bool = True
     """On a GPU, replay each step as one CUDA graph; false runs it operation by operation."""
-
     tf32: bool = True
     """On a GPU, multiply with the 10 bits of TF32 and add in float32; false takes all 23 bits, and longer."""
-
     minutes: float = 10.0
     """Between two checkpoints inside an epoch; each epoch ends with one anyway."""
-
     threads: int = 0
     """CPU threads of each process; 0: one per core, or 1 if `model.size` is below 128, save for documents."""
 
@@ -93,16 +77,12 @@ class Recipe:
 
     task: str
     """The task this recipe is for."""
-
     seed: int = 1
     """Of initialisation, dropout and the order of examples."""
-
     data: Any = None
     """The data."""
-
     model: Any = None
     """The model."""
-
     train: Any = None
     """How it is trained."""
 

@@ -20,22 +20,16 @@ from nse.tasks.source import ColumnNames, OwnFiles, PublishedData
 from nse.tasks.task import Task
 from nse.text.tensors import Labelled
 
-PAPER = {"sst/binary": {"accuracy": 0.897}, "sst/fine": {"accuracy": 0.528}}
-"""The paper's test figures, with GloVe 840B."""
-
 
 @dataclass
 class SSTData(PublishedData):
     """The Stanford Sentiment Treebank."""
 
     table = "sst"
-
     name: Literal["sst"] = "sst"
     """The data set."""
-
     labels: Literal["binary", "fine"] = "binary"
     """fine: five, from very negative to very positive. binary: two, and neutral phrases are left out."""
-
     phrases: Literal["once", "all"] = "once"
     """To train on: each phrase once, as the model reads it, or as often as it occurs in the trees."""
 
@@ -62,7 +56,6 @@ class SentenceColumns(ColumnNames):
 
     text: str = "text"
     """The text."""
-
     label: str = "label"
     """What to tell of it."""
 
@@ -72,9 +65,12 @@ class SentenceFiles(OwnFiles):
     """A user's own texts."""
 
     table, inputs = "own-sentence", ("text",)
-
     columns: SentenceColumns = field(default_factory=SentenceColumns)
     """Which column is what."""
 
 
-TASK = Task(kind=SENTENCE, sources=(SentenceFiles, SSTData), paper=PAPER)
+TASK = Task(
+    kind=SENTENCE,
+    sources=(SentenceFiles, SSTData),
+    paper={"sst/binary": {"accuracy": 0.897}, "sst/fine": {"accuracy": 0.528}},
+)

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args, get_type_hints
 
@@ -16,17 +17,13 @@ from nse.data.cache import Columns, Prepared
 from nse.data.catalogue import DATA, DataSet
 from nse.data.folders import data_folder
 from nse.data.prepare import obtain, prepare
-from nse.data.readers.table import Table, find_labels, hold_out, read_labelled, read_table
+from nse.data.readers.table import LISTED, find_labels, hold_out, make_rows, read_table
+from nse.data.records import BadLineError
 from nse.data.sources import DataFile
-from nse.data.splits import Rows
+from nse.data.splits import SPLITS, Rows
 from nse.errors import FieldsError, InputError
 from nse.inference.folder import ModelConfig
 from nse.text.tensors import Labelled
-
-SPLITS = ("train", "dev", "test")
-
-MARKS = ("label", "group")
-"""Columns that are no texts."""
 
 VECTORS = re.compile(r"\.(npy|zip|txt|txt\.gz|txt\.xz)$")
 """How files of word vectors end."""
@@ -39,11 +36,8 @@ class DataSource:
     name: str = ""
     """The data set."""
 
-    table: ClassVar[str]
-    """The table that results on it go to, by which `nse table` knows it."""
-
-    inputs: ClassVar[tuple[str, ...]] = ()
-    """The columns that a model reads, where they are called otherwise than its kind calls them."""
+    table: ClassVar[str]  # the name of the table that results go to
+    inputs: ClassVar[tuple[str, ...]] = ()  # what a model reads, where its kind calls that otherwise
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
@@ -54,32 +48,26 @@ class DataSource:
         """Read every split as ids."""
         raise NotImplementedError
 
-    def usual_split(self) -> str:
-        """Name the split to score a model on."""
-        return "test"
-
-    def prepare_split(self, split: str, folder: Path | None, config: ModelConfig) -> Prepared:
-        """Read a split, perhaps with others, as ids of all words, which a model knows or not."""
-        return self.prepare(folder)
+    def prepare_split(
+        self, split: str | None, folder: Path | None, config: ModelConfig
+    ) -> tuple[Prepared, str]:
+        """Read a split, or the usual one, as ids of all words, which a model knows or not; and name it."""
+        return self.prepare(folder), split or "test"
 
     def pick(self, rows: Labelled, columns: Columns) -> Labelled:
         """Pick the rows to train on."""
         return rows
 
-    def place(self, split: str) -> tuple[str, str]:
-        """Say where a split stands, and what to do where it does not fit."""
-        return f"{self.name}: {split}", ""
-
     def describe(self, prepared: Prepared, splits: Mapping[str, Labelled]) -> dict[str, Any]:
         """Tell what the data is, for the run's folder."""
-        rows = prepared.information["rows"]
+        told, counts = prepared.information, {name: len(split.labels) for name, split in splits.items()}
         return {
             "name": prepared.name,
-            "fingerprint": f"{prepared.fingerprint}-{len(splits['train'].labels)}",
-            "counts": {name: len(split.labels) for name, split in splits.items()},
-            "published": {name: rows[name]["published"] for name in splits},
-            "vectors": prepared.information["vectors"],
-            "coverage": prepared.information["coverage"],
+            "fingerprint": told.get("fingerprint") or f"{prepared.fingerprint}-{counts['train']}",
+            "counts": counts,
+            "published": {name: told["rows"][name]["published"] for name in splits},
+            "vectors": told["vectors"],
+            "coverage": told["coverage"],
         }
 
 
@@ -110,32 +98,27 @@ class ColumnNames:
 class OwnFiles(DataSource):
     """A user's own files."""
 
+    labels_known: ClassVar[tuple[str, ...]] = ()  # where they are not those of the training file
+    numbers: ClassVar[Mapping[str, int]] = {}  # of labels as they are written, where these are others
+
     name: str = "own"
     """What the data is called, in figures and on the model's card."""
-
     train: str = ""
     """The file to train on: .jsonl, .tsv or .csv, perhaps with .gz, .xz or .bz2 after it."""
-
     dev: str = ""
     """The file to choose the best epoch by; "" holds a share of the training rows out instead."""
-
     test: str = ""
     """The file to report on at the end; "" for none."""
-
     share: float = 0.1
     """How much of the training file is held out where there is no dev file."""
-
     columns: ColumnNames = field(default_factory=ColumnNames)
     """Which column is what."""
-
     tokenizer: Literal["paper", "lower", "treebank", "informal", "whitespace", "moses", "moses-en"] = (
         "treebank"
     )
     """How a text becomes words."""
-
     vectors: str = ""
     """Word vectors by name, or by the path of a file of them; "" learns them from the training file."""
-
     least: int = 1
     """Without vectors, words that occur less often in the training file are unknown."""
 
@@ -158,88 +141,76 @@ class OwnFiles(DataSource):
         """Read the files as ids; without a dev file, dev is held out of train."""
         return self.read(SPLITS, folder)
 
-    def usual_split(self) -> str:
-        """Name the split to score a model on: dev where there is no test file."""
-        return "test" if self.test else "dev"
-
-    def prepare_split(self, split: str, folder: Path | None, config: ModelConfig) -> Prepared:
+    def prepare_split(
+        self, split: str | None, folder: Path | None, config: ModelConfig
+    ) -> tuple[Prepared, str]:
         """Read one split as the model does: by its tokenizer, every word, with its labels."""
+        chosen = split or ("test" if self.test else "dev")
         there = [each for each in SPLITS if getattr(self, each) or each == "dev"]
-        if split not in there:
-            raise InputError(f"split: there is no {split!r}; there are {', '.join(there)}")
+        if chosen not in there:
+            raise InputError(f"split: there is no {chosen!r}; there are {', '.join(there)}")
         self.tokenizer, self.vectors, self.least = config.tokenizer, "", 0
-        return self.read((split,), folder, tuple(config.labels))
+        return self.read((chosen,), folder, tuple(config.labels) or self.labels_known), chosen
 
-    def read(
-        self, wanted: Sequence[str], folder: Path | None, labels: tuple[str, ...] | None = None
-    ) -> Prepared:
+    def read(self, wanted: Sequence[str], folder: Path | None, labels: tuple[str, ...] = ()) -> Prepared:
         """Read splits as ids; of those wanted that have no file, dev is held out of train."""
-        holding = not self.dev and "dev" in wanted
-        needed = dict.fromkeys([*wanted, *(["train"] if holding or labels is None else [])])
-        if "train" in needed and not self.train:
-            raise InputError(f"{self.name}: there is no file to train on: name it with --train FILE")
-        tables = {split: self.read_file(file) for split in needed if (file := getattr(self, split))}
-        labels = self.find_labels(tables["train"]) if labels is None else labels
-        rows, notes = {split: self.make_rows(table, labels) for split, table in tables.items()}, []
-        if not self.dev and "train" in rows:
-            rows["train"], rows["dev"] = hold_out(tables["train"], rows["train"], self.share)
-            held, file = rows["dev"].read, Path(self.train).name
-            notes = [
-                f"dev is {held:,} of the {held + rows['train'].read:,} rows of {file}, held out of training; "
-                "--dev FILE names others"
-            ]
+        rows, labels, notes = self.read_rows(wanted, labels)
         rows = {split: rows[split] for split in wanted if split in rows}
-        prepared = self.encode(rows, labels, folder)
-        prepared.information["notes"] = notes
-        return prepared
-
-    def read_file(self, file: str) -> Table:
-        """Read the columns of a file."""
-        named = {role: column for role, column in vars(self.columns).items() if column}
-        marks = {role: named.pop(role) for role in MARKS if role in named}
-        return read_table(Path(file), named, marks)
-
-    def find_labels(self, train: Table) -> tuple[str, ...]:
-        """List the labels, in the order of their numbers."""
-        return find_labels(train)
-
-    def make_rows(self, table: Table, labels: Sequence[str]) -> Rows:
-        """Make the rows of a file."""
-        return read_labelled(table, labels)
-
-    def encode(self, rows: Mapping[str, Rows], labels: tuple[str, ...], folder: Path | None) -> Prepared:
-        """Turn rows into ids, with the vectors of their words."""
         files = {split: DataFile(Path(getattr(self, split) or self.train)) for split in rows}
-        entry = DataSet(
-            about="your own",
-            published={split: each.read for split, each in rows.items()},
-            labels=labels,
-            tokenizer=self.tokenizer,
-            sources=lambda _: files,
-            read=lambda _: rows,
-            translation=any("target" in each.texts for each in rows.values()),
-        )
         place, vectors = data_folder(folder) if self.vectors else Path(), self.vectors or None
         if os.sep in self.vectors:
             place, vectors = Path(self.vectors).parent, VECTORS.sub("", Path(self.vectors).name)
-        least = self.least if "train" in rows else 0
-        return prepare(self.name, vectors, place, entry, least)
+        entry = describe_rows(rows, labels, self.tokenizer, files)
+        prepared = prepare(self.name, vectors, place, entry, self.least if "train" in rows else 0)
+        prepared.information["notes"] = notes
+        return prepared
 
-    def place(self, split: str) -> tuple[str, str]:
-        """Say where a split stands, and what to do where it does not fit."""
-        file, held = getattr(self, split), f"{self.train}: what is held out for dev"
-        return (file, "") if file else (held, "; give --dev FILE")
+    def read_rows(
+        self, wanted: Sequence[str], labels: tuple[str, ...]
+    ) -> tuple[dict[str, Rows], tuple[str, ...], list[str]]:
+        """Read the rows of splits, and of train where they need it; give also labels, and what to tell."""
+        first = not labels or ("dev" in wanted and not self.dev)
+        if not self.train and (first or "train" in wanted):
+            raise InputError(f"{self.name}: there is no file to train on: name it with --train FILE")
+        named = {role: column for role, column in vars(self.columns).items() if column}
+        tables, rows = {}, {}
+        for split in SPLITS:
+            if (file := getattr(self, split)) and (split in wanted or (first and split == "train")):
+                table = tables[split] = read_table(Path(file), named, partial(self.check_row, labels))
+                found = find_labels(table) if "label" in named and not labels else ()
+                labels = labels or self.labels_known or found
+                rows[split] = make_rows(table, self.numbers or {name: n for n, name in enumerate(labels)})
+        if self.dev or "train" not in rows:
+            return rows, labels, []
+        rows["train"], rows["dev"] = hold_out(tables["train"], rows["train"], self.share)
+        held = f"{rows['dev'].read:,} of the {rows['dev'].read + rows['train'].read:,} rows"
+        note = f"dev is {held} of {Path(self.train).name}, held out of training; --dev FILE names others"
+        return rows, labels, [note]
+
+    def check_row(self, labels: tuple[str, ...], row: dict[str, str]) -> None:
+        """Refuse a label that train does not have."""
+        if labels and row["label"] not in labels:
+            shown = ", ".join(labels[:LISTED]) + (", ..." if len(labels) > LISTED else "")
+            raise BadLineError(f"the label {row['label'][:40]!r} is not one that was trained on: {shown}")
 
     def describe(self, prepared: Prepared, splits: Mapping[str, Labelled]) -> dict[str, Any]:
         """Tell also of its files; the fingerprint knows the labels' names too."""
-        everything = super().describe(prepared, splits)
+        everything, told = super().describe(prepared, splits), prepared.information
         named = f"{everything['fingerprint']}{json.dumps(prepared.labels)}"
-        return everything | {
-            "fingerprint": hashlib.sha256(named.encode()).hexdigest(),
-            "files": prepared.information["sources"],
-            "notes": prepared.information["notes"],
-            **({"labels": list(prepared.labels)} if "label" in vars(self.columns) else {}),
-        }
+        everything |= {"fingerprint": hashlib.sha256(named.encode()).hexdigest()}
+        everything |= {"files": told["sources"], "notes": told["notes"]}
+        return everything | ({"labels": list(prepared.labels)} if hasattr(self.columns, "label") else {})
+
+
+def describe_rows(
+    rows: Mapping[str, Rows], labels: tuple[str, ...], tokenizer: str, files: Mapping[str, DataFile]
+) -> DataSet:
+    """Describe rows that are here as a data set that may be prepared."""
+    counts = {split: each.read for split, each in rows.items()}
+    translation = any("target" in each.texts for each in rows.values())
+    return DataSet(
+        counts, labels, tokenizer, lambda _: files, lambda _: rows, translation=translation, about="your own"
+    )
 
 
 def complete_path(path: str) -> str:

@@ -17,7 +17,7 @@ from nse.errors import ConfigError, DataError
 from nse.inference.folder import ModelConfig
 from nse.inference.kinds import KINDS, Kind
 from nse.nn.text_model import TextConfig, TextModel
-from nse.ops.dispatch import choose
+from nse.ops import dispatch
 from nse.tasks.recipe import Recipe, Training
 from nse.tasks.source import DataSource
 from nse.text.tensors import Documents, Labelled, Texts
@@ -172,7 +172,7 @@ Judged = tuple[Tensor, Tensor]
 
 def judged(scores: Tensor, labels: Tensor, smoothing: float = 0.0) -> Judged:
     """The cross-entropy of scores [B, labels], and how many of them are highest at the right label."""
-    if scores.is_cuda and choose("auto", scores.device) == "triton":
+    if scores.is_cuda and dispatch.choose("auto", scores.device) == "triton":
         from nse.ops.triton import cross_entropy as triton_judge  # only machines with a GPU have triton
 
         if triton_judge.covered(scores, labels):
@@ -193,16 +193,10 @@ def scores_of(recipe: Recipe | None, model: nn.Module, batch: Labelled) -> Tenso
     return scores.float()
 
 
-def accuracy(recipe: Recipe, scores: Tensor, examples: Examples, split: str) -> float:
+def accuracy(recipe: Recipe, scores: Tensor, examples: Examples, split: str) -> dict[str, float]:
     """Compute the part of a split's rows whose highest score [N, labels] is at the right label."""
     labels = examples.splits[split].labels
-    right = int((scores.argmax(dim=-1) == labels).sum())
-    return right / max(len(labels), 1)
-
-
-def accuracy_alone(recipe: Recipe, scores: Tensor, examples: Examples, split: str) -> dict[str, float]:
-    """Report the accuracy."""
-    return {"accuracy": accuracy(recipe, scores, examples, split)}
+    return {"accuracy": int((scores.argmax(dim=-1) == labels).sum()) / max(len(labels), 1)}
 
 
 class Figure(NamedTuple):
@@ -227,18 +221,15 @@ class Task:
     kind: Kind
     sources: tuple[type[DataSource], ...]  # the first one where a recipe names no data
     training: type[Training] = Training
-    paper: Mapping[str, dict[str, float]] = field(default_factory=dict)
-    """The paper's test figures by recipe and measure, in the order of its table."""
-    vectors: str = "glove.840B.300d"
-    """The word vectors that the paper's figures were made with."""
     examples: Callable[..., Examples] = read_examples
     model: Callable[[Any, Examples], nn.Module] = build_model
     loss: Callable[[Any, Tensor, Labelled], Judged] = cross_entropy
-    answers: Callable[[Any, nn.Module, Labelled], Tensor] = scores_of
-    """What a model says of rows [B, n]: by default its scores."""
-    choose: Callable[[Any, Tensor, Examples, str], float] = accuracy
-    """From the answers to a split to the figure by which an epoch is chosen on dev."""
-    figures: Callable[[Any, Tensor, Examples, str], dict[str, float]] = accuracy_alone
-    """Likewise to what is reported of the split, by measure."""
-    shown: tuple[Figure, ...] = ACCURACY
-    """The columns of its table; the first is of the measure that `choose` looks at."""
+    answers: Callable[[Any, nn.Module, Labelled], Tensor] = scores_of  # of a model to rows [B, n]
+    figures: Callable[[Any, Tensor, Examples, str], dict[str, float]] = accuracy  # of the answers to a split
+    shown: tuple[Figure, ...] = ACCURACY  # the columns of its table
+    paper: Mapping[str, dict[str, float]] = field(default_factory=dict)  # its test figures, by recipe
+    vectors: str = "glove.840B.300d"  # with which the paper's figures were made
+
+    def choose(self, recipe: Any, answers: Tensor, examples: Examples, split: str) -> float:
+        """Compute the figure by which an epoch is chosen, that of the table's first column."""
+        return self.figures(recipe, answers, examples, split)[self.shown[0].measure]

@@ -7,7 +7,6 @@ user's own translations. In nse-nse the decoder reads and writes the memory that
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -19,8 +18,7 @@ from torch.nn import functional as F
 
 from nse.data.cache import TARGET, Column, Columns, Prepared
 from nse.data.readers.parallel import LABELS
-from nse.data.readers.table import Table, read_translations
-from nse.data.splits import Rows
+from nse.data.records import BadLineError
 from nse.errors import ConfigError
 from nse.inference.kinds import TRANSLATION
 from nse.metrics.bleu import bleu
@@ -36,30 +34,17 @@ from nse.text.vocabulary import TargetVocabulary, Vocabulary
 
 COLUMNS = ("source", TARGET)
 
-PAPER = {
-    "iwslt14/lstm-lstm": {"bleu": 0.1702},
-    "iwslt14/nse-lstm": {"bleu": 0.1713},
-    "iwslt14/nse-nse": {"bleu": 0.1793},
-}
-"""The paper's test figures, with GloVe 840B."""
+LANGUAGES = (
+    "as bn ca cs de el en es et fi fr ga gu hi hu is it kn lt lv ml mni mr nl or pa pl pt ro ru sk sl sv ta "
+    "tdt te yue zh"
+)
+"""Languages whose abbreviations Moses knows."""
+
+MOST_WORDS = 1_000
+"""On a side of a user's own pair: what is longer is no sentence, and one such line would pad all others."""
 
 UNTAUGHT = 0.1
 """Vectors of source words that are learned from nothing start uniform within this range."""
-
-SHOWN = (
-    Figure("bleu", "test", "test BLEU", scale=100, digits=2),
-    Figure("bleu", "dev", "dev BLEU", scale=100, digits=2),
-    Figure("accuracy", "train", "words right", scale=100, digits=1),
-)
-
-# fmt: off
-LANGUAGES = (
-    "as", "bn", "ca", "cs", "de", "el", "en", "es", "et", "fi", "fr", "ga", "gu", "hi", "hu", "is", "it",
-    "kn", "lt", "lv", "ml", "mni", "mr", "nl", "or", "pa", "pl", "pt", "ro", "ru", "sk", "sl", "sv", "ta",
-    "tdt", "te", "yue", "zh",
-)
-# fmt: on
-"""Languages whose abbreviations Moses knows."""
 
 
 @dataclass
@@ -68,13 +53,10 @@ class TranslationData:
 
     vectors: str = "spacy.md.300d"
     """Vectors of the source words by name, such as glove.840B.300d, the paper's; "" for none."""
-
     targets: int = 25_000
     """So many of the most frequent target words are known; 0 means all."""
-
     longest: int = 25
     """Pairs with more words on a side are not trained on; 0 means that all are."""
-
     subwords: int = 0
     """Cut words of both languages into pieces, found by so many merges; 0 leaves words whole."""
 
@@ -98,7 +80,6 @@ class ParallelData(TranslationData, PublishedData):
     """Published translations."""
 
     table = "translation"
-
     name: Literal["iwslt14", "multi30k", "europarl"] = "multi30k"
     """The data set."""
 
@@ -109,7 +90,6 @@ class TranslationColumns(ColumnNames):
 
     source: str = "source"
     """A sentence."""
-
     target: str = "target"
     """Its translation."""
 
@@ -118,17 +98,13 @@ class TranslationColumns(ColumnNames):
 class TranslationFiles(TranslationData, OwnFiles):
     """A user's own translations."""
 
-    table = "own-translation"
-
+    table, labels_known = "own-translation", LABELS
     columns: TranslationColumns = field(default_factory=TranslationColumns)
     """Which column is what."""
-
     vectors: str = ""
     """Vectors of the source words by name, or by the path of a file of them; "" learns them."""
-
     tokenizer: Literal["moses-en", "treebank", "informal", "whitespace"] = "moses-en"
     """How a source sentence becomes words; moses-en: by the rules of Moses for English, in lower case."""
-
     language: str = "de"
     """Of the translations, whose words Moses makes by its rules, in lower case; "" takes what is spaced."""
 
@@ -136,16 +112,20 @@ class TranslationFiles(TranslationData, OwnFiles):
         """Refuse what cannot be meant."""
         OwnFiles.__post_init__(self)
         TranslationData.__post_init__(self)
-        if self.language and self.language not in LANGUAGES:
-            raise ValueError(f'language: expected "" or one of {", ".join(LANGUAGES)}, got {self.language!r}')
+        if self.language not in ("", *(known := LANGUAGES.split(" "))):
+            raise ValueError(f'language: expected "" or one of {", ".join(known)}, got {self.language!r}')
 
-    def find_labels(self, train: Table) -> tuple[str, ...]:
-        """Give what a pair has: none."""
-        return LABELS
-
-    def make_rows(self, table: Table, labels: Sequence[str]) -> Rows:
-        """Make the rows of a file."""
-        return read_translations(table, TOKENIZERS[self.tokenizer], self.cut_target)
+    def check_row(self, labels: tuple[str, ...], row: dict[str, str]) -> None:
+        """Cut both sides into words, and refuse those without any, and with too many."""
+        for role, cut in (("source", TOKENIZERS[self.tokenizer]), ("target", self.cut_target)):
+            words = cut(row[role])
+            if not words:
+                raise BadLineError(f"the {role} has no words")
+            if len(words) > MOST_WORDS:
+                raise BadLineError(
+                    f"the {role} has {len(words):,} words, more than {MOST_WORDS:,}: break it up"
+                )
+            row[role] = " ".join(words)
 
     def cut_target(self, text: str) -> list[str]:
         """Cut a translation into words."""
@@ -161,8 +141,14 @@ def examples(recipe: Recipe, data: Path | None = None) -> Examples:
     if "train" not in prepared.splits:
         there = ", ".join(prepared.splits)
         raise ConfigError(f"{recipe.data.name}: there are no pairs to train on, only {there}")
-    source, target, tables = vocabularies(recipe.data, prepared)
-    splits = {name: read_pairs(columns.texts, tables) for name, columns in prepared.splits.items()}
+    source, target, tables = learn_words(recipe.data, prepared)
+    splits = {
+        name: Labelled(
+            tuple(map_ids(columns.texts[name], tables[name]) for name in COLUMNS),
+            torch.zeros(len(columns.labels), dtype=torch.long),
+        )
+        for name, columns in prepared.splits.items()
+    }
     found = make_examples(recipe, prepared, splits)
     found.about["fingerprint"] += f"-{len(source)}-{len(target)}"
     pairs = {name: spell_pairs(prepared, name) for name in prepared.splits if name != "train"}
@@ -173,35 +159,25 @@ Ids = list[list[int]]
 """For each word of a prepared data set, the ids that a model reads."""
 
 
-def vocabularies(
+def learn_words(
     data: TranslationData, prepared: Prepared
 ) -> tuple[Vocabulary, TargetVocabulary, dict[str, Ids]]:
-    """Give what a model reads and writes, whole words or pieces, and how to get there from each column."""
-    assert prepared.target is not None
+    """Learn from train what a model reads and writes, words or pieces, and which of it each word becomes."""
+    counts = {name: count_words(prepared, name) for name in COLUMNS}
     if data.subwords:
-        return learn_pieces(data.subwords, prepared)
-    source = Vocabulary(prepared.vocabulary.words[len(Vocabulary.SPECIAL) : prepared.information["known"]])
-    special = len(TargetVocabulary.SPECIAL)
-    seen = int(prepared.splits["train"].texts[TARGET].ids.max(initial=special - 1)) + 1 - special
-    most = min(data.targets or seen, seen)
-    target = TargetVocabulary(prepared.target.words[special : special + most])
-    tables: dict[str, Ids] = {
-        name: [[i if i < len(known) else Vocabulary.UNKNOWN] for i in range(len(prepared.words(name)))]
-        for name, known in zip(COLUMNS, (source, target), strict=True)
-    }
-    return source, target, tables
-
-
-def learn_pieces(merges: int, prepared: Prepared) -> tuple[Vocabulary, TargetVocabulary, dict[str, Ids]]:
-    """Learn pieces that both languages share from train; each side knows those that occur there."""
-    counts = [count_words(prepared, name) for name in COLUMNS]
-    pieces = Pieces.learn(counts[0] + counts[1], merges)
-    source = Vocabulary.counted(cut_words(pieces, counts[0]))
-    target = TargetVocabulary.counted(cut_words(pieces, counts[1]))
+        pieces = Pieces.learn(counts["source"] + counts[TARGET], data.subwords)
+        source = Vocabulary.counted(count_pieces(pieces, counts["source"]))
+        target = TargetVocabulary.counted(count_pieces(pieces, counts[TARGET]))
+    else:
+        assert prepared.target is not None
+        first, special = len(Vocabulary.SPECIAL), len(TargetVocabulary.SPECIAL)
+        known = len(counts[TARGET].keys() - set(TargetVocabulary.SPECIAL))
+        source = Vocabulary(prepared.vocabulary.words[first : prepared.information["known"]])
+        target = TargetVocabulary(prepared.target.words[special:][: min(data.targets or known, known)])
     tables = {}
     for name, vocabulary in zip(COLUMNS, (source, target), strict=True):
-        own = Pieces(vocabulary.words)
-        tables[name] = [vocabulary.encode(own.cut(word)) for word in prepared.words(name).words]
+        cut = Pieces(vocabulary.words).cut if data.subwords else lambda word: [word]
+        tables[name] = [vocabulary.encode(cut(word)) for word in prepared.words(name).words]
     return source, target, tables
 
 
@@ -212,19 +188,13 @@ def count_words(prepared: Prepared, name: str) -> Counter[str]:
     return Counter({word: n for word, n in zip(words, numbers, strict=True) if n})
 
 
-def cut_words(pieces: Pieces, counts: Counter[str]) -> Counter[str]:
-    """Count how often each piece occurs."""
+def count_pieces(pieces: Pieces, counts: Counter[str]) -> Counter[str]:
+    """Count how often each piece of these words occurs."""
     found: Counter[str] = Counter()
     for word, n in counts.items():
         for piece in pieces.cut(word):
             found[piece] += n
     return found
-
-
-def read_pairs(texts: dict[str, Column], tables: dict[str, Ids]) -> Labelled:
-    """Turn one split into tensors of the ids that a model reads."""
-    columns = tuple(map_ids(texts[name], tables[name]) for name in COLUMNS)
-    return Labelled(columns, torch.zeros(len(columns[0].lengths), dtype=torch.long))
 
 
 def map_ids(column: Column, table: Ids) -> Texts:
@@ -282,7 +252,7 @@ def answers(recipe: Recipe, model: nn.Module, batch: Labelled) -> Tensor:
     return torch.cat([found.ids, found.places], dim=1)
 
 
-def choose(recipe: Recipe, found: Tensor, examples: Examples, split: str) -> float:
+def figures(recipe: Recipe, found: Tensor, examples: Examples, split: str) -> dict[str, float]:
     """Compute BLEU."""
     assert examples.target is not None
     assert examples.pairs is not None
@@ -295,23 +265,25 @@ def choose(recipe: Recipe, found: Tensor, examples: Examples, split: str) -> flo
     for row, at, source in zip(ids.tolist(), places.tolist(), sources, strict=True):
         words = examples.target.decode(row, at, source if recipe.model.replace else ())
         translations.append(" ".join(Pieces.join(words) if recipe.data.subwords else words))
-    return bleu(translations, [reference for _, reference in pairs])
-
-
-def figures(recipe: Recipe, found: Tensor, examples: Examples, split: str) -> dict[str, float]:
-    """Report BLEU."""
-    return {"bleu": choose(recipe, found, examples, split)}
+    return {"bleu": bleu(translations, [reference for _, reference in pairs])}
 
 
 TASK = Task(
     kind=TRANSLATION,
     sources=(ParallelData, TranslationFiles),
-    paper=PAPER,
     examples=examples,
     model=model,
     loss=loss,
     answers=answers,
-    choose=choose,
     figures=figures,
-    shown=SHOWN,
+    shown=(
+        Figure("bleu", "test", "test BLEU", scale=100, digits=2),
+        Figure("bleu", "dev", "dev BLEU", scale=100, digits=2),
+        Figure("accuracy", "train", "words right", scale=100, digits=1),
+    ),
+    paper={
+        "iwslt14/lstm-lstm": {"bleu": 0.1702},
+        "iwslt14/nse-lstm": {"bleu": 0.1713},
+        "iwslt14/nse-nse": {"bleu": 0.1793},
+    },
 )

@@ -79,8 +79,7 @@ def evaluate(
     if translates and not own and not data_set(source.name).translation:
         others = ", ".join(each for each, entry in DATA.items() if entry.translation)
         raise InputError(f"on: {source.name} holds no translations; there are {others}")
-    split = split or source.usual_split()
-    prepared = source.prepare_split(split, data, model.config)
+    prepared, split = source.prepare_split(split, data, model.config)
     refuse_other_data(model, prepared, split)
     if translates:
         figures = score_translations(model, prepared, split, batch, beam)

@@ -13,14 +13,11 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import permutations, product
 
-import numpy as np
-
-from nse.data.cache import Column, Columns, Prepared
 from nse.data.readers.logic_grammar import (
     ADJECTIVES,
     CONTRADICTION,
@@ -37,8 +34,8 @@ from nse.data.readers.logic_grammar import (
     parse,
     verdict,
 )
+from nse.data.splits import Rows
 from nse.errors import InputError
-from nse.text.vocabulary import Vocabulary
 
 __all__ = ["LABELS", "LogicData", "Pair", "Property", "Sentence", "corpus", "held_out", "label", "parse"]
 
@@ -55,17 +52,9 @@ OPEN = "all"  # stands in until a quantifier is chosen
 class Pair:
     """Two sentences and how the second relates to the first."""
 
-    premise: str
-    """What is taken to be true, in lower-case words separated by single spaces."""
-    hypothesis: str
-    """What is asked, written alike."""
-    label: int
-    """The position in `LABELS`."""
-
-    @classmethod
-    def of(cls, premise: Sentence, hypothesis: Sentence, label: int) -> Pair:
-        """Writes the sentences out."""
-        return cls(str(premise), str(hypothesis), label)
+    premise: str  # what is taken to be true, in lower-case words separated by single spaces
+    hypothesis: str  # what is asked, written alike
+    label: int  # the position in `LABELS`
 
 
 @dataclass
@@ -177,15 +166,19 @@ def _family(rng: random.Random, fits: Fits) -> list[Pair]:
     """
     if rng.random() < PLAIN:
         wanted = rng.randrange(3)
-        return [Pair.of(*_draft(rng, fits, wanted, clause=rng.random() < 0.5), wanted)]
+        return [_spell(*_draft(rng, fits, wanted, clause=rng.random() < 0.5), wanted)]
     while True:
         wanted = rng.choice((ENTAILMENT, CONTRADICTION))
         premise, hypothesis = _draft(rng, fits, wanted, clause=True)
         candidates = list(product(_reorderings(premise), _reorderings(hypothesis)))
         rng.shuffle(candidates)
         if neutral := next((c for c in candidates if label(*c) == NEUTRAL), None):
-            pair = Pair.of(premise, hypothesis, wanted)
-            return [pair, Pair.of(*neutral, NEUTRAL)] if rng.random() < 0.5 else [pair]
+            pair = _spell(premise, hypothesis, wanted)
+            return [pair, _spell(*neutral, NEUTRAL)] if rng.random() < 0.5 else [pair]
+
+
+def _spell(premise: Sentence, hypothesis: Sentence, label: int) -> Pair:
+    return Pair(str(premise), str(hypothesis), label)
 
 
 def held_out(rng: random.Random, combinations: int = 8) -> list[frozenset[str]]:
@@ -254,31 +247,23 @@ def corpus(config: LogicData) -> dict[str, list[Pair]]:
     return dict(zip(sizes, splits, strict=True))
 
 
-def prepare(config: LogicData, every: bool = False) -> Prepared:
-    """Generate the corpus as ids, of the words of its training pairs or of every pair."""
-    pairs = corpus(config)
-    spoken = {
-        split: {name: [getattr(pair, name).split() for pair in found] for name in ("premise", "hypothesis")}
-        for split, found in pairs.items()
-    }
-    known = (columns for split, columns in spoken.items() if every or split == "train")
-    vocabulary = Vocabulary.of(words for columns in known for texts in columns.values() for words in texts)
-    splits = {
-        split: Columns(
-            {name: _encode(texts, vocabulary) for name, texts in spoken[split].items()},
-            np.array([pair.label for pair in found], np.int32),
+def read(config: LogicData) -> dict[str, Rows]:
+    """Generate the rows of each split."""
+    return {
+        split: Rows(
+            {name: [getattr(pair, name) for pair in pairs] for name in ("premise", "hypothesis")},
+            [pair.label for pair in pairs],
+            len(pairs),
+            tokenized=True,
         )
-        for split, found in pairs.items()
+        for split, pairs in corpus(config).items()
     }
-    lines = (f"{name}\t{p.premise}\t{p.hypothesis}\t{p.label}\n" for name in pairs for p in pairs[name])
-    information = {
-        "tokenizer": "whitespace",
-        "fingerprint": hashlib.sha256("".join(lines).encode()).hexdigest(),
-        "rows": {split: {"published": len(found)} for split, found in pairs.items()},
-    }
-    return Prepared("logic", vocabulary, None, splits, LABELS, information)
 
 
-def _encode(texts: list[list[str]], vocabulary: Vocabulary) -> Column:
-    ids, lengths = [i for words in texts for i in vocabulary.encode(words)], [len(words) for words in texts]
-    return Column(np.array(ids, np.int32), np.array(lengths, np.int32))
+def compute_fingerprint(rows: Mapping[str, Rows]) -> str:
+    """Compute what tells a corpus from any other."""
+    digest = hashlib.sha256()
+    for split, each in rows.items():
+        for row in zip(*each.texts.values(), each.labels, strict=True):
+            digest.update(("\t".join([split, *map(str, row)]) + "\n").encode())
+    return digest.hexdigest()

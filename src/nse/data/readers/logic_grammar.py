@@ -7,16 +7,8 @@ labelled by looking at every model, never by inference rules. What the words mea
   because nouns only choose who is spoken of; so it is left open.
 * Verbs form trees too: who waltzes dances, who dances moves. Siblings are independent: one may run and dance.
 * Adjectives are independent of everything.
-* A sentence speaks of subjects that exist (existential import). With `pos` and `neg` the numbers of
-  subjects that do and do not satisfy the predicate:
-
-| quantifier | true when |
-| --- | --- |
-| all | neg = 0 and pos > 0 |
-| some | pos > 0 |
-| no | pos = 0 and neg > 0 |
-| not all | neg > 0 |
-| most | pos > neg |
+* A sentence speaks of subjects that exist (existential import): `QUANTIFIERS` are true or false by `pos` and
+  `neg`, the numbers of subjects that do and do not satisfy the predicate.
 
 The premise entails the hypothesis when the hypothesis holds in every model of the premise, contradicts it
 when it holds in none, and is neutral to it otherwise.
@@ -36,16 +28,12 @@ LABELS = ("entailment", "contradiction", "neutral")
 
 ENTAILMENT, CONTRADICTION, NEUTRAL = range(3)
 
-# Each word with the more general word that it implies; a general word comes before its special ones.
-NOUNS: dict[str, str | None] = {
-    "animals": None,
-    "dogs": "animals",
-    "cats": "animals",
-    "poodles": "dogs",
-    "beagles": "dogs",
-}
-VERBS: dict[str, str | None] = {"move": None, "dance": "move", "run": "move", "waltz": "dance", "bark": None}
-ADJECTIVES: dict[str, str | None] = {"small": None, "brown": None, "old": None}
+Tree = dict[str, str | None]
+"""Each word with the more general word that it implies; a general word comes before its special ones."""
+
+NOUNS: Tree = {"animals": None, "dogs": "animals", "cats": "animals", "poodles": "dogs", "beagles": "dogs"}
+VERBS: Tree = {"move": None, "dance": "move", "run": "move", "waltz": "dance", "bark": None}
+ADJECTIVES: Tree = {"small": None, "brown": None, "old": None}
 IMPLIES = NOUNS | VERBS | ADJECTIVES
 
 QUANTIFIERS: dict[str, Callable[[int, int], bool]] = {
@@ -56,16 +44,10 @@ QUANTIFIERS: dict[str, Callable[[int, int], bool]] = {
     "most": lambda pos, neg: pos > neg,
 }
 
-
-def _regions() -> list[frozenset[str]]:
-    """Every set of words that can be true of one individual together."""
-    regions: list[frozenset[str]] = [frozenset()]
-    for word, general in IMPLIES.items():
-        regions += [region | {word} for region in regions if general is None or general in region]
-    return regions
-
-
-_REGIONS = _regions()
+# Every set of words that can be true of one individual together.
+_REGIONS: list[frozenset[str]] = [frozenset()]
+for _word, _general in IMPLIES.items():
+    _REGIONS += [region | {_word} for region in _REGIONS if _general is None or _general in region]
 # A set of regions is an integer with a bit for each of them: intersecting two sets is one fast operation.
 EVERYWHERE = (1 << len(_REGIONS)) - 1
 EXTENSION = {word: sum(1 << i for i, region in enumerate(_REGIONS) if word in region) for word in IMPLIES}
@@ -84,11 +66,11 @@ class Property:
         return f"are not {self.word}" if self.negated else f"are {self.word}"
 
     def negation(self) -> Property:
-        """The property of everything that lacks this one."""
+        """Give the property of everything that lacks this one."""
         return Property(self.word, not self.negated)
 
     def regions(self) -> int:
-        """Where the property holds."""
+        """Tell where the property holds."""
         return EVERYWHERE & ~EXTENSION[self.word] if self.negated else EXTENSION[self.word]
 
 
@@ -108,12 +90,12 @@ class Sentence:
         return f"{self.quantifier} {adjective}{self.noun}{clause} {self.predicate}"
 
     def content(self) -> list[str]:
-        """The noun, verbs and adjectives of the sentence."""
+        """List the noun, verbs and adjectives of the sentence."""
         words = [self.predicate.word, self.clause.word if self.clause else None, self.adjective, self.noun]
         return [word for word in words if word]
 
     def roles(self) -> tuple[int, int, int]:
-        """Where individuals are subjects with the predicate, subjects without it, and no subjects."""
+        """Tell where individuals are subjects with the predicate, subjects without it, and no subjects."""
         subject = EXTENSION[self.noun]
         if self.adjective:
             subject &= EXTENSION[self.adjective]
@@ -128,7 +110,7 @@ Cells = tuple[bool, ...]
 
 
 def joint_cells(premise: Sentence, hypothesis: Sentence) -> Cells:
-    """The cells of two sentences; their quantifiers do not matter."""
+    """List the cells of two sentences; their quantifiers do not matter."""
     here, there = premise.roles(), hypothesis.roles()
     return tuple([bool(p & h) for p in here for h in there])[:8]  # outside both, nobody matters
 
@@ -149,7 +131,7 @@ INDIVIDUALS = 2
 
 @cache
 def _outcomes(cells: Cells, individuals: int) -> frozenset[tuple[frozenset[str], frozenset[str]]]:
-    """The quantifiers that hold of premise and hypothesis in each model with so many individuals a cell."""
+    """List the quantifiers that hold of both sentences in each model with so many individuals a cell."""
     counts = [range(individuals + 1) if inhabitable else range(1) for inhabitable in cells]
     return frozenset(
         (_truths(a + b + c, d + e + f), _truths(a + d + g, b + e + h))
@@ -159,7 +141,7 @@ def _outcomes(cells: Cells, individuals: int) -> frozenset[tuple[frozenset[str],
 
 @cache
 def verdict(cells: Cells, premise: str, hypothesis: str, individuals: int = INDIVIDUALS) -> int | None:
-    """The label of two quantifiers over the same cells; None when one of them holds in no model at all."""
+    """Label two quantifiers over the same cells; None when one of them holds in no model at all."""
     outcomes = _outcomes(cells, individuals)
     if not any(hypothesis in there for _, there in outcomes):
         return None
@@ -170,11 +152,11 @@ def verdict(cells: Cells, premise: str, hypothesis: str, individuals: int = INDI
 
 
 def label(premise: Sentence, hypothesis: Sentence) -> int | None:
-    """Decides a pair by looking at every model.
+    """Decide a pair by looking at every model.
 
     Args:
-        premise: what is taken to be true.
-        hypothesis: what is asked.
+        premise: What is taken to be true.
+        hypothesis: What is asked.
 
     Returns:
         The position in `LABELS`, or None when the premise or the hypothesis can never be true. No
@@ -183,70 +165,52 @@ def label(premise: Sentence, hypothesis: Sentence) -> int | None:
     return verdict(joint_cells(premise, hypothesis), premise.quantifier, hypothesis.quantifier)
 
 
-class _Reader:
-    """Takes the words of a text one by one and says what it expected when one does not fit."""
+class _Words:
+    """The words of a text, taken one by one."""
 
     def __init__(self, text: str) -> None:
-        self.words = text.lower().split()
-        self.position = 0
+        self.left = text.lower().split()
+        self.length = len(self.left)
 
-    def next_in(self, words: Collection[str]) -> bool:
-        return self.position < len(self.words) and self.words[self.position] in words
+    def take(self, words: Collection[str], expected: str = "") -> str:
+        """Take the next word if it is one of these; if it is not, refuse it where something is expected."""
+        if self.left and self.left[0] in words:
+            return self.left.pop(0)
+        if expected:
+            place = f"{self.left[0]!r} (word {self.length - len(self.left) + 1})" if self.left else "the end"
+            choice = f": {', '.join(words)}" if words else ""
+            raise InputError(f"text: at {place}: expected {expected}{choice}")
+        return ""
 
-    def take(self, what: str, words: Collection[str]) -> str:
-        if not self.next_in(words):
-            raise self.error(f"expected {what}: {', '.join(words)}")
-        self.position += 1
-        return self.words[self.position - 1]
-
-    def skip(self, word: str) -> bool:
-        found = self.next_in((word,))
-        self.position += found
-        return found
-
-    def end(self) -> None:
-        if self.position < len(self.words):
-            raise self.error("expected nothing more")
-
-    def error(self, problem: str) -> InputError:
-        rest = self.words[self.position :]
-        place = f"{rest[0]!r} (word {self.position + 1})" if rest else "the end"
-        return InputError(f"text: at {place}: {problem}")
-
-    def property(self) -> Property:
-        word = self.take("a verb, 'do not' or 'are'", (*VERBS, "do", "are"))
-        if word in VERBS:
-            return Property(word)
+    def take_property(self) -> Property:
+        word = self.take((*VERBS, "do", "are"), "a verb, 'do not' or 'are'")
         if word == "do":
-            self.take("the negation", ("not",))
-            return Property(self.take("a verb", VERBS), negated=True)
-        negated = self.skip("not")
-        return Property(self.take("an adjective", ADJECTIVES), negated)
+            self.take(("not",), "the negation")
+            return Property(self.take(VERBS, "a verb"), negated=True)
+        if word == "are":
+            negated = bool(self.take(("not",)))
+            return Property(self.take(ADJECTIVES, "an adjective"), negated)
+        return Property(word)
 
 
 def parse(text: str) -> Sentence:
-    """Reads a sentence from its text, the inverse of `str`.
+    """Read a sentence from its text, the inverse of `str`.
 
     Args:
-        text: words separated by spaces, such as `most dogs that do not bark are old`.
-
-    Returns:
-        The sentence.
+        text: Words separated by spaces, such as `most dogs that do not bark are old`.
 
     Raises:
-        InputError: a word does not fit; the message names it and what could stand there.
+        InputError: A word does not fit; the message names it and what could stand there.
     """
-    reader = _Reader(text)
-    quantifier = reader.take("a quantifier", [name.split()[0] for name in QUANTIFIERS])
+    words = _Words(text)
+    quantifier = words.take([name.split()[0] for name in QUANTIFIERS], "a quantifier")
     if quantifier == "not":
-        quantifier += " " + reader.take("the rest of the quantifier", ("all",))
-    adjective = reader.take("an adjective", ADJECTIVES) if reader.next_in(ADJECTIVES) else None
-    noun = (
-        reader.take("a noun", NOUNS)
-        if adjective
-        else reader.take("a noun or an adjective", (*NOUNS, *ADJECTIVES))
-    )
-    clause = reader.property() if reader.skip("that") else None
-    predicate = reader.property()
-    reader.end()
+        quantifier += " " + words.take(("all",), "the rest of the quantifier")
+    adjective = words.take(ADJECTIVES) or None
+    nouns = (NOUNS, "a noun") if adjective else ((*NOUNS, *ADJECTIVES), "a noun or an adjective")
+    noun = words.take(*nouns)
+    clause = words.take_property() if words.take(("that",)) else None
+    predicate = words.take_property()
+    if words.left:
+        words.take((), "nothing more")
     return Sentence(quantifier, noun, predicate, adjective, clause)

@@ -20,74 +20,52 @@ from nse.errors import DataError, suggest
 LISTED = 20
 """So many columns, or labels, are listed where one is not found."""
 
-RIGHT = {"1": 1, "true": 1, "yes": 1, "0": 0, "false": 0, "no": 0}
-"""What a candidate may be labelled with, in any case, and whether it is right."""
-
-MOST_WORDS = 1_000
-"""On a side of a translation: what is longer is no sentence, and one such line would pad all others."""
+MARKS = ("label", "group")
+"""Roles of columns that are no texts."""
 
 FEW = 10
 """In no more rows than this no label need occur twice."""
 
+Check = Callable[[dict[str, str]], None]
+
 
 class Table(NamedTuple):
-    """The columns of a file that were asked for."""
+    """The columns of a file that are wanted, by what each is for, such as text or label."""
 
     file: Path
-    lines: list[int]  # on which each row begins, from 1
-    columns: dict[str, list[str]]  # by what each is for, such as text or label: a text for each row
+    columns: dict[str, list[str]]
 
 
-class Mistakes:
-    """What is wrong with a file: the first thing, and how many lines are wrong."""
-
-    def __init__(self, file: Path):
-        self.file, self.first, self.count = file, "", 0
-
-    def add(self, line: int, what: object) -> None:
-        """Count one more line."""
-        self.first = self.first or f"{self.file}: line {line}: {what}"
-        self.count += 1
-
-    def tell(self) -> None:
-        """Raise what was found, if anything."""
-        if self.count:
-            more = f" ({self.count - 1:,} more wrong in this file)" if self.count > 1 else ""
-            raise DataError(f"{self.first}{more}")
-
-
-def read_table(file: Path, texts: Mapping[str, str], marks: Mapping[str, str]) -> Table:
-    """Read the rows of a file, each whole.
+def read_table(file: Path, wanted: Mapping[str, str], check: Check = lambda _: None) -> Table:
+    """Read the rows of a file, each whole; `DataError` names the first line that is wrong, and counts others.
 
     Args:
         file: Whose name ends in .jsonl, .json, .tsv or .csv, perhaps with .gz, .xz or .bz2 after it.
-        texts: The column of each text, by what it is for: texts must not be blank.
-        marks: Likewise of labels and the like: these may also be numbers or truth values in JSON, and lose
-            the white space around them.
-
-    Raises:
-        DataError: The file cannot be read, lacks a column, has no rows, or some are not right.
+        wanted: The column of each role; a text must not be blank, a mark may also be a number.
+        check: Refuses the texts of a row, by role, with `BadLineError`, or changes them.
     """
-    mistakes, wanted = Mistakes(file), {**texts, **marks}
-    table = Table(file, [], {role: [] for role in wanted})
+    columns: dict[str, list[str]] = {role: [] for role in wanted}
+    mistakes: list[str] = []
     for line, record in _read_records(file, wanted):
         try:
             if isinstance(record, Problem):
                 raise BadLineError(record.why)
-            row = [_value(column, record, role in marks) for role, column in wanted.items()]
+            row = {role: _read_value(column, record, role in MARKS) for role, column in wanted.items()}
+            check(row)
         except BadLineError as wrong:
-            mistakes.add(line, wrong)
+            mistakes.append(f"line {line}: {wrong}" if not mistakes else "")
             continue
-        table.lines.append(line)
-        for values, value in zip(table.columns.values(), row, strict=True):
-            values.append(value)
-    mistakes.tell()
-    if not table.lines:
+        for role, value in row.items():
+            columns[role].append(value)
+    if mistakes:
+        more = f" ({len(mistakes) - 1:,} more wrong in this file)" if len(mistakes) > 1 else ""
+        raise DataError(f"{file}: {mistakes[0]}{more}")
+    if not any(columns.values()):
         raise DataError(f"{file}: holds no rows")
-    return table
+    return Table(file, columns)
 
 
-def _value(column: str, record: Mapping[str, object], is_mark: bool) -> str:
+def _read_value(column: str, record: Mapping[str, object], is_mark: bool) -> str:
     """Read a text, or a mark, which may be a number; `BadLineError` says what is wrong with another value."""
     value, expected = record.get(column), "a text or a number" if is_mark else "a text"
     if not isinstance(value, str | int | float if is_mark else str) or value in (inf, -inf) or value != value:
@@ -146,7 +124,7 @@ def find_labels(table: Table) -> tuple[str, ...]:
     labels = tuple(sorted(set(table.columns["label"])))
     if len(labels) < 2:
         raise DataError(f"{table.file}: every row has the label {labels[0]}; there is nothing to tell apart")
-    if len(labels) == len(table.lines) > FEW:
+    if len(labels) == len(table.columns["label"]) > FEW:
         raise DataError(
             f"{table.file}: every row has a label of its own, as {labels[0]!r}; is it that column?"
         )
@@ -155,59 +133,16 @@ def find_labels(table: Table) -> tuple[str, ...]:
     return labels
 
 
-def read_labelled(table: Table, labels: Sequence[str]) -> Rows:
-    """Make rows of texts with one of these labels each."""
-    shown = ", ".join(labels[:LISTED]) + (", ..." if len(labels) > LISTED else "")
-    known = {label: number for number, label in enumerate(labels)}
-    numbers = _number_labels(
-        table, known.get, lambda label: f"the label {label!r} is not one that was trained on: {shown}"
-    )
-    texts = {role: texts for role, texts in table.columns.items() if role != "label"}
-    return Rows(texts, numbers, len(numbers))
-
-
-def read_candidates(table: Table) -> Rows:
-    """Make rows of candidates; those with the same group, or else the same question, belong together."""
-    labels = _number_labels(
-        table,
-        lambda label: RIGHT.get(label.lower()),
-        lambda label: f"the label is {label!r}; expected 1 for a right answer or 0 for a wrong one",
-    )
-    numbers: dict[str, int] = {}
-    groups = [numbers.setdefault(key, len(numbers)) for key in _keys(table)]
-    texts = {role: table.columns[role] for role in ("question", "answer")}
-    return Rows(texts, labels, len(labels), groups)
-
-
-def _number_labels(
-    table: Table, number: Callable[[str], int | None], refusal: Callable[[str], str]
-) -> list[int]:
-    mistakes = Mistakes(table.file)
-    numbers = [number(label) for label in table.columns["label"]]
-    for line, label, found in zip(table.lines, table.columns["label"], numbers, strict=True):
-        if found is None:
-            mistakes.add(line, refusal(label[:40]))
-    mistakes.tell()
-    return [found for found in numbers if found is not None]
-
-
-def read_translations(
-    table: Table, source: Callable[[str], list[str]], target: Callable[[str], list[str]]
-) -> Rows:
-    """Make rows of sentences and their translations, in words with a space between."""
-    mistakes = Mistakes(table.file)
-    texts: dict[str, list[str]] = {"source": [], "target": []}
-    for line, *pair in zip(table.lines, table.columns["source"], table.columns["target"], strict=True):
-        for role, tokenize, text in zip(texts, (source, target), pair, strict=True):
-            words = tokenize(text)
-            if not words:
-                mistakes.add(line, f"the {role} has no words")
-            elif len(words) > MOST_WORDS:
-                why = f"has {len(words):,} words, more than {MOST_WORDS:,}: break it up"
-                mistakes.add(line, f"the {role} {why}")
-            texts[role].append(" ".join(words))
-    mistakes.tell()
-    return Rows(texts, [0] * len(table.lines), len(table.lines), tokenized=True)
+def make_rows(table: Table, numbers: Mapping[str, int]) -> Rows:
+    """Make rows with the numbers of their labels; those of one question belong together."""
+    columns, groups = table.columns, None
+    texts = {role: texts for role, texts in columns.items() if role not in MARKS}
+    n = len(next(iter(texts.values())))
+    labels = [numbers[label] for label in columns["label"]] if "label" in columns else [0] * n
+    if "question" in columns:
+        places: dict[str, int] = {}
+        groups = [places.setdefault(key, len(places)) for key in _keys(table)]
+    return Rows(texts, labels, n, groups, tokenized="target" in columns)
 
 
 def hold_out(table: Table, rows: Rows, share: float) -> tuple[Rows, Rows]:
