@@ -155,7 +155,11 @@ def prepare(
         "tokenizer": entry.tokenizer,
         "vectors": vectors,
         "rows": {
-            split: {"read": each.read, "kept": len(each.labels), "published": entry.published[split]}
+            split: {
+                "read": each.read,
+                "kept": len(each.labels),
+                "published": entry.published.get(split, each.read),
+            }
             for split, each in rows.items()
         },
         "columns": columns,

@@ -14,11 +14,12 @@ import numpy as np
 import torch
 
 from nse.data.cache import Columns, Prepared
+from nse.data.catalogue import DataSet
 from nse.data.prepare import prepare
 from nse.data.readers import logic
 from nse.inference.folder import ModelConfig
 from nse.inference.kinds import PAIR
-from nse.tasks.source import ColumnNames, DataSource, OwnFiles, PublishedData, describe_rows
+from nse.tasks.source import ColumnNames, DataSource, OwnFiles, PublishedData
 from nse.tasks.task import Task
 from nse.text.tensors import Labelled
 from nse.text.vocabulary import Vocabulary
@@ -60,7 +61,8 @@ class LogicPairs(logic.LogicData, DataSource):
     def prepare(self, folder: Path | None, least: int = 1) -> Prepared:
         """Generate the corpus; no folder of data is looked at. Its words are in the order of the alphabet."""
         rows = logic.read(self)
-        found = prepare("logic", None, Path(), describe_rows(rows, logic.LABELS, "whitespace", {}), least)
+        entry = DataSet(logic.LABELS, "whitespace", sources=lambda _: {}, read=lambda _: rows)
+        found = prepare("logic", None, Path(), entry, least)
         found.information["fingerprint"] = logic.compute_fingerprint(rows)
         vocabulary = Vocabulary.of([found.vocabulary.words])
         ids = np.array(vocabulary.encode(found.vocabulary.words), np.int32)

@@ -160,7 +160,8 @@ class OwnFiles(DataSource):
         place, vectors = data_folder(folder) if self.vectors else Path(), self.vectors or None
         if os.sep in self.vectors:
             place, vectors = Path(self.vectors).parent, VECTORS.sub("", Path(self.vectors).name)
-        entry = describe_rows(rows, labels, self.tokenizer, files)
+        translation = hasattr(self.columns, "target")
+        entry = DataSet(labels, self.tokenizer, lambda _: files, lambda _: rows, translation=translation)
         prepared = prepare(self.name, vectors, place, entry, self.least if "train" in rows else 0)
         prepared.information["notes"] = notes
         return prepared
@@ -200,17 +201,6 @@ class OwnFiles(DataSource):
         everything |= {"fingerprint": hashlib.sha256(named.encode()).hexdigest()}
         everything |= {"files": told["sources"], "notes": told["notes"]}
         return everything | ({"labels": list(prepared.labels)} if hasattr(self.columns, "label") else {})
-
-
-def describe_rows(
-    rows: Mapping[str, Rows], labels: tuple[str, ...], tokenizer: str, files: Mapping[str, DataFile]
-) -> DataSet:
-    """Describe rows that are here as a data set that may be prepared."""
-    counts = {split: each.read for split, each in rows.items()}
-    translation = any("target" in each.texts for each in rows.values())
-    return DataSet(
-        counts, labels, tokenizer, lambda _: files, lambda _: rows, translation=translation, about="your own"
-    )
 
 
 def complete_path(path: str) -> str:
