@@ -148,11 +148,6 @@ def is_moments(value: Any) -> bool:
     return numbered and all(fits(each, WEIGHTS) and is_step(each.get("step")) for each in value.values())
 
 
-def is_table(value: Any) -> bool:
-    """Say whether a value is a matrix of scores."""
-    return isinstance(value, Tensor) and value.is_floating_point() and value.dim() == 2
-
-
 WEIGHTS = is_dict_of(Tensor)
 PROCESS = {
     "random": lambda value: fits(value, is_dict_of(is_random_state)) and "cpu" in value,
@@ -173,7 +168,12 @@ FIELDS: dict[str, Shape] = {
     "model": WEIGHTS,
     "average": [Tensor],
     "optimizer": is_moments,
-    "best": {"dev": is_number, "epoch": is_count, "weights": WEIGHTS, "scores": is_table},
+    "best": {
+        "dev": is_number,
+        "epoch": is_count,
+        "weights": WEIGHTS,
+        "scores": lambda value: fits(value, Tensor) and value.is_floating_point() and value.dim() == 2,
+    },
     **dict.fromkeys(("epoch_seconds", "seconds"), lambda value: is_number(value) and value >= 0),
     "metrics": [{"epoch": is_count, "step": is_count} | ROW],
 }

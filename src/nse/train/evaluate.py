@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -149,7 +148,12 @@ def score_rows(model: Model, prepared: Prepared, split: str, batch: int, trec: P
     texts = {name: columns.texts[name]._replace(ids=ids[columns.texts[name].ids]) for name in model.inputs}
     rows = read_rows(columns._replace(texts=texts), model.inputs, longest)
     if rows.groups is None:
-        rows = rows._replace(labels=find_labels(model, prepared.labels)[rows.labels])
+        if missing := [label for label in prepared.labels if label not in model.labels]:
+            raise ModelError(
+                f"{model.folder}: the model does not know the data's labels {', '.join(missing)}"
+            )
+        places = torch.tensor([model.labels.index(label) for label in prepared.labels])
+        rows = rows._replace(labels=places[rows.labels])
     started = time.perf_counter()
     scores = compute_rows(model.fast, rows, batch, model.device)
     seconds = time.perf_counter() - started
@@ -163,19 +167,12 @@ def score_rows(model: Model, prepared: Prepared, split: str, batch: int, trec: P
     }
 
 
-def find_labels(model: Model, labels: Sequence[str]) -> Tensor:
-    """Find the place of each label of the data among the model's."""
-    if missing := [label for label in labels if label not in model.labels]:
-        raise ModelError(f"{model.folder}: the model does not know the data's labels {', '.join(missing)}")
-    return torch.tensor([model.labels.index(label) for label in labels])
-
-
 def count_right(scores: Tensor, right: Tensor, model: Model) -> dict[str, Any]:
     """Count how often the highest score [N, labels] is at the right label, and measure the error in stars."""
     n = len(model.labels)
     confusion = torch.bincount(right * n + scores.argmax(dim=-1), minlength=n * n).view(n, n)
     by_label = {
-        label: {"n": sum(row), "right": row[place], "accuracy": divide(row[place], sum(row))}
+        label: {"n": sum(row), "right": row[place], "accuracy": row[place] / sum(row) if any(row) else None}
         for place, (label, row) in enumerate(zip(model.labels, confusion.tolist(), strict=True))
     }
     hits = int(confusion.diagonal().sum())
@@ -184,18 +181,13 @@ def count_right(scores: Tensor, right: Tensor, model: Model) -> dict[str, Any]:
         with suppress(ValueError):  # labels that are no numbers of stars
             error["mse"] = squared_error(scores, right, model.labels)
     return {
-        "accuracy": divide(hits, len(right)),
+        "accuracy": hits / len(right) if len(right) else None,  # which JSON can hold, and NaN not
         **error,
         "right": hits,
         "labels": model.labels,
         "by_label": by_label,
         "confusion": confusion.tolist(),
     }
-
-
-def divide(part: int, whole: int) -> float | None:
-    """Divide; by nothing it is `None`, which JSON can hold where NaN cannot be."""
-    return part / whole if whole else None
 
 
 def rank(scores: Tensor, rows: Labelled, trec: Path | None) -> dict[str, Any]:

@@ -212,7 +212,8 @@ def shown(task: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     last = {heading: columns.pop(heading) for heading in BELOW}
     moved = {}
     for heading in CROWDED:
-        if measure_width(names, columns) > WIDTH:
+        tight = [names, *([tighten(name), *map(tighten, column)] for name, column in columns.items())]
+        if sum(max(map(len, column)) + 1 for column in tight) > WIDTH + 1:
             moved[heading] = columns.pop(heading)
     below = [tell_below(heading, names, column) for heading, column in (moved | last).items()]
     unit = "accuracy in percent, " if known(task).shown[0].measure == "accuracy" else ""
@@ -229,12 +230,6 @@ def shown(task: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     for name, *line in zip(names, *columns.values(), strict=True):
         drawn.add_row(name, *map(tighten, line))
     return drawn
-
-
-def measure_width(names: Iterable[str], columns: Mapping[str, Iterable[str]]) -> int:
-    """Measure how wide a terminal must be for names, and for cells by their headings."""
-    tight = [names, *([tighten(heading), *map(tighten, column)] for heading, column in columns.items())]
-    return sum(max(map(len, column)) + 1 for column in tight) - 1
 
 
 def tighten(cell: str) -> str:
