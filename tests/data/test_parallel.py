@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from data.made_up import write
 from nse.data.readers import parallel
-from nse.data.splits import Rows
+from nse.data.sources import Rows
 from nse.errors import DataError
 from nse.text import moses
 

@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from nse.data.readers import aclimdb, parallel, snli, sst, tang, wikiqa
-from nse.data.sources import DataFile
-from nse.data.splits import SPLITS, Rows
+from nse.data.sources import SPLITS, DataFile, Rows
 from nse.errors import DataError, suggest
 
 

@@ -18,7 +18,7 @@ from nse.data.cache import FORMAT, TARGET, Column, Columns, Prepared, load, save
 from nse.data.catalogue import DataSet, data_set
 from nse.data.folders import cache_folder, checksums, data_folder, meter, say
 from nse.data.readers.word_vectors import load_vectors, vector_sources
-from nse.data.splits import Rows
+from nse.data.sources import Rows
 from nse.errors import DataError
 from nse.text.tokenize import TOKENIZERS
 from nse.text.vectors import Vectors, coverage

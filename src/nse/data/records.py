@@ -241,14 +241,14 @@ def json_type(value: Any) -> str:
     return WORDS[type(value).__name__]
 
 
-def check_text(record: Mapping[str, object], key: str) -> str:
-    """Return a text of a record; `ValueError` says what is wrong with any other value."""
+def check_text(record: Mapping[str, object], key: str, expected: str = "a text") -> str:
+    """Return a text of a record; `BadLineError` says what is wrong with any other value."""
     text = record.get(key)
     if not isinstance(text, str):
         shown = json.dumps(record[key])[:40] if key in record else "nothing"
-        raise ValueError(f"{key}: expected a text, got {shown}")
+        raise BadLineError(f"{key}: expected {expected}, got {shown}")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{key}: holds half of a surrogate pair") from None
+        raise BadLineError(f"{key}: holds half of a surrogate pair") from None
     return text

@@ -1,4 +1,4 @@
-"""Files as they are published: found plain, compressed or inside an archive, and read line by line."""
+"""Files as they are published, plain, compressed or inside an archive, and the rows that are made of them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from nse.errors import DataError
 Key = TypeVar("Key")
 Parsed = TypeVar("Parsed")
 
+SPLITS = ("train", "dev", "test")
 Progress = Callable[[int, int], None]  # called now and then with how many bytes are done, and of how many
 
 SUFFIXES = ("", ".gz", ".xz")  # what may follow a published file's name
@@ -23,6 +24,16 @@ EVERY = 4096  # lines between two reports of progress
 BUFFER = 1 << 20
 # What reading a truncated, garbled or encrypted file raises.
 BROKEN = (*files.BROKEN, zipfile.BadZipFile, NotImplementedError, RuntimeError)
+
+
+class Rows(NamedTuple):
+    """The labelled rows of one split."""
+
+    texts: dict[str, list[str]]  # the columns by name; a document is its sentences, one a line
+    labels: list[int]  # the number of each row's label; 0 where there are none, as in a translation
+    read: int  # how many rows the file holds, those that are dropped for want of a label too
+    groups: list[int] | None = None  # of a ranking: the question of each row, from 0 in the order of the file
+    tokenized: bool = False  # whether the texts are words already, with one space between two
 
 
 class DataFile(NamedTuple):

@@ -19,8 +19,7 @@ from nse.data.folders import data_folder
 from nse.data.prepare import obtain, prepare
 from nse.data.readers.table import LISTED, find_labels, hold_out, make_rows, read_table
 from nse.data.records import BadLineError
-from nse.data.sources import DataFile
-from nse.data.splits import SPLITS, Rows
+from nse.data.sources import SPLITS, DataFile, Rows
 from nse.errors import FieldsError, InputError
 from nse.inference.folder import ModelConfig
 from nse.text.tensors import Labelled

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, cast
 
-from nse.data.sources import BUFFER, DataFile, describe_search, find_file, name_errors
-from nse.data.splits import Rows
+from nse.data.sources import BUFFER, DataFile, Rows, describe_search, find_file, name_errors
 from nse.errors import DataError
 from nse.files import decompress
 from nse.text.sentence_splitter import sentences

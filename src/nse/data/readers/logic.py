@@ -34,17 +34,15 @@ from nse.data.readers.logic_grammar import (
     parse,
     verdict,
 )
-from nse.data.splits import Rows
+from nse.data.sources import Rows
 from nse.errors import InputError
 
 __all__ = ["LABELS", "LogicData", "Pair", "Property", "Sentence", "corpus", "held_out", "label", "parse"]
 
-PLAIN = 0.1
-"""The share of draws that need no reordering with another label, so that short sentences occur too."""
-
-PATIENCE = 10_000
-"""After so many draws in a row that bring nothing new, the generator says that there is no more."""
-
+PLAIN = (
+    0.1  # the share of draws that need no reordering with another label, so that short sentences occur too
+)
+PATIENCE = 10_000  # after so many draws in a row that bring nothing new, there is no more
 OPEN = "all"  # stands in until a quantifier is chosen
 
 
@@ -204,9 +202,8 @@ def _balanced(rng: random.Random, sizes: list[int], fits: Fits) -> list[list[Pai
                 pools[pair.label][pair] = None
         in_vain = in_vain + 1 if sum(map(len, pools)) == before else 0
         if in_vain > PATIENCE:
-            raise InputError(
-                f"sizes: {sum(sizes)} pairs asked for, {before} different ones found; ask for fewer"
-            )
+            found = f"{sum(sizes)} pairs asked for, {before} different ones found"
+            raise InputError(f"sizes: {found}; ask for fewer")
     stacks = [rng.sample(list(pool), len(pool)) for pool in pools]
     splits = [[stacks[x].pop() for x in range(len(LABELS)) for _ in range(_share(size, x))] for size in sizes]
     for split in splits:
@@ -249,15 +246,11 @@ def corpus(config: LogicData) -> dict[str, list[Pair]]:
 
 def read(config: LogicData) -> dict[str, Rows]:
     """Generate the rows of each split."""
-    return {
-        split: Rows(
-            {name: [getattr(pair, name) for pair in pairs] for name in ("premise", "hypothesis")},
-            [pair.label for pair in pairs],
-            len(pairs),
-            tokenized=True,
-        )
-        for split, pairs in corpus(config).items()
-    }
+    rows = {}
+    for split, pairs in corpus(config).items():
+        texts = {name: [getattr(pair, name) for pair in pairs] for name in ("premise", "hypothesis")}
+        rows[split] = Rows(texts, [pair.label for pair in pairs], len(pairs), tokenized=True)
+    return rows
 
 
 def compute_fingerprint(rows: Mapping[str, Rows]) -> str:

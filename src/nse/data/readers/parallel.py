@@ -13,8 +13,7 @@ from functools import partial
 from math import inf
 from pathlib import Path
 
-from nse.data.sources import DataFile, describe_search, find_file, find_files, parse_lines
-from nse.data.splits import Rows
+from nse.data.sources import DataFile, Rows, describe_search, find_file, find_files, parse_lines
 from nse.errors import DataError
 from nse.text import moses
 

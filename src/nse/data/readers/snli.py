@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from nse.data.records import check_text, parse_object
-from nse.data.sources import DataFile, find_files, parse_lines
-from nse.data.splits import SPLITS, Rows
+from nse.data.sources import SPLITS, DataFile, Rows, find_files, parse_lines
 
 LABELS = ("entailment", "contradiction", "neutral")
 ARCHIVE = "snli_1.0.zip"

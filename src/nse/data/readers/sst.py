@@ -9,8 +9,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from nse.data.sources import DataFile, find_files, parse_lines
-from nse.data.splits import SPLITS, Rows
+from nse.data.sources import SPLITS, DataFile, Rows, find_files, parse_lines
 
 LABELS = ("very negative", "negative", "neutral", "positive", "very positive")
 BINARY_LABELS = ("negative", "positive")

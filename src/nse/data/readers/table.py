@@ -13,18 +13,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nse.config import check_labels
-from nse.data.records import BadLineError, Format, Problem, Source, guess_format, read_records
-from nse.data.splits import Rows
+from nse.data.records import BadLineError, Format, Problem, Source, check_text, guess_format, read_records
+from nse.data.sources import Rows
 from nse.errors import DataError, suggest
 
-LISTED = 20
-"""So many columns, or labels, are listed where one is not found."""
-
-MARKS = ("label", "group")
-"""Roles of columns that are no texts."""
-
-FEW = 10
-"""In no more rows than this no label need occur twice."""
+LISTED = 20  # columns, or labels, that are listed where one is not found
+MARKS = ("label", "group")  # roles of columns that are no texts
+FEW = 10  # in no more rows than this no label need occur twice
 
 Check = Callable[[dict[str, str]], None]
 
@@ -67,19 +62,14 @@ def read_table(file: Path, wanted: Mapping[str, str], check: Check = lambda _: N
 
 def _read_value(column: str, record: Mapping[str, object], is_mark: bool) -> str:
     """Read a text, or a mark, which may be a number; `BadLineError` says what is wrong with another value."""
-    value, expected = record.get(column), "a text or a number" if is_mark else "a text"
-    if not isinstance(value, str | int | float if is_mark else str) or value in (inf, -inf) or value != value:
-        got = json.dumps(record[column])[:40] if column in record else "nothing"
-        raise BadLineError(f"{column}: expected {expected}, got {got}")
-    text = value if isinstance(value, str) else json.dumps(value)
+    value = record.get(column)
+    if is_mark and isinstance(value, int | float) and value == value and value not in (inf, -inf):
+        record = {column: json.dumps(value)}
+    text = check_text(record, column, "a text or a number" if is_mark else "a text")
     if not text.strip():
         raise BadLineError(f"{column} is empty")
     if is_mark and not text.strip().isprintable():
         raise BadLineError(f"{column}: {text.strip()[:40]!r} holds what cannot be printed")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise BadLineError(f"{column}: holds half of a surrogate pair") from None
     if "\0" in text:
         raise BadLineError(f"{column}: holds a NUL")
     return text.strip() if is_mark else text
@@ -107,16 +97,14 @@ def _check_columns(file: Path, wanted: Mapping[str, str], there: Sequence[str]) 
     if not missing:
         return True
     near = {role: suggest(column, there) for role, column in missing.items()}
-    lacked = " and no ".join(
-        f"{column} (did you mean {near[role]}?)" if near[role] else column for role, column in missing.items()
-    )
+    advice = {role: f" (did you mean {name}?)" if name else "" for role, name in near.items()}
+    lacked = " and no ".join(column + advice[role] for role, column in missing.items())
     shown = ", ".join(name[:40] for name in there[:LISTED]) + (", ..." if len(there) > LISTED else "")
     other = len(there) == 1 and any(sign in there[0] for sign in ",;\t")
     alone = " (.csv has commas between columns, .tsv tabs)" if other else ""
     typed = ",".join(f"{role}={near[role] or 'COLUMN'}" for role in missing)
-    raise DataError(
-        f"{file}: there is no column {lacked}; there are: {shown}{alone}; name them with --columns {typed}"
-    )
+    wrong = f"there is no column {lacked}; there are: {shown}{alone}"
+    raise DataError(f"{file}: {wrong}; name them with --columns {typed}")
 
 
 def find_labels(table: Table) -> tuple[str, ...]:
@@ -125,9 +113,8 @@ def find_labels(table: Table) -> tuple[str, ...]:
     if len(labels) < 2:
         raise DataError(f"{table.file}: every row has the label {labels[0]}; there is nothing to tell apart")
     if len(labels) == len(table.columns["label"]) > FEW:
-        raise DataError(
-            f"{table.file}: every row has a label of its own, as {labels[0]!r}; is it that column?"
-        )
+        own = f"every row has a label of its own, as {labels[0]!r}"
+        raise DataError(f"{table.file}: {own}; is it that column?")
     if why := check_labels(labels):
         raise DataError(f"{table.file}: labels: {why}; is it that column?")
     return labels
@@ -156,11 +143,8 @@ def hold_out(table: Table, rows: Rows, share: float) -> tuple[Rows, Rows]:
     if len(drawn) < 2:
         raise DataError(f"{table.file}: all rows are alike, so that none can be held out: give --dev FILE")
     held = set(drawn[: min(max(1, round(share * len(drawn))), len(drawn) - 1)])
-    kept, out = (
-        _select(rows, [n for n, key in enumerate(keys) if (key in held) == wanted])
-        for wanted in (False, True)
-    )
-    return kept, out
+    kept = [n for n, key in enumerate(keys) if key not in held]
+    return _select(rows, kept), _select(rows, [n for n, key in enumerate(keys) if key in held])
 
 
 def _keys(table: Table) -> list[str]:

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from nse.data.sources import DataFile, describe_search, find_file, parse_lines
-from nse.data.splits import SPLITS, Rows
+from nse.data.sources import SPLITS, DataFile, Rows, describe_search, find_file, parse_lines
 from nse.errors import DataError
 from nse.text.sentence_splitter import sentences
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nse.data.sources import DataFile, find_files, parse_lines
-from nse.data.splits import SPLITS, Rows
+from nse.data.sources import SPLITS, DataFile, Rows, find_files, parse_lines
 from nse.errors import DataError
 
 LABELS = ("wrong", "right")
