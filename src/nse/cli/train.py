@@ -92,11 +92,10 @@ def train(
     from nse.tasks.source import list_assignments
     from nse.train.distributed import leads
     from nse.train.progress import Progress
-    from nse.train.run import recipe_of_run
     from nse.train.run import train as run
 
     files = {"train": train_file, "dev": dev_file, "test": test_file}
-    source = recipe or recipe_of_run(out if resume else None)
+    source = recipe or find_recipe(out if resume else None)
     loaded = load_recipe(source, [*(assignments or ()), *list_assignments(files, columns)])
     folder = out or Path("runs") / source.removesuffix(".toml").replace("/", "-")
     with Progress() as progress:
@@ -104,6 +103,15 @@ def train(
     if leads():  # of several processes, one speaks
         epochs = f"best epoch {result['epoch']} of {result['epochs']}, {result['parameters']:,} parameters"
         print_result(result, as_json, f"{run_figures(result)}, {epochs}, {result['seconds']:.0f} s: {folder}")
+
+
+def find_recipe(run: Path | None) -> str:
+    """Return the recipe file of the run to go on with, where no recipe was named."""
+    if run is None:
+        raise InputError("train: name a recipe (nse recipes lists them), or go on with --resume --out RUN")
+    if not (run / "recipe.toml").is_file():
+        raise InputError(f"train: {run} holds no run, for it has no recipe.toml: name a recipe to begin one")
+    return str(run / "recipe.toml")
 
 
 def run_figures(result: dict[str, Any]) -> str:

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 import nse
 from nse import config
 from nse.data.catalogue import describe_data
-from nse.errors import ConfigError, InputError, ModelError, RunError, explain_errors
+from nse.errors import ConfigError, ModelError, RunError, explain_errors
 from nse.files import write
 from nse.inference import folder as hub
 from nse.metrics import trec
@@ -90,15 +90,6 @@ def train(
         with heard(patient=team.size > 1) as keeper.stop, keeper.explain_failures():
             outcome = fit(task, recipe, examples, progress, keeper, team)
             return team.lead(lambda: keeper.finish(outcome))
-
-
-def recipe_of_run(folder: Path | None) -> str:
-    """Return the recipe file of the run to go on with, where no recipe was named."""
-    if folder is None:
-        raise InputError("train: name a recipe (nse recipes lists them), or go on with --resume --out RUN")
-    if not (folder / RECIPE).is_file():
-        raise InputError(f"train: {folder} holds no run, for it has no {RECIPE}: name a recipe to begin one")
-    return str(folder / RECIPE)
 
 
 def opened(folder: Path, recipe: Any, resume: bool) -> dict[str, Any] | None:
