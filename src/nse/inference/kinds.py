@@ -85,7 +85,7 @@ class Kind:
         """Request answers to items, each different row once."""
         rows = [item.row for item in items]
         place = {row: at for at, row in enumerate(dict.fromkeys(rows))}
-        index = [place[row] for row in rows]
+        index = [place[row] for row in rows] if len(place) < len(rows) else slice(None)
         return Request(self.what, list(place), lambda values: self.format(model, items, values[index]), beam)
 
     def format(self, model: Model, items: Sequence[Item], values: Tensor) -> Answers:

@@ -53,8 +53,6 @@ EXAMPLES: dict[str, list[list[str]]] = {  # texts to begin with, by task
         ["I did not expect much. The story is thin, but the actors are wonderful. I laughed a lot."]
     ],
 }
-
-
 ROUTES: dict[str, tuple[str, Any]] = {  # what each does, and the form of its answers
     "predict": ("The labels of texts, and how sure the model is.", schemas.Predictions),
     "rank": (

@@ -75,7 +75,8 @@ class HttpRequest:
     def finish(self) -> bytes:
         """Make the answer of everything that was computed."""
         assert self.question is not None
-        return self.write(self.question.format(torch.cat(self.values)))
+        values = torch.cat(self.values) if len(self.values) > 1 else self.values[0]  # mostly it is one
+        return self.write(self.question.format(values))
 
 
 class Batcher:

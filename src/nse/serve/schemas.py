@@ -91,12 +91,12 @@ Vector = make_form("Vector", "The vector of a text.", **COUNTED, vector=list[flo
 RANK: dict[str, Any] = {"rank": Number, "score": float, "probability": Share}
 Ranked = make_form("Ranked", "A candidate and its place.", **COUNTED, **RANK)
 Translation = make_form("Translation", "The translation of a text.", **ROW, translation=str, words=Words)
-_order = "The {} of texts, in their order."
 _best = "The candidates, the best first; of equal ones the earlier first."
-Predictions = make_answer("Predictions", _order.format("labels"), "predictions", Prediction)
-Vectors = make_answer("Vectors", _order.format("vectors"), "vectors", Vector, size=int)
+_all = "The translations of texts, in their order."
+Predictions = make_answer("Predictions", "The labels of texts, in their order.", "predictions", Prediction)
+Vectors = make_answer("Vectors", "The vectors of texts, in their order.", "vectors", Vector, size=int)
 Ranks = make_answer("Ranks", _best, "ranking", Ranked)
-Translations = make_answer("Translations", _order.format("translations"), "translations", Translation)
+Translations = make_answer("Translations", _all, "translations", Translation)
 Health = make_form("Health", "How the server is.", BaseModel, status=str)
 What = make_form("What", "What was wrong, and what to do.", BaseModel, type=str, message=str)
 Failure = make_form("Failure", "The shape of every error.", BaseModel, error=What)
