@@ -134,12 +134,7 @@ class _Part:
                 return response, done
             response.close()
             return self._open(address, 0)
-        self._begin(response)
-        return response, 0
-
-    def _begin(self, response: Any) -> None:
-        """Start over, unless the server already tells that it has another file."""
-        length, etag = (response.headers.get(name, "") for name in ("Content-Length", "ETag"))
+        length, etag = (told.get(name, "") for name in ("Content-Length", "ETag"))
         if length.isdigit() and int(length) != self.whole:
             response.close()
             size = f"has {int(length):,} bytes, the published file {self.whole:,}"
@@ -147,6 +142,7 @@ class _Part:
         self.remove()
         if etag and not etag.startswith("W/"):  # a weak mark does not promise the same bytes
             self.mark.write_text(etag, "utf-8")
+        return response, 0
 
 
 def _call(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -76,7 +76,7 @@ Fits = Callable[[Draft], bool]
 
 
 def _worth_saying(s: Sentence) -> bool:
-    """Whether a sentence repeats no word and being its subject does not already decide its predicate."""
+    """Tell whether a sentence repeats no word and being its subject does not already decide its predicate."""
     content, (pos, neg, _) = s.content(), s.roles()
     return len(set(content)) == len(content) and bool(pos) and bool(neg)
 
@@ -86,7 +86,7 @@ _PROPERTIES = [Property(word, negated) for word in [*VERBS, *ADJECTIVES] for neg
 
 @cache
 def _sentences(adjective: bool, clause: bool) -> list[Sentence]:
-    """Every sentence worth saying with or without an adjective and a clause, its quantifier still open."""
+    """List every sentence worth saying with or without an adjective and a clause; its quantifier is open."""
     adjectives = list(ADJECTIVES) if adjective else [None]
     clauses = _PROPERTIES if clause else [None]
     every = product([OPEN], NOUNS, _PROPERTIES, adjectives, clauses)
@@ -94,7 +94,7 @@ def _sentences(adjective: bool, clause: bool) -> list[Sentence]:
 
 
 def _near(word: str) -> list[str]:
-    """The words directly above, below and beside a word."""
+    """List the words directly above, below and beside a word."""
     family = next(family for family in (NOUNS, VERBS, ADJECTIVES) if word in family)
     above = family[word]
     return [w for w in family if w != word and (w == above or family[w] in (word, above))]
@@ -102,7 +102,7 @@ def _near(word: str) -> list[str]:
 
 @cache
 def _edits(s: Sentence) -> list[list[Sentence]]:
-    """What one edit makes of a sentence: a list for each kind of edit that applies."""
+    """Edit a sentence once in every way: a list for each kind of edit that applies."""
     kinds = [
         [replace(s, noun=noun) for noun in _near(s.noun)],
         [replace(s, predicate=replace(s.predicate, word=word)) for word in _near(s.predicate.word)],
@@ -124,7 +124,7 @@ def _edits(s: Sentence) -> list[list[Sentence]]:
 
 @cache
 def _reorderings(s: Sentence) -> list[Sentence]:
-    """Every sentence worth saying that has the same words as this one, itself among them."""
+    """List every sentence worth saying that has the same words as this one, itself among them."""
     *words, noun = s.content()
     bag = sorted(str(s).split())
     found = []
@@ -140,7 +140,7 @@ def _reorderings(s: Sentence) -> list[Sentence]:
 
 
 def _draft(rng: random.Random, fits: Fits, wanted: int, clause: bool) -> Draft:
-    """A random pair with the wanted label whose hypothesis has each quantifier equally often."""
+    """Draw a pair with the wanted label whose hypothesis has each quantifier equally often."""
     there = rng.choice(list(QUANTIFIERS))
     while True:
         premise = hypothesis = rng.choice(_sentences(rng.random() < 0.35, clause))
@@ -157,7 +157,7 @@ def _draft(rng: random.Random, fits: Fits, wanted: int, clause: bool) -> Draft:
 
 
 def _family(rng: random.Random, fits: Fits) -> list[Pair]:
-    """One pair, or two that have the same words and different labels.
+    """Draw one pair, or two that have the same words and different labels.
 
     The other label is neutral: hardly any words can be ordered into both an entailment and a contradiction.
     The neutral pair goes along half the time, which makes the three labels equally frequent.
@@ -180,7 +180,7 @@ def _spell(premise: Sentence, hypothesis: Sentence, label: int) -> Pair:
 
 
 def held_out(rng: random.Random, combinations: int = 8) -> list[frozenset[str]]:
-    """Chooses pairs of words of different kinds that only the split `unseen` puts together."""
+    """Choose pairs of words of different kinds that only the split `unseen` puts together."""
     kinds = ((NOUNS, VERBS), (NOUNS, ADJECTIVES), (VERBS, ADJECTIVES))
     pairs = [frozenset((one, other)) for ones, others in kinds for one in ones for other in others]
     return rng.sample(pairs, combinations)
@@ -191,7 +191,7 @@ def _share(size: int, label: int) -> int:
 
 
 def _balanced(rng: random.Random, sizes: list[int], fits: Fits) -> list[list[Pair]]:
-    """Splits of the given sizes that share no pair and hold each label equally often, give or take one."""
+    """Make splits of these sizes that share no pair and hold each label equally often, give or take one."""
     quotas = [sum(_share(size, label) for size in sizes) for label in range(len(LABELS))]
     pools: list[dict[Pair, None]] = [{} for _ in LABELS]  # dictionaries: sets that keep their order
     in_vain = 0
@@ -212,7 +212,7 @@ def _balanced(rng: random.Random, sizes: list[int], fits: Fits) -> list[list[Pai
 
 
 def corpus(config: LogicData) -> dict[str, list[Pair]]:
-    """Generates the corpus: `train`, `dev` and `test` of one distribution, and `unseen`.
+    """Generate the corpus: `train`, `dev` and `test` of one distribution, and `unseen`.
 
     Args:
         config: the sizes of the splits and the seed.
@@ -239,7 +239,7 @@ def corpus(config: LogicData) -> dict[str, list[Pair]]:
     def unfamiliar(draft: Draft) -> bool:
         return any(combination.issubset(s.content()) for s in draft for combination in combinations)
 
-    *known, unseen = [sizes[name] for name in sizes]
+    *known, unseen = sizes.values()
     splits = _balanced(rng, known, familiar) + _balanced(rng, [unseen], unfamiliar)
     return dict(zip(sizes, splits, strict=True))
 
