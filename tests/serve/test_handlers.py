@@ -7,6 +7,7 @@ import pytest
 
 import nse
 from faults.made_models import saved
+from nse.serve.handlers import find_examples
 from nse.serve.settings import LARGEST_BEAM
 from serve.inside import inside
 from serve.running import error, told
@@ -26,6 +27,21 @@ def close(rows, others):
         assert row.keys() == other.keys()
         for name, value in row.items():
             assert value == pytest.approx(other[name], abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["snli", "sentiment", "translate-en-de"])
+def test_examples_are_of_words_that_the_model_knows(name):
+    model = nse.load(name)
+    for texts in find_examples(model):
+        assert len(texts) == len(model.inputs)
+        for text in texts:
+            assert model.vocabulary.UNKNOWN not in model.vocabulary.encode(model.tokenize(text))
+
+
+def test_a_model_of_other_words_has_no_examples(tmp_path):
+    assert find_examples(nse.load(sentence_model(tmp_path / "mine"))) == []
+    saved(tmp_path / "logic")
+    assert find_examples(nse.load(tmp_path / "logic"))[0] == ["all dogs bark", "some dogs bark"]
 
 
 def test_labels_of_sentences(tmp_path):

@@ -25,13 +25,15 @@ from nse.text.sentence_splitter import sentences
 LONGEST_NAME = 60  # characters of the name of a part that a request has too much, or twice
 write_json = partial(json.dumps, allow_nan=False, separators=(",", ":"), default=methodcaller("tolist"))
 
-EXAMPLES: dict[str, list[list[str]]] = {  # texts to begin with, by task
-    "snli": [
+EXAMPLES: dict[str, list[list[str]]] = {  # texts to begin with, by the kind of model
+    "pair": [
         ["A little child sits quietly on a hand built rock wall in autumn.", "A child is sitting outdoors."],
         ["Three puppies are in the tub being sprayed with water by the vet.", "The dogs are being washed."],
         ["Two dogs play in the snow.", "Cats sleep inside a house."],
+        ["all dogs bark", "some dogs bark"],
+        ["no dogs dance", "some dogs dance"],
     ],
-    "sst": [
+    "sentence": [
         ["A film that makes you think."],
         ["Two hours too long, and not funny for a minute."],
         ["It isn't bad at all."],
@@ -41,18 +43,29 @@ EXAMPLES: dict[str, list[list[str]]] = {  # texts to begin with, by task
         ["A woman in a red dress plays the guitar."],
         ["Three children build a castle in the sand."],
     ],
-    "wikiqa": [
+    "ranking": [
         [
             "why does bread rise ?",
             "Yeast turns sugar into gas , and its bubbles lift the dough .",
             "Most people eat bread in the morning .",
         ],
     ],
-    "logic": [["all dogs bark", "some dogs bark"], ["no dogs dance", "some dogs dance"]],
-    "documents": [
+    "document": [
         ["I did not expect much. The story is thin, but the actors are wonderful. I laughed a lot."]
     ],
 }
+
+
+def find_examples(model: Model, most: int = 3) -> list[list[str]]:
+    """Find a few texts of the model's kind, most of whose words it knows."""
+
+    def are_known(texts: list[str]) -> bool:
+        ids = model.vocabulary.encode([word for text in texts for word in model.tokenize(text)])
+        return 2 * ids.count(model.vocabulary.UNKNOWN) < len(ids)
+
+    return list(filter(are_known, EXAMPLES[model.kind.name]))[:most]
+
+
 ROUTES: dict[str, tuple[str, Any]] = {  # what each does, and the form of its answers
     "predict": ("The labels of texts, and how sure the model is.", schemas.Predictions),
     "rank": (
@@ -184,7 +197,7 @@ def make_routes(model: Model, settings: Settings) -> dict[str, Route]:
     is_pair, fields = len(model.inputs) > 1, len(list_fields(model))
     items = schemas.make_list(schemas.make_pair(text), settings.max_texts) if is_pair else texts
     shown = schemas.make_list(text, fields - 1 + (MOST_CANDIDATES if model.kind.ranks else 1), fields)
-    examples = EXAMPLES.get(model.config.task) or [["A dog runs.", "A cat sleeps."][:fields]]
+    examples = find_examples(model) or [["A dog runs.", "A cat sleeps."][:fields]]
     whole = [{"texts": each} for each in examples]
     ranked = [{"question": each[0], "candidates": each[1:]} for each in examples]
     form = partial(schemas.make_form, "Question", None)
@@ -208,7 +221,7 @@ def describe_model(model: Model, settings: Settings) -> dict[str, Any]:
         "command": model.task,
         "does": model.does,
         "fields": list_fields(model),
-        "examples": EXAMPLES.get(model.config.task, []),
+        "examples": find_examples(model),
         "limits": {name: getattr(settings, name) for name in limits},
     }
 
