@@ -221,7 +221,8 @@ def test_whatever_is_in_a_file_it_is_read_or_refused(tmp_path_factory, content, 
 
 def made(**columns):
     """A table of columns."""
-    return Table(Path("mine.csv"), columns)
+    keys = columns.get("group") or columns.get("question") or columns.get("source")
+    return Table(Path("mine.csv"), columns, keys or columns["text"])
 
 
 def test_labels_are_those_of_the_training_file_by_the_alphabet():
@@ -289,6 +290,24 @@ def test_what_is_held_out_is_the_same_whatever_the_order():
     some, most = hold_out(table, make_rows(table, NUMBERS), 0.999)
     assert len(set(some.texts["text"])) == 1
     assert len(set(most.texts["text"])) == 39
+
+
+@pytest.mark.parametrize(
+    ("columns", "keys"),
+    [
+        ({"text": "a", "label": "b"}, ["A  b", "c"]),
+        ({"first": "a", "second": "b", "label": "c"}, ["A  b\0x", "c\0y"]),
+        ({"question": "a", "answer": "b", "label": "c"}, ["A  b", "c"]),
+        ({"question": "a", "answer": "b", "label": "c", "group": "b"}, ["x", "y"]),
+        ({"source": "a", "target": "b"}, ["A  b", "c"]),
+    ],
+)
+def test_rows_that_belong_together_are_told_by_what_is_written(tmp_path, columns, keys):
+    """Not by what becomes of it: dev stays the same whatever the tokenizer."""
+    file = put(tmp_path, b"a,b,c\nA  b,x,1\nc,y,0\n", "mine.csv")
+    table = read_table(file, columns, lambda row: row.update(dict.fromkeys(row, "changed")))
+    assert table.keys == keys
+    assert set(table.columns) == set(columns)
 
 
 def test_a_question_is_never_on_both_sides():

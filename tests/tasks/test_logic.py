@@ -183,9 +183,9 @@ def test_more_individuals_change_no_verdict(more):
 
 
 def test_one_individual_would_not_be_enough():
-    cells = logic.joint_cells(parse("most dogs bark"), parse("not all dogs bark"))
-    assert logic_grammar.verdict(cells, "most", "not all", 1) == logic.CONTRADICTION
-    assert logic_grammar.verdict(cells, "most", "not all") == logic.NEUTRAL
+    cells = logic_grammar.joint_cells(parse("most dogs bark"), parse("not all dogs bark"))
+    assert logic_grammar.verdict(cells, "most", "not all", 1) == logic_grammar.CONTRADICTION
+    assert logic_grammar.verdict(cells, "most", "not all") == logic_grammar.NEUTRAL
 
 
 @given(sentences)

@@ -16,14 +16,8 @@ RECIPE = "recipe.toml"
 
 
 def find_source(model: Model, on: str | None, columns: str | None) -> DataSource:
-    """Find the data to score a model on.
-
-    Args:
-        model: The model.
-        on: Another data set of translations, or a user's own file, instead of that of the model's run.
-        columns: Of such a file, which column is what, as in `text=review,label=stars`.
-    """
-    data, file = model.config.data, model.folder.parent / RECIPE
+    """Find the data to score a model on: that of its run, or another data set or file `on`."""
+    data, kind, file = model.config.data, model.kind, model.folder.parent / RECIPE
     if not data:
         raise ModelError(f"{model.folder}: config.json names no data set, so there is nothing to score it on")
     if data in DATA:
@@ -32,18 +26,14 @@ def find_source(model: Model, on: str | None, columns: str | None) -> DataSource
     changes = list_assignments({"test": on, "name": Path(on).name} if on else {}, columns)
     if file.is_file():
         recipe = load_recipe(str(file), changes if wanted is OwnFiles else ())
-        if recipe.task == model.kind.name and isinstance(recipe.data, wanted):
-            found: DataSource = recipe.data
-            return found
+        if recipe.task == kind.name and isinstance(recipe.data, wanted):
+            return recipe.data
     if wanted is LogicPairs:
         return LogicPairs()
-    own = next((source for source in TASKS[model.kind.name].sources if issubclass(source, OwnFiles)), None)
-    if on is None or own is None or model.kind.translates:  # whose language is not known
-        hint = "" if on else "; name a file with --on FILE"
-        raise ModelError(
-            f"{model.folder}: {data} is no published data set, and no {RECIPE} of its run beside it tells "
-            f"what its data is{hint}"
-        )
-    bare = config.build(recipe_class(own.table), {}, changes, source="--columns")
-    chosen: DataSource = bare.data
-    return chosen
+    own = next((source for source in TASKS[kind.name].sources if issubclass(source, OwnFiles)), None)
+    if on is None or own is None or kind.translates:  # whose language is not known
+        why = f"{data} is no published data set, and no {RECIPE} of its run beside it tells what its data is"
+        raise ModelError(f"{model.folder}: {why}{'' if on else '; name a file with --on FILE'}")
+    bare = config.build(recipe_class(own.table), {}, changes, source="--columns").data
+    assert isinstance(bare, OwnFiles)
+    return bare

@@ -19,7 +19,7 @@ from nse.data.prepare import prepare
 from nse.data.readers import logic
 from nse.inference.folder import ModelConfig
 from nse.inference.kinds import PAIR
-from nse.tasks.source import ColumnNames, DataSource, OwnFiles, PublishedData
+from nse.tasks.source import ColumnNames, DataSource, NamedSplit, OwnFiles, PublishedData
 from nse.tasks.task import Task
 from nse.text.tensors import Labelled
 from nse.text.vocabulary import Vocabulary
@@ -71,9 +71,7 @@ class LogicPairs(logic.LogicData, DataSource):
                 columns.texts[name] = column._replace(ids=ids[column.ids])
         return replace(found, vocabulary=vocabulary)
 
-    def prepare_split(
-        self, split: str | None, folder: Path | None, config: ModelConfig
-    ) -> tuple[Prepared, str]:
+    def prepare_split(self, split: str | None, folder: Path | None, config: ModelConfig) -> NamedSplit:
         """Generate the corpus with all of its words."""
         return self.prepare(folder, least=0), split or "test"
 

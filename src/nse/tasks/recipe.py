@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -87,14 +86,19 @@ class Recipe:
     """How it is trained."""
 
     def __post_init__(self) -> None:
-        """Refuse vectors that are neither given nor learned."""
-        if getattr(self.data, "vectors", None) == "" and not self.model.trained:
+        """Refuse vectors that are neither given nor learned, and those that pieces of words cannot have."""
+        vectors = getattr(self.data, "vectors", None)
+        if vectors == "" and not self.model.trained:
             raise ValueError('vectors = "" needs model.trained = true: nobody else gives the words vectors')
+        if vectors and getattr(self.data, "subwords", 0):
+            raise ValueError('pieces of words have no vectors: subwords needs vectors = ""')
 
 
 def recipes() -> dict[str, Traversable]:
     """List every shipped recipe by name, such as logic/nse."""
-    return dict(sorted(_walk(resources.files("nse.recipes"), "")))
+    rooms = [room for room in resources.files("nse.recipes").iterdir() if room.is_dir()]
+    files = {f"{room.name}/{file.name}": file for room in rooms for file in room.iterdir()}
+    return {name[:-5]: file for name, file in sorted(files.items()) if name.endswith(".toml")}
 
 
 def recipe_file(name: str) -> Traversable:
@@ -110,11 +114,3 @@ def recipe_file(name: str) -> Traversable:
 def headline(recipe: Traversable) -> str:
     """Read what a recipe is from the first line of its header."""
     return recipe.read_text("utf-8").split("\n", 1)[0].removeprefix("#").strip()
-
-
-def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
-    for entry in folder.iterdir():
-        if entry.is_dir():
-            yield from _walk(entry, f"{prefix}{entry.name}/")
-        elif entry.name.endswith(".toml"):
-            yield prefix + entry.name.removesuffix(".toml"), entry

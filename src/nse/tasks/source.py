@@ -27,6 +27,9 @@ from nse.text.tensors import Labelled
 VECTORS = re.compile(r"\.(npy|zip|txt|txt\.gz|txt\.xz)$")
 """How files of word vectors end."""
 
+NamedSplit = tuple[Prepared, str]
+"""A data set, and the name of the split in it that a model is scored on."""
+
 
 @dataclass
 class DataSource:
@@ -47,9 +50,7 @@ class DataSource:
         """Read every split as ids."""
         raise NotImplementedError
 
-    def prepare_split(
-        self, split: str | None, folder: Path | None, config: ModelConfig
-    ) -> tuple[Prepared, str]:
+    def prepare_split(self, split: str | None, folder: Path | None, config: ModelConfig) -> NamedSplit:
         """Read a split, or the usual one, as ids of all words, which a model knows or not; and name it."""
         return self.prepare(folder), split or "test"
 
@@ -140,9 +141,7 @@ class OwnFiles(DataSource):
         """Read the files as ids; without a dev file, dev is held out of train."""
         return self.read(SPLITS, folder)
 
-    def prepare_split(
-        self, split: str | None, folder: Path | None, config: ModelConfig
-    ) -> tuple[Prepared, str]:
+    def prepare_split(self, split: str | None, folder: Path | None, config: ModelConfig) -> NamedSplit:
         """Read one split as the model does: by its tokenizer, every word, with its labels."""
         chosen = split or ("test" if self.test else "dev")
         there = [each for each in SPLITS if getattr(self, each) or each == "dev"]

@@ -34,8 +34,7 @@ class Examples(NamedTuple):
     labels: tuple[str, ...] = ()
     tokenizer: str = "whitespace"
     target: TargetVocabulary | None = None  # the words of translations, where there are some
-    pairs: dict[str, list[tuple[str, str]]] | None = None
-    """By split, the words of each source sentence and of its translation, with a space between."""
+    pairs: dict[str, list[tuple[str, str]]] | None = None  # by split, the words of both sides, spaced
 
 
 def read_examples(recipe: Recipe, folder: Path | None = None) -> Examples:
@@ -53,14 +52,9 @@ def make_examples(recipe: Recipe, prepared: Prepared, splits: dict[str, Labelled
     splits["train"] = recipe.data.pick(splits["train"], prepared.splits["train"])
     if not len(splits["train"].labels):
         raise DataError(f"{prepared.name}: no row is left to train on")
-    return Examples(
-        splits,
-        prepared.vocabulary,
-        recipe.data.describe(prepared, splits),
-        read_vectors(recipe.model, prepared),
-        prepared.labels,
-        prepared.information["tokenizer"],
-    )
+    about, vectors = recipe.data.describe(prepared, splits), read_vectors(recipe.model, prepared)
+    tokenizer = prepared.information["tokenizer"]
+    return Examples(splits, prepared.vocabulary, about, vectors, prepared.labels, tokenizer)
 
 
 def read_rows(columns: Columns, names: tuple[str, ...], longest: int) -> Labelled:
@@ -129,8 +123,7 @@ def give_vectors(model: TextModel, examples: Examples) -> None:
 def draw_padding(vectors: Tensor) -> Tensor:
     """Draw the vector that fills a sentence up: the same for every seed, and about as long as a word's.
 
-    The original pads with one fixed random vector, nobody knows which. Where pads are read, a short one is
-    like no word and a little like each: words then read and write the pads as well as what they look for.
+    The original pads with one fixed random vector, nobody knows which; a short one is a bit like each word.
     """
     words = vectors[len(Vocabulary.SPECIAL) :]
     spread = words.square().mean().sqrt() if len(words) else vectors.new_ones(())
@@ -149,21 +142,18 @@ def measure_rarity(answers: Texts, words: int) -> Tensor:
 
 def describe_model(recipe: Recipe, examples: Examples) -> ModelConfig:
     """Tell what a model folder says of the model, to be loaded without the recipe."""
-    fixed = examples.vectors is not None and not recipe.model.trained
-    names: dict[str, Any] = {
+    data, fixed = recipe.data, examples.vectors is not None and not recipe.model.trained
+    told: dict[str, Any] = {
         "kind": recipe.task,
+        "inputs": list(data.inputs),
+        "task": data.table,
+        "labels": list(examples.labels),
         "tokenizer": examples.tokenizer,
+        "pieces": getattr(data, "subwords", 0) > 0,
         "vectors": "float16" if fixed else "float32",
+        "data": examples.about["name"],
     }
-    return ModelConfig(
-        **names,
-        inputs=list(recipe.data.inputs),
-        task=recipe.data.table,
-        labels=list(examples.labels),
-        pieces=getattr(recipe.data, "subwords", 0) > 0,
-        data=examples.about["name"],
-        model=recipe.model,
-    )
+    return ModelConfig(model=recipe.model, **told)
 
 
 Judged = tuple[Tensor, Tensor]

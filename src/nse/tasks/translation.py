@@ -51,8 +51,6 @@ UNTAUGHT = 0.1
 class TranslationData:
     """Sentences and their translations."""
 
-    vectors: str = "spacy.md.300d"
-    """Vectors of the source words by name, such as glove.840B.300d, the paper's; "" for none."""
     targets: int = 25_000
     """So many of the most frequent target words are known; 0 means all."""
     longest: int = 25
@@ -64,8 +62,6 @@ class TranslationData:
         """Refuse numbers that mean nothing."""
         if min(self.targets, self.longest, self.subwords) < 0:
             raise ValueError("targets, longest and subwords must be at least 0")
-        if self.subwords and self.vectors:
-            raise ValueError('pieces of words have no vectors: subwords needs vectors = ""')
 
     def pick(self, rows: Labelled, columns: Columns) -> Labelled:
         """Pick the pairs that have at most so many words on each side."""
@@ -101,8 +97,6 @@ class TranslationFiles(TranslationData, OwnFiles):
     table, labels_known = "own-translation", LABELS
     columns: TranslationColumns = field(default_factory=TranslationColumns)
     """Which column is what."""
-    vectors: str = ""
-    """Vectors of the source words by name, or by the path of a file of them; "" learns them."""
     tokenizer: Literal["moses-en", "treebank", "informal", "whitespace"] = "moses-en"
     """How a source sentence becomes words; moses-en: by the rules of Moses for English, in lower case."""
     language: str = "de"

@@ -18,30 +18,14 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import permutations, product
 
-from nse.data.readers.logic_grammar import (
-    ADJECTIVES,
-    CONTRADICTION,
-    ENTAILMENT,
-    LABELS,
-    NEUTRAL,
-    NOUNS,
-    QUANTIFIERS,
-    VERBS,
-    Property,
-    Sentence,
-    joint_cells,
-    label,
-    parse,
-    verdict,
-)
+from nse.data.readers import logic_grammar as grammar
+from nse.data.readers.logic_grammar import LABELS, NOUNS, QUANTIFIERS, VERBS, Property, Sentence, label, parse
 from nse.data.sources import Rows
 from nse.errors import InputError
 
 __all__ = ["LABELS", "LogicData", "Pair", "Property", "Sentence", "corpus", "held_out", "label", "parse"]
 
-PLAIN = (
-    0.1  # the share of draws that need no reordering with another label, so that short sentences occur too
-)
+PLAIN = 0.1  # of draws need no reordering with another label, so that short sentences occur too
 PATIENCE = 10_000  # after so many draws in a row that bring nothing new, there is no more
 OPEN = "all"  # stands in until a quantifier is chosen
 
@@ -81,13 +65,13 @@ def _worth_saying(s: Sentence) -> bool:
     return len(set(content)) == len(content) and bool(pos) and bool(neg)
 
 
-_PROPERTIES = [Property(word, negated) for word in [*VERBS, *ADJECTIVES] for negated in (False, True)]
+_PROPERTIES = [Property(word, negated) for word in [*VERBS, *grammar.ADJECTIVES] for negated in (False, True)]
 
 
 @cache
 def _sentences(adjective: bool, clause: bool) -> list[Sentence]:
     """List every sentence worth saying with or without an adjective and a clause; its quantifier is open."""
-    adjectives = list(ADJECTIVES) if adjective else [None]
+    adjectives = list(grammar.ADJECTIVES) if adjective else [None]
     clauses = _PROPERTIES if clause else [None]
     every = product([OPEN], NOUNS, _PROPERTIES, adjectives, clauses)
     return [sentence for parts in every if _worth_saying(sentence := Sentence(*parts))]
@@ -95,7 +79,7 @@ def _sentences(adjective: bool, clause: bool) -> list[Sentence]:
 
 def _near(word: str) -> list[str]:
     """List the words directly above, below and beside a word."""
-    family = next(family for family in (NOUNS, VERBS, ADJECTIVES) if word in family)
+    family = next(family for family in (NOUNS, VERBS, grammar.ADJECTIVES) if word in family)
     above = family[word]
     return [w for w in family if w != word and (w == above or family[w] in (word, above))]
 
@@ -107,7 +91,7 @@ def _edits(s: Sentence) -> list[list[Sentence]]:
         [replace(s, noun=noun) for noun in _near(s.noun)],
         [replace(s, predicate=replace(s.predicate, word=word)) for word in _near(s.predicate.word)],
         [replace(s, predicate=s.predicate.negation())],
-        [replace(s, adjective=adjective) for adjective in ([None] if s.adjective else ADJECTIVES)],
+        [replace(s, adjective=adjective) for adjective in ([None] if s.adjective else grammar.ADJECTIVES)],
         [replace(s, clause=clause) for clause in ([None] if s.clause else _PROPERTIES)],
     ]
     if s.clause:
@@ -148,8 +132,8 @@ def _draft(rng: random.Random, fits: Fits, wanted: int, clause: bool) -> Draft:
             hypothesis = rng.choice(rng.choice(_edits(hypothesis)))
         if not fits((premise, hypothesis)):
             continue
-        cells = joint_cells(premise, hypothesis)
-        heres = [here for here in QUANTIFIERS if verdict(cells, here, there) == wanted]
+        cells = grammar.joint_cells(premise, hypothesis)
+        heres = [here for here in QUANTIFIERS if grammar.verdict(cells, here, there) == wanted]
         if premise == hypothesis and there in heres:
             heres.remove(there)
         if heres:
@@ -166,13 +150,13 @@ def _family(rng: random.Random, fits: Fits) -> list[Pair]:
         wanted = rng.randrange(3)
         return [_spell(*_draft(rng, fits, wanted, clause=rng.random() < 0.5), wanted)]
     while True:
-        wanted = rng.choice((ENTAILMENT, CONTRADICTION))
+        wanted = rng.choice((grammar.ENTAILMENT, grammar.CONTRADICTION))
         premise, hypothesis = _draft(rng, fits, wanted, clause=True)
         candidates = list(product(_reorderings(premise), _reorderings(hypothesis)))
         rng.shuffle(candidates)
-        if neutral := next((c for c in candidates if label(*c) == NEUTRAL), None):
+        if neutral := next((c for c in candidates if label(*c) == grammar.NEUTRAL), None):
             pair = _spell(premise, hypothesis, wanted)
-            return [pair, _spell(*neutral, NEUTRAL)] if rng.random() < 0.5 else [pair]
+            return [pair, _spell(*neutral, grammar.NEUTRAL)] if rng.random() < 0.5 else [pair]
 
 
 def _spell(premise: Sentence, hypothesis: Sentence, label: int) -> Pair:
@@ -181,7 +165,7 @@ def _spell(premise: Sentence, hypothesis: Sentence, label: int) -> Pair:
 
 def held_out(rng: random.Random, combinations: int = 8) -> list[frozenset[str]]:
     """Choose pairs of words of different kinds that only the split `unseen` puts together."""
-    kinds = ((NOUNS, VERBS), (NOUNS, ADJECTIVES), (VERBS, ADJECTIVES))
+    kinds = ((NOUNS, VERBS), (NOUNS, grammar.ADJECTIVES), (VERBS, grammar.ADJECTIVES))
     pairs = [frozenset((one, other)) for ones, others in kinds for one in ones for other in others]
     return rng.sample(pairs, combinations)
 
@@ -212,18 +196,14 @@ def _balanced(rng: random.Random, sizes: list[int], fits: Fits) -> list[list[Pai
 
 
 def corpus(config: LogicData) -> dict[str, list[Pair]]:
-    """Generate the corpus: `train`, `dev` and `test` of one distribution, and `unseen`.
+    """Generate the pairs of `train`, `dev` and `test`, of one distribution, and of `unseen`, in random order.
 
-    Args:
-        config: the sizes of the splits and the seed.
-
-    Returns:
-        The pairs of each split in random order; each label makes up a third of each split, and no pair
-        occurs twice. A few combinations of two words (a noun and a verb, say) occur in `unseen` only: each
-        of its pairs has a sentence with such a combination, and no other pair holds both words at all.
+    Each label makes up a third of each split, and no pair occurs twice. A few combinations of two words (a
+    noun and a verb, say) occur in `unseen` only: each of its pairs has a sentence with such a combination,
+    and no other pair holds both words at all.
 
     Raises:
-        InputError: a size is negative, or more pairs are asked for than the generator finds.
+        InputError: A size is negative, or more pairs are asked for than the generator finds.
     """
     sizes = {name: getattr(config, name) for name in ("train", "dev", "test", "unseen")}
     for name, size in sizes.items():

@@ -25,10 +25,11 @@ Check = Callable[[dict[str, str]], None]
 
 
 class Table(NamedTuple):
-    """The columns of a file that are wanted, by what each is for, such as text or label."""
+    """The rows of a file."""
 
     file: Path
-    columns: dict[str, list[str]]
+    columns: dict[str, list[str]]  # by what each is for, such as text or label
+    keys: list[str]  # what rows that belong together have in common, as it is written
 
 
 def read_table(file: Path, wanted: Mapping[str, str], check: Check = lambda _: None) -> Table:
@@ -39,25 +40,29 @@ def read_table(file: Path, wanted: Mapping[str, str], check: Check = lambda _: N
         wanted: The column of each role; a text must not be blank, a mark may also be a number.
         check: Refuses the texts of a row, by role, with `BadLineError`, or changes them.
     """
-    columns: dict[str, list[str]] = {role: [] for role in wanted}
+    table = Table(file, {role: [] for role in wanted}, [])
+    alone = next((role for role in ("group", "question", "source") if role in wanted), None)
     mistakes: list[str] = []
     for line, record in _read_records(file, wanted):
         try:
             if isinstance(record, Problem):
                 raise BadLineError(record.why)
             row = {role: _read_value(column, record, role in MARKS) for role, column in wanted.items()}
+            texts = (value for role, value in row.items() if role != "label")
+            key = row[alone] if alone else "\0".join(texts)
             check(row)
         except BadLineError as wrong:
             mistakes.append(f"line {line}: {wrong}" if not mistakes else "")
             continue
+        table.keys.append(key)
         for role, value in row.items():
-            columns[role].append(value)
+            table.columns[role].append(value)
     if mistakes:
         more = f" ({len(mistakes) - 1:,} more wrong in this file)" if len(mistakes) > 1 else ""
         raise DataError(f"{file}: {mistakes[0]}{more}")
-    if not any(columns.values()):
+    if not table.keys:
         raise DataError(f"{file}: holds no rows")
-    return Table(file, columns)
+    return table
 
 
 def _read_value(column: str, record: Mapping[str, object], is_mark: bool) -> str:
@@ -122,14 +127,11 @@ def find_labels(table: Table) -> tuple[str, ...]:
 
 def make_rows(table: Table, numbers: Mapping[str, int]) -> Rows:
     """Make rows with the numbers of their labels; those of one question belong together."""
-    columns, groups = table.columns, None
+    columns, places = table.columns, dict[str, int]()
     texts = {role: texts for role, texts in columns.items() if role not in MARKS}
-    n = len(next(iter(texts.values())))
-    labels = [numbers[label] for label in columns["label"]] if "label" in columns else [0] * n
-    if "question" in columns:
-        places: dict[str, int] = {}
-        groups = [places.setdefault(key, len(places)) for key in _keys(table)]
-    return Rows(texts, labels, n, groups, tokenized="target" in columns)
+    labels = [numbers[label] for label in columns.get("label", ())] or [0] * len(table.keys)
+    groups = [places.setdefault(key, len(places)) for key in table.keys] if "question" in columns else None
+    return Rows(texts, labels, len(table.keys), groups, tokenized="target" in columns)
 
 
 def hold_out(table: Table, rows: Rows, share: float) -> tuple[Rows, Rows]:
@@ -138,21 +140,12 @@ def hold_out(table: Table, rows: Rows, share: float) -> tuple[Rows, Rows]:
     Rows of one question, of one source sentence, or of the very same texts stay together, so that nothing
     that is trained on is held out too.
     """
-    keys = _keys(table)
-    drawn = sorted(set(keys), key=lambda key: hashlib.sha256(key.encode()).digest())
+    drawn = sorted(set(table.keys), key=lambda key: hashlib.sha256(key.encode()).digest())
     if len(drawn) < 2:
         raise DataError(f"{table.file}: all rows are alike, so that none can be held out: give --dev FILE")
     held = set(drawn[: min(max(1, round(share * len(drawn))), len(drawn) - 1)])
-    kept = [n for n, key in enumerate(keys) if key not in held]
-    return _select(rows, kept), _select(rows, [n for n, key in enumerate(keys) if key in held])
-
-
-def _keys(table: Table) -> list[str]:
-    """Give what rows that belong together have in common."""
-    columns = table.columns
-    alone = next((columns[role] for role in ("group", "question", "source") if role in columns), None)
-    texts = (column for role, column in columns.items() if role != "label")
-    return alone or ["\0".join(row) for row in zip(*texts, strict=True)]
+    kept = [n for n, key in enumerate(table.keys) if key not in held]
+    return _select(rows, kept), _select(rows, [n for n, key in enumerate(table.keys) if key in held])
 
 
 def _select(rows: Rows, index: Sequence[int]) -> Rows:
