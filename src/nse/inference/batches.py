@@ -6,10 +6,10 @@ They are sorted by length, computed so many at a time, and come out in their ord
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 BATCH = 128
 """Texts computed at a time: on two cores fewer are slower, and more are not faster."""
 
-
 _threads: ThreadPoolExecutor | None = None
 """Those that compute batches side by side, if that was asked for."""
 
@@ -35,8 +34,7 @@ _threads: ThreadPoolExecutor | None = None
 def side_by_side() -> None:
     """Let this process compute as many batches at a time as it has cores, from now on, each on one core.
 
-    For a process that does nothing else, on a CPU. By default all cores work at one batch; its steps are
-    small, and after each of them they wait for each other.
+    By default all cores work at one batch, and wait for each other after each of its small steps.
     """
     global _threads
     torch.set_num_threads(1)
@@ -46,11 +44,6 @@ def side_by_side() -> None:
 def cores() -> int:
     """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def of_each(function: Callable[[Tensor], Any], shares: Iterable[Tensor]) -> Iterator[Any]:
-    """What a function gives for shares of rows, in their order; side by side, if that was asked for."""
-    return _threads.map(function, shares) if _threads else map(function, shares)
 
 
 def at_once(batch: int, rows: int) -> int:
@@ -94,4 +87,5 @@ def compute_rows(function: Callable[..., Tensor], rows: Labelled, batch: int, de
     index = list(shares(rows, at_once(batch, len(rows.labels))))[::-1]
     if not index:
         return torch.zeros(0, 1)
-    return torch.cat(list(of_each(compute, index)))[torch.cat(index).argsort()]
+    computed = _threads.map(compute, index) if _threads else map(compute, index)
+    return torch.cat(list(computed))[torch.cat(index).argsort()]

@@ -28,11 +28,11 @@ Task: {config.task}. {labels}Data: {facts[data]}.
 import nse
 
 model = nse.load("FOLDER")  # this folder
-print(model.{verb}({texts})[0]["{answer}"])
+print(model.{verb}({example[0]})[0]["{example[1]}"])
 ```
 
 ```text
-nse {verb} FOLDER {words}
+nse {verb} FOLDER {example[2]}
 nse evaluate FOLDER --split test
 ```
 
@@ -64,19 +64,15 @@ EXAMPLES = {
 
 
 def write_card(config: ModelConfig, facts: Mapping[str, Any]) -> bytes:
-    """Write the card of a model.
+    """Write the card of a model with these facts.
 
-    Args:
-        config: What the model is.
-        facts: What else to tell. "title", "about" (a paragraph), "license" (the Hub's identifier), "notes"
-            (on licences of data and vectors), "data" (what it is, in a line), "data license", "accuracy" and
-            a translator's "bleu" (a number for each split, from 0 to 1) have their places; whatever else is
-            there goes into the table of figures, inner keys after outer ones.
+    "title", "about" (a paragraph), "license" (the Hub's identifier), "notes" (on licences of data and
+    vectors), "data" (what it is, in a line), "data license", "accuracy" and a translator's "bleu" (a number
+    for each split, from 0 to 1) have their places; whatever else is there goes into the table of figures.
     """
     rows = [f"| {name.replace('_', ' ')} | {cell} |" for name, cell in list_figures(facts)]
     title = f"A model for {config.task}, made with nse"
     known = {**DEFAULTS, "title": title, "data": config.data or "not told", **facts}
-    texts, answer, words = EXAMPLES[config.kind]
     return CARD.format(
         config=config,
         facts=known,
@@ -84,9 +80,7 @@ def write_card(config: ModelConfig, facts: Mapping[str, Any]) -> bytes:
         labels=f"Labels: {', '.join(config.labels)}. " if config.labels else "",
         figures="\n".join(["## Figures\n", "| | |", "| --- | ---: |", *rows, "\n"]) if rows else "",
         verb=KINDS[config.kind].verb,
-        texts=texts,
-        answer=answer,
-        words=words,
+        example=EXAMPLES[config.kind],
         data_license=f"The data: {facts['data license']}. " if "data license" in facts else "",
     ).encode()
 
@@ -96,20 +90,14 @@ def write_front(config: ModelConfig, facts: Mapping[str, Any]) -> str:
     kind, measure, scale = "text-classification", "accuracy", 1
     if not config.labels:
         kind, measure, scale = "translation", "bleu", 100  # as the Hub shows it
-    fields: dict[str, Any] = {
-        "license": facts["license"],
-        "library_name": "nse",
-        "tags": ["neural-semantic-encoders", "pytorch", config.task],
-        "pipeline_tag": kind,
-        "metrics": [measure],
-    }
+    tags = ["neural-semantic-encoders", "pytorch", config.task]
+    fields: dict[str, Any] = {"license": facts["license"], "library_name": "nse", "tags": tags}
+    fields |= {"pipeline_tag": kind, "metrics": [measure]}
     if config.data:
         fields["datasets"] = [config.data]
     if config.data and isinstance(scores := facts.get(measure), Mapping):
-        metrics = [
-            {"type": measure, "name": f"{measure} ({split})", "value": scale * value}
-            for split, value in scores.items()
-        ]
+        named = [(f"{measure} ({split})", scale * value) for split, value in scores.items()]
+        metrics = [{"type": measure, "name": name, "value": value} for name, value in named]
         data = {"name": config.data, "type": config.data}
         result = {"task": {"type": kind}, "dataset": data, "metrics": metrics}
         fields["model-index"] = [{"name": facts["title"], "results": [result]}]

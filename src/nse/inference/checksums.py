@@ -22,7 +22,6 @@ LONGEST = 1 << 16
 
 AGAIN = "get the model folder again, whole"
 ADVICE = f"{AGAIN}, or delete {SUMS} if the change was meant"
-COMMAND = f"sha256sum *.json *.safetensors *.txt > {SUMS}"
 LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
 
 log = logging.getLogger(__name__)
@@ -56,14 +55,7 @@ def translate_errors(file: Path) -> Iterator[None]:
 
 
 class Checksums:
-    """The checksums of a model folder; where it has none, that is logged and nothing is compared.
-
-    Args:
-        folder: The model folder.
-
-    Raises:
-        ModelError: They are there and cannot be read.
-    """
+    """The checksums of a model folder; where it has none, that is logged and nothing is compared."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -72,10 +64,8 @@ class Checksums:
             lines = read_bounded(folder / SUMS, LONGEST).decode("utf-8", "replace").splitlines()
             self.sums = {match[2]: match[1].lower() for line in lines if (match := LINE.fullmatch(line))}
         if self.sums is None:
-            log.warning(
-                "%s has no %s, so that a changed bit would not be noticed; to make one, type there: %s",
-                *(folder, SUMS, COMMAND),
-            )
+            advice = f"to make one, type there: sha256sum *.json *.safetensors *.txt > {SUMS}"
+            log.warning("%s has no %s, so that a changed bit would not be noticed; %s", folder, SUMS, advice)
 
     def read(self, name: str, most: int) -> bytes:
         """Read a file of at most so many bytes, and compare it with its checksum."""

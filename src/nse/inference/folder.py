@@ -60,27 +60,16 @@ class ModelConfig:
     """What config.json says: enough to load the model without its recipe."""
 
     format: int = FORMAT
-    """Of the folder."""
     kind: Literal["pair", "ranking", "sentence", "document", "translation"] = "pair"
-    """What the model takes and answers: a section of the paper."""
-    task: str
-    """What it was trained for."""
-    labels: list[str]
-    """What its scores stand for, in their order; none for a translation."""
+    task: str  # what it was trained for
+    labels: list[str]  # what its scores stand for, in their order; none for a translation
     tokenizer: Literal["paper", "lower", "treebank", "informal", "whitespace", "moses", "moses-en"]
-    """How a text becomes words."""
-    pieces: bool = False
-    """Whether words are cut into pieces, those of the vocabulary, and translations are made of pieces."""
-    weights: Weights = "float32"
-    """How weights are stored; they are computed with as float32."""
-    vectors: Vectors = "float32"
-    """How the words' vectors are stored; int8 with a scale for each word."""
-    data: str = ""
-    """The data set it was trained on."""
-    inputs: list[str] = field(default_factory=list)
-    """What the texts that it takes are called; by default as its kind calls them."""
-    model: TextConfig
-    """The model's own configuration, of the type that goes with its kind."""
+    pieces: bool = False  # whether words are cut into pieces, those of the vocabulary
+    weights: Weights = "float32"  # how weights are stored; they are computed with as float32
+    vectors: Vectors = "float32"  # how the words' vectors are stored; int8 with a scale for each word
+    data: str = ""  # the data set it was trained on
+    inputs: list[str] = field(default_factory=list)  # its texts' names, if they are not the kind's
+    model: TextConfig  # the model's own configuration, of the type that goes with its kind
 
     def __post_init__(self) -> None:
         """Refuse another format, labels that cannot be told apart, and names that cannot be printed."""
@@ -125,20 +114,15 @@ def save(
         raise ModelError(f"{folder}: a translator, and nothing else, needs the words that it translates into")
     words, into = vocabulary.to_bytes(), target.to_bytes() if target else b""
     if (size := max(len(words), len(into))) > Vocabulary.LONGEST or len(vocabulary) > Vocabulary.MOST:
-        most = f"{Vocabulary.MOST:,} words in {Vocabulary.LONGEST:,} bytes"
-        raise ModelError(
-            f"{folder}: {len(vocabulary):,} words in {size:,} bytes; at most {most} can be loaded"
-        )
+        got, most = f"{len(vocabulary):,} words in {size:,} bytes", f"{Vocabulary.MOST:,} words"
+        raise ModelError(f"{folder}: {got}; at most {most} in {Vocabulary.LONGEST:,} bytes can be loaded")
     modules = outline(folder, config, vocabulary, target), model
     expected, found = (weights.describe_layout(each.state_dict(), config) for each in modules)
     if mistakes := weights.compare_layouts(expected, found):
         raise ModelError(f"{folder}: the model is not what its configuration says: {mistakes}")
-    files = {
-        CONFIG: (json.dumps(asdict(config), indent=2, allow_nan=False) + "\n").encode(),
-        WEIGHTS: weights.write_weights(model.state_dict(), config, compute_digest(words + into)),
-        WORDS: words,
-        **({TARGET: into} if target else {}),
-    }
+    files = {CONFIG: (json.dumps(asdict(config), indent=2, allow_nan=False) + "\n").encode()}
+    files[WEIGHTS] = weights.write_weights(model.state_dict(), config, compute_digest(words + into))
+    files |= {WORDS: words, **({TARGET: into} if target else {})}
     files |= {SUMS: write_sums(files), CARD: card if isinstance(card, bytes) else write_card(config, card)}
     replace_folder(folder, files)
 
@@ -166,8 +150,8 @@ def load(name: str | Path, device: str | torch.device = "cpu", revision: str | N
     target, into = read_vocabulary(sums, TARGET, TargetVocabulary) if translates else (None, b"")
     module = outline(folder, config, vocabulary, target)
     weights.load_weights(module, folder / WEIGHTS, config, compute_digest(words + into), sums)
-    called = folder.parent.name if folder.name == "model" else folder.name  # a run's by the run
-    called = str(name) if str(name).startswith(hub.PREFIX) else called
+    own = folder.parent.name if folder.name == "model" else folder.name  # a run's by the run
+    called = str(name) if str(name).startswith(hub.PREFIX) else own
     with translate_errors(folder / WEIGHTS):  # there may be no memory to fold them
         return Model(module.to(place).eval(), config, vocabulary, folder, target, called)
 
@@ -280,8 +264,9 @@ def read_config(sums: Checksums) -> ModelConfig:
     except ValueError as error:
         raise ModelError(f"{file} is no configuration: {error}; {AGAIN}") from None
     if type(number := data.get("format")) is int and number > FORMAT:
-        reason = f"format {shorten(number)} is newer than {FORMAT}, which this nse reads"
-        raise ModelError(f"{file}: {reason}: update nse")
+        raise ModelError(
+            f"{file}: format {shorten(number)} is newer than {FORMAT}, which this nse reads: update nse"
+        )
     read_older(data)
     kind = KINDS.get(str(data.get("kind")), KINDS["pair"])  # an unknown one is refused below, with the rest
     whole = make_dataclass("ModelConfig", [("model", kind.config)], bases=(ModelConfig,), kw_only=True)
@@ -321,7 +306,6 @@ def replace_folder(folder: Path, files: Mapping[str, bytes]) -> None:
 
     Between the two renames there is no folder of the name; `find` and the next save then take the old one.
     """
-    # Links are followed: what is renamed must be the folder itself.
     place, new, old = Path(os.path.realpath(folder)), beside(folder, "new"), beside(folder, "old")
     try:
         bring_back(old, place)
@@ -347,7 +331,7 @@ def replace_folder(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def beside(folder: Path, state: str) -> Path:
-    """Name the folder beside a model folder that is its new or its old one during a save."""
+    """Name the folder beside a model folder that is the new or the old one during a save, links followed."""
     place = Path(os.path.realpath(folder))
     return place.parent / f".{place.name}.{state}"
 

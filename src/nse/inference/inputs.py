@@ -68,11 +68,7 @@ def split_texts(given: Any, names: Sequence[str]) -> Sequence[str]:
 
 
 def encode_text(model: Model, name: str, text: str, strict: bool, may_be_empty: bool = False) -> EncodedText:
-    """Encode a text, cut to what the model reads.
-
-    Raises:
-        InputError: There is nothing to read, it is no text, or strict and longer than the model reads.
-    """
+    """Encode a text, cut to what the model reads."""
     check_text(name, text)
     has_sentences, most = model.kind.has_sentences, limit(model)
     split = sentences(text) if has_sentences else [text]
@@ -99,9 +95,8 @@ def check_text(name: str, text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise InputError(
-            f"{name} is no text: it holds half of a character, as bytes that are not UTF-8 do"
-        ) from None
+        why = "it holds half of a character, as bytes that are not UTF-8 do"
+        raise InputError(f"{name} is no text: {why}") from None
 
 
 def limit(model: Model) -> int:
@@ -122,18 +117,17 @@ def split_ids(ids: Sequence[int], lengths: Sequence[int], longest: int) -> tuple
 
 def stack_rows(rows: Sequence[Row], has_sentences: bool) -> Labelled:
     """Make tensors of rows, a column for each text."""
-    stack = as_documents if has_sentences else as_texts
-    texts = tuple(stack(column) for column in zip(*rows, strict=True))
-    return Labelled(texts, torch.zeros(len(rows), dtype=torch.long))
+    columns: list[Any] = []
+    for column in zip(*rows, strict=True):
+        counts, flat = join(column)
+        if has_sentences:
+            lengths, ids = join(flat)
+            columns.append(Documents.of(Texts.flat(torch.tensor(ids, dtype=torch.long), lengths), counts))
+        else:
+            columns.append(Texts.flat(torch.tensor(flat, dtype=torch.long), counts))
+    return Labelled(tuple(columns), torch.zeros(len(rows), dtype=torch.long))
 
 
-def as_texts(ids: Sequence[Sequence[int]]) -> Texts:
-    """Make tensors of the ids of texts."""
-    flat = torch.tensor([each for text in ids for each in text], dtype=torch.long)
-    return Texts.flat(flat, torch.tensor([len(text) for text in ids], dtype=torch.long))
-
-
-def as_documents(documents: Sequence[Sequence[Sequence[int]]]) -> Documents:
-    """Make tensors of the ids of documents' sentences."""
-    texts = as_texts([sentence for document in documents for sentence in document])
-    return Documents.of(texts, torch.tensor([len(document) for document in documents], dtype=torch.long))
+def join(parts: Sequence[Sequence[Any]]) -> tuple[torch.Tensor, list[Any]]:
+    """Join sequences; returns the length of each [N], and what is in them, one after the other."""
+    return torch.tensor(list(map(len, parts)), dtype=torch.long), [each for part in parts for each in part]

@@ -64,12 +64,14 @@ class Kind:
         self, model: Model, texts: Iterable[Any], numbers: Iterable[int], strict: bool, question: str = ""
     ) -> Iterator[Item]:
         """Encode what is to be answered; number 0 leaves its texts without one, and not empty."""
+        asked = [encode_text(model, "question", question, strict)] if self.ranks else []
         for number, given in zip(numbers, texts, strict=False):
             names = [f"{name} {number}" if number else name for name in self.called or model.inputs]
             parts = [given] if self.called else split_texts(given, names)
             named, may_be_empty = zip(names, parts, strict=True), self.translates and number > 0
-            encoded = tuple(encode_text(model, *part, strict, may_be_empty) for part in named)
-            yield Item(number or 1, encoded, {"texts": list(parts)} if len(parts) > 1 else {"text": parts[0]})
+            encoded = (encode_text(model, *part, strict, may_be_empty) for part in named)
+            told = {"texts": list(parts)} if len(parts) > 1 else {"text": parts[0]}
+            yield Item(number or 1, (*encoded, *asked), told)
 
     def encode_given(self, model: Model, texts: Sequence[str], strict: bool) -> list[Item]:
         """Encode the texts of one answer, as for a trace."""
@@ -117,32 +119,15 @@ class VectorKind(Kind):
 class RankerKind(Kind):
     """Models that order candidate answers to a question."""
 
-    def encode_items(
-        self, model: Model, texts: Iterable[Any], numbers: Iterable[int], strict: bool, question: str = ""
-    ) -> Iterator[Item]:
-        """Encode candidates, the question beside each."""
-        asked = encode_text(model, "question", question, strict)
-        for number, text in zip(numbers, texts, strict=False):
-            yield Item(
-                number, (encode_text(model, f"candidate {number}", text, strict), asked), {"text": text}
-            )
-
     def format(self, model: Model, items: Sequence[Item], values: Tensor) -> Answers:
         """Order candidates, the best first; of equal ones the earlier first."""
         refuse_not_finite(values, "candidate", [item.number for item in items])
-        scores = values[:, 0].double()
-        chances = scores.sigmoid().tolist()
-        return [
-            {
-                "rank": place,
-                "score": float(scores[row]),
-                "probability": chances[row],
-                "number": items[row].number,
-                **items[row].given,
-                **items[row].counts,
-            }
-            for place, row in enumerate(scores.argsort(descending=True, stable=True).tolist(), start=1)
-        ]
+        scores, answers = values[:, 0].double(), []
+        chances, order = scores.sigmoid().tolist(), scores.argsort(descending=True, stable=True).tolist()
+        for place, row in enumerate(order, start=1):
+            measures = {"rank": place, "score": float(scores[row]), "probability": chances[row]}
+            answers.append({**measures, "number": items[row].number, **items[row].given, **items[row].counts})
+        return answers
 
 
 class TranslatorKind(Kind):
@@ -184,6 +169,7 @@ RANKING = RankerKind(
     does="ranks candidate answers to a question",
     lacks="ranks nothing",
     ranks=True,
+    called=("candidate",),
     wants="a question and at least one candidate",
     verb="rank",
     shown=("rank", "number", "text", "score", "probability"),

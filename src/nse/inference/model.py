@@ -250,10 +250,10 @@ def split_items(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
 
 
 class Snapshot:
-    """The parts and weights of a module as they are now, to tell whether they still are.
+    """The parts and weights of a module as they are now, to tell in microseconds whether they still are.
 
-    It costs microseconds: not numbers are compared, but which tensors there are, where they lie and how often
-    PyTorch has seen them change. What is written into a tensor through `.data` PyTorch does not see.
+    Compared is which tensors there are, where they lie and how often PyTorch has seen them change; what is
+    written into a tensor through `.data` it does not see.
     """
 
     def __init__(self, module: nn.Module):
@@ -265,26 +265,20 @@ class Snapshot:
 
     def refuse_training(self) -> None:
         """Refuse a module in training mode, where dropout changes answers."""
-        for module in self.modules:
-            if module.training:
-                raise InputError(
-                    "model: its module is in training mode, where dropout changes answers: "
-                    "call model.module.eval()"
-                )
+        if any(module.training for module in self.modules):
+            why = "in training mode, where dropout changes answers: call model.module.eval()"
+            raise InputError(f"model: its module is {why}")
 
     def refuse_changes(self) -> None:
         """Refuse a module of which a part or a weight is another one now."""
         replaced = [name for table, name, part in self.parts if table.get(name) is not part]
-        if replaced or any(
-            [  # noqa: C419  # twice as fast as a generator
-                each.data_ptr() != before.data_ptr() or count_changes(each) != count
-                for each, before, count in self.tensors
-            ]
-        ):
-            raise InputError(
-                "model: its module was changed after nse.Model was made, and answers would be partly of the "
-                "old weights: make a new one, model.with_module(model.module)"
-            )
+        other = [
+            each.data_ptr() != before.data_ptr() or count_changes(each) != count
+            for each, before, count in self.tensors
+        ]
+        if replaced or any(other):
+            why = "was changed after nse.Model was made, and answers would be partly of the old weights"
+            raise InputError(f"model: its module {why}: make a new one, model.with_module(model.module)")
 
 
 def count_changes(tensor: Tensor) -> int:

@@ -49,6 +49,10 @@ SIZES = ((1, 1), (2, 3), (5, 17), (9, 41))
 """Texts, and words of the longest, with which a file is checked; none are those that it is made with."""
 
 
+Names = dict[str, tuple[str, ...]]
+"""What a file takes, and what the dimensions of each are called."""
+
+
 def to_onnx(model: Model | str | Path, file: Path) -> dict[str, Any]:
     """Write a classifier or a ranker as an ONNX file, and beside it its vocabulary.
 
@@ -88,7 +92,7 @@ def refuse_missing() -> None:
         raise InputError(f"export: needs a newer PyTorch than {torch.__version__}: pip install -U torch")
 
 
-def name_inputs(model: Model) -> dict[str, tuple[str, ...]]:
+def name_inputs(model: Model) -> Names:
     """Name what the file takes, and the dimensions of each; a model that cannot be exported is refused."""
     if model.kind.translates:
         why = "translates, and its search for a translation is not in ONNX's reach here"
@@ -97,7 +101,7 @@ def name_inputs(model: Model) -> dict[str, tuple[str, ...]]:
     if size > LARGEST:
         why = f"has {size:,} bytes of weights, and an ONNX file holds {LARGEST:,}"
         raise InputError(f"model: {model.folder} {why}; export one that knows fewer words")
-    inputs = dict[str, tuple[str, ...]]()
+    inputs: Names = {}
     for name in model.inputs:
         if model.kind.has_sentences:
             inputs |= {name: ("sentences", "words"), f"{name}_lengths": ("sentences",)}
@@ -110,18 +114,12 @@ def name_inputs(model: Model) -> dict[str, tuple[str, ...]]:
 def describe_model(model: Model, words: bytes) -> dict[str, str]:
     """Describe what a program needs to know beside the graph, for the file's metadata."""
     config = model.config
-    sentence = {"longest_sentence": str(config.model.longest)} if model.kind.has_sentences else {}
-    return {
-        "nse": nse.__version__,
-        "kind": config.kind,
-        "task": config.task,
-        "labels": json.dumps(config.labels),
-        "tokenizer": config.tokenizer,
-        "pieces": json.dumps(config.pieces),
-        "longest": str(limit(model)),  # words of a text that are read
-        **sentence,
-        "vocabulary_sha256": compute_digest(words),
-    }
+    told = {name: getattr(config, name) for name in ("kind", "task", "tokenizer")}
+    told |= {name: json.dumps(getattr(config, name)) for name in ("labels", "pieces")}
+    if model.kind.has_sentences:
+        told["longest_sentence"] = str(config.model.longest)
+    longest = str(limit(model))  # words of a text that are read
+    return {"nse": nse.__version__, **told, "longest": longest, "vocabulary_sha256": compute_digest(words)}
 
 
 def make_inputs(model: Model, batch: int, most: int, seed: int = 0) -> list[Tensor]:
@@ -145,10 +143,7 @@ def make_inputs(model: Model, batch: int, most: int, seed: int = 0) -> list[Tens
 
 
 def export_graph(
-    module: nn.Module,
-    inputs: Mapping[str, tuple[str, ...]],
-    example: Sequence[Tensor],
-    metadata: Mapping[str, str],
+    module: nn.Module, inputs: Names, example: Sequence[Tensor], metadata: Mapping[str, str]
 ) -> bytes:
     """Export a module as the content of an ONNX file."""
     with ignore_warnings(), torch.no_grad():
@@ -189,11 +184,7 @@ def ignore_warnings() -> Iterator[None]:
 def check_scores(
     module: nn.Module, content: bytes, names: Sequence[str], batches: Sequence[Sequence[Tensor]]
 ) -> float:
-    """Compare the scores of a file, in onnxruntime, with PyTorch's; returns the largest difference.
-
-    Raises:
-        RunError: It is too large, a label is another, or the file does not run.
-    """
+    """Compare the scores of a file, in onnxruntime, with PyTorch's; returns the largest difference."""
     import onnxruntime
 
     options, largest = onnxruntime.SessionOptions(), 0.0
@@ -313,15 +304,10 @@ class ScanNSE(nn.Module):
 
 
 def step(state: Any, word: Any, fixed: Any) -> tuple[Any, Tensor]:
-    """Take one step of all sequences: return the state after it, and h [B, k].
-
-    Args:
-        state: h and c [B, k] of each layer of the write LSTM, and M [B, L, k] of each memory.
-        word: o [B, k], what it adds to the first layer's gates [B, 4k], and which sequences run [B, 1].
-        fixed: Of each memory which slots are real [B, L], and what shuts the others; the matrix that maps
-            what was read to gates; the write LSTM's weights.
-    """
-    (h, c, M), (o, gates, running), (slots, shut, onto_m, (first, *upper)) = state, word, fixed
+    """Take one step of all sequences: return the state after it, and h [B, k]."""
+    h, c, M = state  # h and c [B, k] of each layer of the write LSTM, and M [B, L, k] of each memory
+    o, gates, running = word  # [B, k], its part of the first layer's gates [B, 4k], who runs [B, 1]
+    slots, shut, onto_m, (first, *upper) = fixed  # which slots are real [B, L], and what shuts the others
     z = [
         (torch.bmm(M_j, o[..., None]).squeeze(-1) + shut_j).softmax(dim=-1) * slots_j * running
         for M_j, shut_j, slots_j in zip(M, shut, slots, strict=True)  # (eq. 2, 8, 10)

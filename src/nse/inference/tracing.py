@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -48,15 +48,14 @@ def record_memories(model: Model, texts: Sequence[str], beam: int | None, strict
     values = model.compute(request)
     answers = [{name: row[name] for name in model.kind.shown} for row in request.format(values)]
     shown = [[Text(t.name, t.text, t.words, t.unknown, t.cut) for t in item.texts] for item in items]
-    if not model.kind.ranks:
-        readings = record_item(model, items[0], shown[0], values[0])
-        return MemoryTrace(describe_model(model), tuple(shown[0]), tuple(readings), answers[0])
-    readings = []
-    for item, (candidate, question) in zip(items, shown, strict=True):
-        asked = replace(question, name=f"question, for {candidate.name}")
-        readings += record_item(model, item, [candidate, asked], values[0])
-    given = (shown[0][1], *(candidate for candidate, _ in shown))
-    return MemoryTrace(describe_model(model), given, tuple(readings), {"ranking": answers})
+    given, answer = shown[0], answers[0]
+    if model.kind.ranks:
+        given, answer = [shown[0][1], *(candidate for candidate, _ in shown)], {"ranking": answers}
+        asked = [replace(question, name=f"question, for {each.name}") for each, question in shown]
+        shown = [[candidate, question] for (candidate, _), question in zip(shown, asked, strict=True)]
+    told = zip(items, shown, strict=True)
+    readings = (each for item, texts in told for each in record_item(model, item, texts, values[0]))
+    return MemoryTrace(describe_model(model), tuple(given), tuple(readings), answer)
 
 
 def describe_model(model: Model) -> dict[str, Any]:
@@ -67,10 +66,8 @@ def describe_model(model: Model) -> dict[str, Any]:
 def refuse_memoryless(model: Model) -> None:
     """Refuse a model without an NSE."""
     if not any(isinstance(each, NSE) for each in model.module.modules()):
-        raise InputError(
-            f"model: {model.folder} has no memory to look into: its encoder is "
-            f"{model.config.model.encoder!r}; give a model with an NSE"
-        )
+        why = f"has no memory to look into: its encoder is {model.config.model.encoder!r}"
+        raise InputError(f"model: {model.folder} {why}; give a model with an NSE")
 
 
 @torch.no_grad()
@@ -100,23 +97,19 @@ def record_item(model: Model, item: Item, texts: Sequence[Text], value: Tensor) 
 def recorded(module: nn.Module) -> Iterator[Calls]:
     """While it lasts, every NSE of a model is asked for its keys, and what it returned last is kept."""
     calls: Calls = {}
-    hooks = []
+    names = {each: name for name, each in module.named_modules() if isinstance(each, NSE)}
 
     def ask(_: nn.Module, args: Any, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         return args, {**given, "trace": "all"}
 
-    def keep_as(name: str) -> Any:
-        return lambda _, args, found: calls.update({name: found})
+    def keep(nse: Any, args: Any, found: Encoding) -> None:
+        calls[names[nse]] = found
 
-    try:
-        for name, each in module.named_modules():
-            if isinstance(each, NSE):
-                hooks.append(each.register_forward_pre_hook(ask, with_kwargs=True))
-                hooks.append(each.register_forward_hook(keep_as(name)))
+    with ExitStack() as hooks:
+        for each in names:
+            hooks.callback(each.register_forward_pre_hook(ask, with_kwargs=True).remove)
+            hooks.callback(each.register_forward_hook(keep).remove)
         yield calls
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def read_decoder(
@@ -154,9 +147,8 @@ def read_by(
     names, found = [name for name in calls if name.startswith(encoder)], []
     for row, text in enumerate(texts):
         for way, name in enumerate(names):
-            nse = module.get_submodule(name)
-            assert isinstance(nse, NSE)
             as_read = replace(text, name=f"{text.name}, {WAYS[way]}") if len(names) > 1 else text
+            nse: Any = module.get_submodule(name)
             found.append(read_once(nse, calls[name], row, as_read, way > 0, shared[way : way + 1]))
     return found
 

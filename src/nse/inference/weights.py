@@ -51,19 +51,13 @@ def write_weights(state: Mapping[str, Tensor], config: ModelConfig, checksum: st
     refuse_non_finite("the weights", tensors)
     for name, tensor in list(tensors.items()):
         dtype = choose_dtype(name, tensor, config)
-        if dtype == torch.int8 != tensor.dtype:
-            tensors[name], tensors[SCALE] = round_to_bytes(tensor.float())
-        else:
-            tensors[name] = tensor.to(dtype)
+        if dtype == torch.int8 != tensor.dtype:  # the largest number of a row becomes 127
+            scale = tensor.float().abs().amax(dim=1, keepdim=True) / 127
+            tensor = (tensor.float() / scale.where(scale > 0, 1)).round().clamp(-127, 127)
+            tensors[SCALE] = scale.squeeze(1)
+        tensors[name] = tensor.to(dtype)
     refuse_non_finite(f"the weights as {config.weights}", tensors)
     return save(tensors, {CHECKSUM: checksum})
-
-
-def round_to_bytes(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Round rows [V, d] to int8, with one scale [V] each: the largest number of a row becomes 127."""
-    scale = rows.abs().amax(dim=1, keepdim=True) / 127
-    small = (rows / scale.where(scale > 0, 1)).round().clamp(-127, 127)
-    return small.to(torch.int8), scale.squeeze(1)
 
 
 def load_weights(module: nn.Module, file: Path, config: ModelConfig, checksum: str, sums: Checksums) -> None:
@@ -79,13 +73,11 @@ def load_weights(module: nn.Module, file: Path, config: ModelConfig, checksum: s
             slices = {name: stored.get_slice(name) for name in stored.keys()}  # noqa: SIM118
             layout = {name: f"{each.get_dtype()} {each.get_shape()}" for name, each in slices.items()}
             if mistakes := compare_layouts(describe_layout(module.state_dict(), config), layout):
-                raise ModelError(
-                    f"{file} does not fit the configuration and vocabulary beside it: {mistakes}"
-                )
+                what = "does not fit the configuration and vocabulary beside it"
+                raise ModelError(f"{file} {what}: {mistakes}")
             if (stored.metadata() or {}).get(CHECKSUM) != checksum:
-                raise ModelError(
-                    f"{file}: the vocabulary beside it is not the one it was saved with; {AGAIN}"
-                )
+                why = "the vocabulary beside it is not the one it was saved with"
+                raise ModelError(f"{file}: {why}; {AGAIN}")
             handle.seek(0)
             sums.verify(file.name, hashlib.file_digest(handle, "sha256").hexdigest())
             tensors = {name: stored.get_tensor(name) for name in layout}
@@ -135,10 +127,9 @@ def refuse_pickle(file: Path, start: bytes) -> None:
     if start[8:] == b"{":  # safetensors: the size of its head comes first, and may begin as a pickle does
         return
     if start[:1] == b"\x80" or start[:4] == b"PK\x03\x04":  # a pickle, or the archive that torch.save writes
-        raise ModelError(
-            f"{file} is a pickle or a .pt file, not safetensors: opening it could run code, so it never is; "
-            "get the model as safetensors, or save it again with nse.inference.folder.save where it was made"
-        )
+        advice = "get the model as safetensors, or save it again with nse.inference.folder.save"
+        why = "is a pickle or a .pt file, not safetensors: opening it could run code, so it never is"
+        raise ModelError(f"{file} {why}; {advice} where it was made")
 
 
 def refuse_non_finite(what: str, tensors: Mapping[str, Tensor]) -> None:
@@ -151,10 +142,8 @@ def refuse_non_finite(what: str, tensors: Mapping[str, Tensor]) -> None:
 class Undrawn(TorchFunctionMode):
     """While it lasts, no weight is drawn: those of a file take its place, and drawing costs a second."""
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Leave a tensor as it is where random numbers were to fill it."""
         if func in DRAWING:
-            return args[0] if args else (kwargs or {})["tensor"]
+            return args[0] if args else kwargs["tensor"]
         return func(*args, **(kwargs or {}))
