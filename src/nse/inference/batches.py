@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 BATCH = 128
 """Texts computed at a time: on two cores fewer are slower, and more are not faster."""
 
-_threads: ThreadPoolExecutor | None = None
-"""Those that compute batches side by side, if that was asked for."""
+_threads: ThreadPoolExecutor | None = None  # that compute batches side by side, if that was asked for
 
 
 def side_by_side() -> None:

@@ -47,10 +47,8 @@ DEFAULTS = {
     "notes": "Data and word vectors keep the licences of their authors.",
 }
 
-PLACES = {*DEFAULTS, "title", "data", "data license"}
-"""What a card tells elsewhere than in its table of figures."""
-
-EXAMPLES = {
+PLACES = {*DEFAULTS, "title", "data", "data license"}  # told elsewhere than in the table of figures
+EXAMPLES = {  # what to ask in Python, what to show of the answer, and what to type
     "pair": ('[("A dog runs.", "An animal moves.")]', "label", '"A dog runs." "An animal moves."'),
     "ranking": (
         *('"Who runs?", ["A cat sleeps.", "A dog runs."]', "text"),
@@ -60,7 +58,6 @@ EXAMPLES = {
     "document": ('["I liked it. See it twice."]', "label", '"I liked it. See it twice."'),
     "translation": ('["A dog runs."]', "translation", '"A dog runs."'),
 }
-"""What to ask a model of each kind in Python, what to show of the answer, and what to type."""
 
 
 def write_card(config: ModelConfig, facts: Mapping[str, Any]) -> bytes:

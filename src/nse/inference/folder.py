@@ -38,17 +38,11 @@ from nse.text.vocabulary import TargetVocabulary, Vocabulary
 if TYPE_CHECKING:
     from nse.text.vectors import Vectors as WordVectors
 
-FORMAT = 1
-"""Of the folder; one that a newer version made is refused by its number."""
-
+FORMAT = 1  # of the folder; one that a newer version made is refused by its number
 CONFIG, WEIGHTS, WORDS, TARGET = "config.json", "model.safetensors", "vocabulary.txt", "target.txt"
 CARD = "README.md"
-
-RARITY = "rarity"
-"""The one other tensor of a model that has a row for each word."""
-
-LONGEST = 1 << 20
-"""Bytes that are read of a configuration or a card: none comes near."""
+RARITY = "rarity"  # the one other tensor of a model that has a row for each word
+LONGEST = 1 << 20  # bytes that are read of a configuration or a card: none comes near
 
 Words = TypeVar("Words", bound=Vocabulary)
 Weights = Literal["float32", "float16"]

@@ -9,9 +9,7 @@ from pathlib import Path
 
 from nse.errors import ModelError
 
-PREFIX = "hf:"
-"""How the name of such a model begins; a path never does, so that nothing is fetched by accident."""
-
+PREFIX = "hf:"  # a path never begins so, so that nothing is fetched by accident
 NAME = re.compile(r"hf:([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@([\w./-]+))?", re.ASCII)
 
 

@@ -15,14 +15,9 @@ from nse.text.vocabulary import Vocabulary
 if TYPE_CHECKING:
     from nse.inference.model import Model
 
-LONGEST = 1_000
-"""Words of a sentence that a model reads if it sets no limit itself, which bounds the time."""
-
-LONGEST_DOCUMENT = 10_000
-"""Words of a document that are read, likewise."""
-
-Row = tuple[tuple[Any, ...], ...]
-"""What is computed by itself: of each text its ids, of a document those of each sentence."""
+LONGEST = 1_000  # words of a sentence that a model reads if it sets no limit itself, which bounds the time
+LONGEST_DOCUMENT = 10_000  # words of a document that are read, likewise
+Row = tuple[tuple[Any, ...], ...]  # of each text its ids, of a document those of each sentence
 
 
 class EncodedText(NamedTuple):

@@ -25,12 +25,9 @@ from nse.viz.trace import Access, MemoryTrace, Reading, Text
 if TYPE_CHECKING:
     from nse.inference.model import Model
 
-Calls = dict[str, Encoding]
-"""What each NSE of a model returned, by its name in the model, with the keys of all steps."""
-
+Calls = dict[str, Encoding]  # what each NSE of a model returned, by its name, with the keys of all steps
 WAYS = ("left to right", "right to left")
-START, BLANK, PADDING, LAST = "<S>", "<blank>", "<pad>", "</S>"
-"""How words are shown that nobody wrote."""
+START, BLANK, PADDING, LAST = "<S>", "<blank>", "<pad>", "</S>"  # how words are shown that nobody wrote
 
 
 class Left(NamedTuple):

@@ -22,20 +22,11 @@ from nse.inference.checksums import AGAIN, Checksums, translate_errors
 if TYPE_CHECKING:
     from nse.inference.folder import ModelConfig
 
-VECTORS, SCALE = "embedding.weight", "embedding.weight.scale"
-"""The tensor of the words' vectors, and what its rows are multiplied by where it is stored as int8."""
-
-CHECKSUM = "vocabulary"
-"""The key of the file's metadata that holds the vocabulary's checksum. One key: several have no order."""
-
-LARGEST = 1 << 34
-"""Bytes that are read of a file of weights: 16 GiB; five million words of 600 numbers each need 11."""
-
-MANY = 20
-"""So many names or mistakes are listed in an error; the rest is counted."""
-
+VECTORS, SCALE = "embedding.weight", "embedding.weight.scale"  # which int8 rows are multiplied by
+CHECKSUM = "vocabulary"  # the one key of the file's metadata, the vocabulary's: several have no order
+LARGEST = 1 << 34  # bytes of a file of weights: five million words of 600 numbers each need 11 GiB
+MANY = 20  # names or mistakes are listed in an error; the rest is counted
 DRAWING = {nn.init.normal_, nn.init.uniform_, Tensor.normal_, Tensor.uniform_}
-"""How a tensor is filled with random numbers."""
 
 
 def choose_dtype(name: str, tensor: Tensor, config: ModelConfig) -> torch.dtype:
