@@ -35,10 +35,10 @@ def answers(count, first=1, size=5):
 @pytest.mark.parametrize("counts", [[1], [9, 1], [50, 51], [3, 100, 997]])
 def test_vectors_come_in_parts_and_are_one_array(counts, tmp_path):
     file, rows = tmp_path / "vectors.npy", []
-    with open_writer(file, ENDINGS, format_lines) as writer:
+    with open_writer(file, ENDINGS, format_lines) as write:
         for count in counts:
             some = answers(count, len(rows) + 1)
-            writer.write(some)
+            write(some)
             rows += some
     for mode in (None, "r"):
         found = np.load(file, mmap_mode=mode, allow_pickle=False)
@@ -49,9 +49,9 @@ def test_vectors_come_in_parts_and_are_one_array(counts, tmp_path):
 def test_parquet(tmp_path):
     file, rows = tmp_path / "vectors.parquet", [*answers(3), *answers(2, 4)]
     rows[1]["id"], rows[2]["id"] = "x", 7
-    with open_writer(file, ENDINGS, format_lines) as writer:
-        writer.write(rows[:3])
-        writer.write(rows[3:])
+    with open_writer(file, ENDINGS, format_lines) as write:
+        write(rows[:3])
+        write(rows[3:])
     table = parquet.read_table(file)
     assert parquet.ParquetFile(file).num_row_groups == 2
     assert str(table.schema.field("vector").type) == "fixed_size_list<element: float>[5]"
@@ -64,8 +64,8 @@ def test_parquet(tmp_path):
 
 def test_json_lines_hold_the_very_numbers(tmp_path):
     file, rows = tmp_path / "vectors.jsonl", answers(3)
-    with open_writer(file, ENDINGS, format_lines) as writer:
-        writer.write(rows)
+    with open_writer(file, ENDINGS, format_lines) as write:
+        write(rows)
     found = [json.loads(line) for line in file.read_text("ascii").splitlines()]
     assert [row | {"vector": None} for row in found] == [row | {"vector": None} for row in rows]
     assert np.array_equal(np.float32([row["vector"] for row in found]), np.stack([r["vector"] for r in rows]))
@@ -74,9 +74,9 @@ def test_json_lines_hold_the_very_numbers(tmp_path):
 def test_a_number_that_is_none_is_not_written_as_json(tmp_path):
     with (
         pytest.raises(ValueError, match="JSON"),
-        open_writer(tmp_path / "a.jsonl", ENDINGS, format_lines) as writer,
+        open_writer(tmp_path / "a.jsonl", ENDINGS, format_lines) as write,
     ):
-        writer.write([{"number": 1, "score": float("nan")}])
+        write([{"number": 1, "score": float("nan")}])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -90,8 +90,8 @@ def test_a_table_has_a_field_for_every_value_and_a_line_for_every_row(tmp_path):
         },
         {"number": 2, "id": "k", "texts": ["f", ""], "label": "y", "probabilities": {"x": 0.5, "y": 0.5}},
     ]
-    with open_writer(tmp_path / "a.tsv", ENDINGS, format_lines) as writer:
-        writer.write(rows)
+    with open_writer(tmp_path / "a.tsv", ENDINGS, format_lines) as write:
+        write(rows)
     assert (tmp_path / "a.tsv").read_text("utf-8").split("\n") == [
         "number\tid\ttext.1\ttext.2\tlabel\tprobability.x\tprobability.y",
         "1\t\ta b c\td e\tx\t0.75\t0.25",
@@ -108,8 +108,8 @@ def test_what_breaks_off_leaves_the_old_file_and_nothing_else(ending, tmp_path):
     rows = [row | {"translation": "hund", "label": "x"} for row in answers(50)]
 
     def break_off(error):
-        with open_writer(file, ENDINGS, format_lines) as writer:
-            writer.write(rows)
+        with open_writer(file, ENDINGS, format_lines) as write:
+            write(rows)
             raise error
 
     for error in (KeyboardInterrupt, SystemExit, ZeroDivisionError):
@@ -117,8 +117,8 @@ def test_what_breaks_off_leaves_the_old_file_and_nothing_else(ending, tmp_path):
             break_off(error)
         assert [each.name for each in tmp_path.iterdir()] == [file.name]
         assert file.read_text() == "old"
-    with open_writer(file, ENDINGS, format_lines) as writer:
-        writer.write(rows)
+    with open_writer(file, ENDINGS, format_lines) as write:
+        write(rows)
         assert file.read_text() == "old"
     assert [each.name for each in tmp_path.iterdir()] == [file.name]
     assert file.stat().st_size > 100
@@ -130,9 +130,9 @@ def test_a_full_disk_is_told_and_leaves_the_old_file(ending, tmp_path):
     file.write_text("old")
 
     def write_much():
-        with open_writer(file, ENDINGS, format_lines) as writer:
+        with open_writer(file, ENDINGS, format_lines) as write:
             for first in range(1, 3_000, 300):
-                writer.write(answers(300, first))
+                write(answers(300, first))
 
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))  # no file may grow beyond that

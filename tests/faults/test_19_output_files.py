@@ -195,9 +195,9 @@ def test_what_is_no_stream_is_not_written_into_a_fifo(ending, tmp_path):
 def test_vectors_may_be_written_into_nothing(ending, tmp_path):
     out = null(tmp_path / f"null{ending}")
     row = {"number": 1, "text": "a", "vector": np.ones(3, np.float32), "words": 1, "cut": 0, "unknown": 0}
-    with open_writer(out, (".npy", ".parquet"), format_lines) as writer:
-        writer.write([row] * 5_000)
-        writer.write([row])
+    with open_writer(out, (".npy", ".parquet"), format_lines) as write:
+        write([row] * 5_000)
+        write([row])
     assert stat.S_ISCHR(out.stat().st_mode)
 
 

@@ -12,19 +12,17 @@ from typer import Argument, Option
 from nse.cli import options
 from nse.cli.options import out_option, texts_argument
 from nse.cli.output import describe_predictions, describe_ranking, describe_translations, format_lines
-from nse.cli.pipeline import Read, Result, answer_groups, answer_rows, open_run
-from nse.cli.rows import Columns, Input, Row, group_candidates, split_chunks
+from nse.cli.pipeline import Result, answer_groups, answer_rows, open_run
+from nse.cli.rows import Columns, Input, Read, Row, group_candidates, split_chunks
 from nse.data.records import Problem
 from nse.errors import InputError
 
 if TYPE_CHECKING:
     from nse.inference.model import Model
+    from nse.inference.requests import Verb
 
-BATCH = 128
-"""Texts computed at a time, by default."""
-
-SENTENCES = 512
-"""Sentences of a file that are translated before they are written; `rows.CHUNK` would take a minute."""
+BATCH = 128  # texts computed at a time, by default
+SENTENCES = 512  # of a file, translated before they are written; `rows.CHUNK` would take a minute
 
 
 def predict(
@@ -47,8 +45,7 @@ def predict(
     """Say which labels a trained model gives to sentences, pairs of them or documents, and how sure it is."""
     given = Input("predict", texts or (), file, form, columns, name)
     with open_run(given, bad, out, (".jsonl", ".tsv"), as_json, describe_predictions) as run:
-        loaded = load_model(model, device)
-        loaded.require("predict")
+        loaded = load_model(model, device, "predict")
         names = loaded.inputs
         if texts and len(names) > 1:
             if len(texts) != len(names):
@@ -95,8 +92,7 @@ def rank(
         raise InputError("rank: candidates were given and no --question")
     given = Input("rank", texts or (), file, form, columns, name)
     with open_run(given, bad, out, (".jsonl", ".tsv"), as_json, describe_ranking) as run:
-        loaded = load_model(model, device)
-        loaded.require("rank")
+        loaded = load_model(model, device, "rank")
         if question is None:
             groups = group_candidates(run.rows(Columns(("question", "answer"), listed="candidates")))
         else:
@@ -137,8 +133,7 @@ def translate(
     """Translate sentences by a trained model: for each line one line, in the same order, as they come."""
     given = Input("translate", texts or (), file, form, columns, name, "sentences")
     with open_run(given, bad, out, (".txt", ".jsonl", ".tsv"), as_json, describe_translations) as run:
-        loaded = load_model(model, device)
-        loaded.require("translate")
+        loaded = load_model(model, device, "translate")
 
         def answer(rows: Sequence[Read]) -> list[Result]:
             results = answer_rows(loaded, "translate", batch, rows, beam=beam, strict=strict)
@@ -184,7 +179,7 @@ def encode(
         raise InputError("encode: --workers belongs to --ray")
     given = Input("encode", texts or (), file, form, columns, name)
     with open_run(given, bad, out, (".npy", ".parquet", ".jsonl"), as_json, format_lines) as run:
-        loaded = load_model(model, "cpu" if ray else device)
+        loaded = load_model(model, "cpu" if ray else device, "encode")
         names = loaded.inputs if len(loaded.inputs) == 1 else ("text",)
         chunks = run.chunks(Columns(names), batch)
         if ray:
@@ -199,12 +194,13 @@ def encode(
         run.pour(results, f"{names[0]}s")
 
 
-def load_model(name: str, device: str) -> Model:
-    """Load a model, to compute as fast as it can in a process that does nothing else."""
+def load_model(name: str, device: str, verb: Verb) -> Model:
+    """Load a model that answers by this verb, to compute as fast as it can in a process of its own."""
     from nse import load
     from nse.inference.batches import side_by_side
 
     model = load(name, device)
     if model.device.type == "cpu":
         side_by_side()
+    model.require(verb)
     return model

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from io import BufferedWriter, FileIO, TextIOWrapper
 from pathlib import Path
@@ -22,12 +22,11 @@ from nse.console import exit_by_signal, handle_signals
 from nse.errors import InputError, RunError, explain_errors
 from nse.files import make_sure, open_replacement, write
 
-BROKEN_PIPE = 141
-"""The exit code of a program that a broken pipe ended, as shells tell it."""
+BROKEN_PIPE = 141  # the exit code of a program that a broken pipe ended, as shells tell it
 
 Answer = dict[str, Any]
-Describe = Callable[[Sequence[Answer]], Iterable[str]]
-"""From answers to lines."""
+Describe = Callable[[Sequence[Answer]], Iterable[str]]  # makes lines of answers
+Write = Callable[[Sequence[Answer]], object]  # writes some more answers
 
 
 def describe_predictions(rows: Sequence[Answer]) -> list[str]:
@@ -71,20 +70,20 @@ def format_lines(rows: Sequence[Answer]) -> list[str]:
     return [json.dumps(row, allow_nan=False, default=np.ndarray.tolist) for row in rows]
 
 
-class FormatTable:
-    """Formats answers as fields with tabs between, under a header that the first answer makes."""
+def make_table() -> Describe:
+    """Make what formats answers as fields with tabs between, under a header that the first answer makes."""
+    header: dict[str, str] = {}
 
-    def __init__(self) -> None:
-        self.header: dict[str, str] = {}
-
-    def __call__(self, rows: Sequence[Answer]) -> list[str]:
-        """Format answers; a tab or a line break inside of a text is a space."""
+    def format_rows(rows: Sequence[Answer]) -> list[str]:
         rows = [flatten(row) for row in rows]
-        if not self.header:
-            self.header = {name: name for name in rows[0]}
-            rows.insert(0, self.header)
-        fields = ((str(row.get(name, "")).splitlines() for name in self.header) for row in rows)
+        if not header:
+            header.update(zip(rows[0], rows[0], strict=True))
+            rows.insert(0, header)
+        # A tab or a line break inside of a text is a space.
+        fields = ((str(row.get(name, "")).splitlines() for name in header) for row in rows)
         return ["\t".join(" ".join(lines).replace("\t", " ") for lines in row) for row in fields]
+
+    return format_rows
 
 
 def flatten(row: Answer) -> Answer:
@@ -113,100 +112,91 @@ def print_result(value: Any, as_json: bool, *lines: str) -> None:
         print(*lines, sep="\n")
 
 
-class LineWriter:
-    """Writes lines that describe answers, each as soon as it is there."""
+@contextmanager
+def write_lines(handle: IO[bytes], describe: Describe) -> Iterator[Write]:
+    """Write lines that describe answers, each as soon as it is there."""
 
-    def __init__(self, handle: IO[bytes], describe: Describe):
-        self.handle, self.describe = handle, describe
+    def write(rows: Sequence[Answer]) -> None:
+        handle.write("".join(f"{line}\n" for line in describe(rows)).encode())
+        handle.flush()
 
-    def write(self, rows: Sequence[Answer]) -> None:
-        """Write some more."""
-        self.handle.write("".join(f"{line}\n" for line in self.describe(rows)).encode())
-        self.handle.flush()
-
-    def close(self) -> None:
-        """Write what belongs to the end: here nothing."""
+    yield write
 
 
-class VectorWriter:
-    """Writes vectors as numpy's `.npy`, which `np.load` can map into memory."""
+@contextmanager
+def write_vectors(handle: IO[bytes]) -> Iterator[Write]:
+    """Write vectors as numpy's `.npy`, which `np.load` can map into memory."""
+    count = size = start = 0
 
-    def __init__(self, handle: IO[bytes]):
-        self.handle = handle
-        self.count = self.size = self.start = 0
+    def write_header() -> int:
+        about = {"descr": "<f4", "fortran_order": False, "shape": (count, size)}
+        npy.write_array_header_1_0(handle, about)
+        return handle.tell()
 
-    def write(self, rows: Sequence[Answer]) -> None:
-        """Write some more."""
+    def write(rows: Sequence[Answer]) -> None:
+        nonlocal count, size, start
         vectors = np.stack([row["vector"] for row in rows]).astype("<f4", copy=False)
-        if not self.start:
-            self.size = vectors.shape[1]
-            self.start = self._write_header()
-        self.handle.write(vectors.tobytes())
-        self.count += len(vectors)
+        if not start:
+            size = vectors.shape[1]
+            start = write_header()
+        handle.write(vectors.tobytes())
+        count += len(vectors)
 
-    def close(self) -> None:
-        """Write the header again, now that the number of rows is known; numpy left room for it."""
-        self.handle.seek(0)
-        end = self._write_header()
-        if self.start not in (0, end):
-            raise RunError(f"the header of the vectors has grown from {self.start} to {end} bytes")
-
-    def _write_header(self) -> int:
-        shape = (self.count, self.size)
-        npy.write_array_header_1_0(self.handle, {"descr": "<f4", "fortran_order": False, "shape": shape})
-        return self.handle.tell()
+    yield write
+    handle.seek(0)  # the header once more, now that the count is known; numpy left room for it
+    end = write_header()
+    if start not in (0, end):
+        raise RunError(f"the header of the vectors has grown from {start} to {end} bytes")
 
 
-class ParquetWriter:
-    """Writes vectors and what belongs to them as Parquet; each call to `write` is a row group."""
+@contextmanager
+def write_parquet(handle: IO[bytes]) -> Iterator[Write]:
+    """Write vectors and what belongs to them as Parquet, a row group at a time."""
+    try:
+        import pyarrow as arrow
+        from pyarrow import parquet
+    except ImportError:
+        needs = "--out: .parquet needs pyarrow: pip install 'neural-semantic-encoders[parquet]'"
+        raise InputError(needs) from None
+    writer: Any = None
 
-    def __init__(self, handle: IO[bytes]):
-        try:
-            import pyarrow
-            import pyarrow.parquet
-        except ImportError:
-            needs = "--out: .parquet needs pyarrow: pip install 'neural-semantic-encoders[parquet]'"
-            raise InputError(needs) from None
-        self.arrow, self.handle = pyarrow, handle
-        self.writer: Any = None
-
-    def write(self, rows: Sequence[Answer]) -> None:
-        """Write some more."""
-        arrow = self.arrow
-        if self.writer is None:
+    def write(rows: Sequence[Answer]) -> None:
+        nonlocal writer
+        if writer is None:
             columns = {"number": arrow.int64(), "id": arrow.string(), "text": arrow.string()}
             columns["vector"] = arrow.list_(arrow.float32(), len(rows[0]["vector"]))
             columns |= dict.fromkeys(("words", "cut", "unknown"), arrow.int32())
-            # Numbers of vectors hardly ever repeat.
-            self.writer = arrow.parquet.ParquetWriter(
-                self.handle, arrow.schema(columns.items()), use_dictionary=False
-            )
+            schema = arrow.schema(columns.items())
+            writer = parquet.ParquetWriter(handle, schema, use_dictionary=False)  # numbers hardly repeat
         named = [row | {"id": str(row["id"])} if "id" in row else row for row in rows]
-        self.writer.write_table(arrow.Table.from_pylist(named, schema=self.writer.schema))
+        writer.write_table(arrow.Table.from_pylist(named, schema=writer.schema))
 
-    def close(self) -> None:
-        """Write the index of what was written."""
-        if self.writer is not None:
-            self.writer.close()
+    try:
+        yield write
+    except BaseException:
+        with suppress(Exception):  # the file will be gone; pyarrow would try to end it later
+            writer.close()
+        raise
+    if writer is not None:
+        writer.close()
 
 
-Writer = LineWriter | VectorWriter | ParquetWriter
-
-WRITERS: dict[str, Callable[[IO[bytes]], Writer]] = {
-    ".jsonl": partial(LineWriter, describe=format_lines),
-    ".tsv": lambda handle: LineWriter(handle, FormatTable()),
-    ".txt": partial(LineWriter, describe=describe_translations),
-    ".npy": VectorWriter,
-    ".parquet": ParquetWriter,
+WRITERS: dict[str, Callable[[IO[bytes]], AbstractContextManager[Write]]] = {
+    ".jsonl": partial(write_lines, describe=format_lines),
+    ".tsv": lambda handle: write_lines(handle, make_table()),
+    ".txt": partial(write_lines, describe=describe_translations),
+    ".npy": write_vectors,
+    ".parquet": write_parquet,
 }
 """Who writes which files, by the ending of their names."""
 
 
 @contextmanager
-def open_writer(file: Path | None, endings: Sequence[str], describe: Describe) -> Iterator[Writer]:
-    """Open a writer of standard output, or of a file in the format that its name tells; see `open_output`."""
+def open_writer(file: Path | None, endings: Sequence[str], describe: Describe) -> Iterator[Write]:
+    """Open what writes to standard output, or to a file in the format that its name tells."""
     if file is None:
-        yield LineWriter(sys.stdout.buffer, describe)  # this one, for Ray's words go elsewhere
+        with write_lines(sys.stdout.buffer, describe) as write:  # this one, for Ray's words go elsewhere
+            yield write
         return
     ending = file.suffix.lower()
     if ending not in endings:
@@ -214,14 +204,8 @@ def open_writer(file: Path | None, endings: Sequence[str], describe: Describe) -
     with open_output(file) as handle:
         if ending in (".npy", ".parquet") and not handle.seekable():
             raise InputError(f"--out: {file} is a pipe, which can take .jsonl, but not {ending}")
-        writer = WRITERS[ending](handle)
-        try:
-            yield writer
-        except BaseException:
-            with suppress(Exception):  # the file will be gone; pyarrow would try to end it later
-                writer.close()
-            raise
-        writer.close()
+        with WRITERS[ending](handle) as write:
+            yield write
 
 
 @contextmanager
@@ -271,11 +255,9 @@ class StandardOutput(FileIO):
 
 
 def open_standard_streams() -> None:
-    """Prepare the standard streams of the program, of which some may be closed.
+    """Prepare the standard streams; the null device takes the place of a closed one, and its number.
 
-    The null device is opened in the place of a closed stream, so that no other file takes its number. What is
-    then printed to standard output fails; what is printed to standard error is lost, as whoever closed it
-    wants; standard input stays `None`.
+    What is then printed to standard output fails, to standard error is lost; standard input stays `None`.
     """
     if sys.stdin is None:
         open_null(os.O_WRONLY)

@@ -10,8 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nse.cli.options import Bad
-from nse.cli.output import Answer, Describe, Writer, format_lines, open_writer
-from nse.cli.rows import CHUNK, Columns, Input, Row, parse_keys, read_rows, split_chunks, stop_at_problem
+from nse.cli.output import Answer, Describe, Write, format_lines, open_writer
+from nse.cli.rows import (
+    CHUNK,
+    Columns,
+    Input,
+    Read,
+    Row,
+    parse_keys,
+    read_rows,
+    split_chunks,
+    stop_at_problem,
+)
 from nse.console import make_bar
 from nse.data.records import Problem, Source, guess_format
 from nse.errors import DataError, InputError, NSEError
@@ -22,7 +32,7 @@ if TYPE_CHECKING:
     from nse.inference.model import Model
     from nse.inference.requests import Request, Verb
 
-Read = Row | Problem
+Groups = Sequence[Sequence[Read]]  # the candidates of each question
 Result = Answer | Problem
 Ask = Callable[[Sequence[Row]], "Request"]
 
@@ -35,8 +45,8 @@ def open_run(
     if out and as_json:
         raise InputError(f"{given.command}: --json prints and --out writes a file: leave one out")
     opened = nullcontext() if given.texts else Source(given.file)
-    with opened as source, open_writer(out, endings, format_lines if as_json else describe) as writer:
-        run = Run(given, bad, out, source, writer)
+    with opened as source, open_writer(out, endings, format_lines if as_json else describe) as write:
+        run = Run(given, bad, out, source, write)
         yield run
     run.sum_up()
 
@@ -44,8 +54,8 @@ def open_run(
 class Run:
     """Rows that come and answers that go: they are written as they come, and problems met in their place."""
 
-    def __init__(self, given: Input, bad: Bad, out: Path | None, source: Source | None, writer: Writer):
-        self.given, self.bad, self.out, self.source, self.writer = given, bad, out, source, writer
+    def __init__(self, given: Input, bad: Bad, out: Path | None, source: Source | None, write: Write):
+        self.given, self.bad, self.out, self.source, self.write = given, bad, out, source, write
         self.typed: list[Read] = [Row(number, (text,)) for number, text in enumerate(given.texts, start=1)]
         self.answers = self.cut = self.skipped = 0
         self.tells_cuts = False
@@ -77,7 +87,7 @@ class Run:
             self.bar.add_task("", total=self.source.size or None, note="")
         with self.bar or nullcontext():
             for part in results:
-                self.write(part)
+                self.take(part)
                 count += len(part)
                 if self.bar and self.source:
                     note = f"{count:,} rows · {count / (time.perf_counter() - started):,.0f}/s"
@@ -86,8 +96,8 @@ class Run:
             why = f"there are no {what} in it; write one on each line"
             raise DataError(f"{self.source.name}: {'every line was skipped' if self.skipped else why}")
 
-    def write(self, results: Sequence[Result]) -> None:
-        """Write answers up to the first problem, or all of them where problems are skipped."""
+    def take(self, results: Sequence[Result]) -> None:
+        """Take results: write answers up to the first problem, or all of them where problems are skipped."""
         answers: list[Answer] = []
         error: NSEError | None = None
         for result in results:
@@ -108,7 +118,7 @@ class Run:
             self.cut += len(cut)
             for answer in cut if self.tells_cuts else []:
                 self.tell(f"sentence {answer['number']}: {answer['cut']:,} words cut")
-            self.writer.write(answers)
+            self.write(answers)
         if error:
             raise error
 
@@ -151,12 +161,7 @@ def answer_rows(model: Model, verb: Verb, batch: int, rows: Sequence[Read], **se
 
 
 def answer_groups(
-    model: Model,
-    question: str | None,
-    batch: int,
-    groups: Sequence[Sequence[Read]],
-    top: int | None,
-    strict: bool,
+    model: Model, question: str | None, batch: int, groups: Groups, top: int | None, strict: bool
 ) -> list[Result]:
     """Rank the candidates of each question, the best first; all are computed together."""
     from nse.inference.requests import Request
@@ -181,15 +186,15 @@ def answer_groups(
     return results
 
 
-def request_rows(rows: Sequence[Read], ask: Ask) -> tuple[list[Read], Request | None]:
+def request_rows(rows: Sequence[Read], ask: Ask, again: bool = True) -> tuple[Sequence[Read], Request | None]:
     """Ask for rows together; where that is refused, those that are refused alone become problems."""
-    try:
-        good = [row for row in rows if isinstance(row, Row)]
-        return list(rows), ask(good) if good else None
-    except InputError:
-        rows = [check_row(row, ask) for row in rows]
     good = [row for row in rows if isinstance(row, Row)]
-    return list(rows), ask(good) if good else None
+    try:
+        return rows, ask(good) if good else None
+    except InputError:
+        if not again:
+            raise
+    return request_rows([check_row(row, ask) for row in rows], ask, again=False)
 
 
 def check_row(row: Read, ask: Ask) -> Read:
@@ -209,11 +214,9 @@ def number_rows(rows: Sequence[Row]) -> list[int]:
 
 def identify(row: Row, answer: Answer) -> Answer:
     """Add to an answer what the file calls its row, after the number."""
+    own = {"number": row.number} | ({} if row.id is None else {"id": row.id})
+    own |= {"candidate": row.place} if row.place else {}
     named: Answer = {}
     for name, value in answer.items():
-        named[name] = value
-        if name == "number":
-            named["number"] = row.number
-            named |= {"id": row.id} if row.id is not None else {}
-            named |= {"candidate": row.place} if row.place else {}
+        named |= own if name == "number" else {name: value}
     return named

@@ -21,22 +21,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import nse
-from nse.cli.pipeline import Read, Result, answer_rows
+from nse.cli.pipeline import Result, answer_rows
+from nse.cli.rows import Read
 from nse.errors import InputError, NSEError, RunError
 from nse.inference.folder import find
 
-STORE = 256 << 20
-"""Bytes that a Ray on this machine keeps on their way: some dozens of chunks."""
+STORE = 256 << 20  # bytes that a Ray on this machine keeps on their way: some dozens of chunks
+PATIENCE = 10.0  # seconds until somebody answers at the address of a cluster
 
-PATIENCE = 10.0
-"""Seconds until somebody answers at the address of a cluster."""
-
-QUIET = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_BACKEND_LOG_LEVEL": "fatal",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-}
-"""No reports to its makers, no warnings about its own ways."""
+# No reports to its makers, no warnings about its own ways.
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
+QUIET |= {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
 class Asking(NamedTuple):
@@ -51,14 +46,9 @@ class Asking(NamedTuple):
 def answer_chunks(
     address: str, workers: int | None, chunks: Iterable[list[Read]], asking: Asking
 ) -> Iterator[list[Result]]:
-    """Encode chunks of rows in their order, each by the worker that is free first.
+    """Encode chunks of rows in their order; a mistake that ends them is raised after the answers before it.
 
-    Args:
-        address: "local" starts Ray on this machine; "auto" finds the cluster that this machine belongs to;
-            any other is that of a cluster.
-        workers: How many processes compute; `None` means one for each GPU, or for each CPU if there is none.
-        chunks: Rows; a mistake that ends them is raised after the answers to those before it.
-        asking: What to ask.
+    The address "local" starts Ray on this machine; "auto" finds the cluster that this machine belongs to.
     """
     with connect(address, workers) as ray:
         team, _model = start_workers(ray, workers, asking)  # the model stays for workers that start again
@@ -160,11 +150,7 @@ def silence_standard_error() -> Iterator[None]:
 
 
 def start_workers(ray: Any, count: int | None, asking: Asking) -> tuple[list[Any], Any]:
-    """Start workers, each with a GPU where the cluster has some that may be used, else with a CPU.
-
-    Returns:
-        The workers, and the model that each of them gets.
-    """
+    """Start workers, each with a GPU where there are some, else with a CPU; also return their model."""
     there = ray.cluster_resources()
     gpus = int(there.get("GPU", 0)) if asking.device != "cpu" else 0
     if asking.device == "cuda" and not gpus:

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -24,14 +25,9 @@ from nse.data.records import (
 )
 from nse.errors import DataError, InputError, NSEError
 
-CHUNK = 2048
-"""Rows that are asked at a time: the more, the more alike are the lengths that are computed together."""
-
-CHARACTERS = 1 << 20
-"""Of the texts of a chunk, which has fewer rows where they are long: this bounds the memory."""
-
-SHOWN = 200
-"""Characters of a text that are shown to a person."""
+CHUNK = 2048  # rows that are asked at a time: the more, the more alike are lengths computed together
+CHARACTERS = 1 << 20  # of the texts of a chunk, which has fewer rows where they are long: memory is bounded
+SHOWN = 200  # characters of a text that are shown to a person
 
 
 class Row(NamedTuple):
@@ -43,6 +39,7 @@ class Row(NamedTuple):
     place: int = 0  # which of the candidates of its line it is, from 1; 0 where a line is one row
 
 
+Read = Row | Problem
 Item = TypeVar("Item", bound=Row | Problem | list[Row | Problem])
 
 
@@ -53,9 +50,7 @@ class Columns(NamedTuple):
     keys: Mapping[str, str] = {}  # what each is called in the file, where it is not called by its name
     id: str | None = None  # the column of what rows are called; `None` means `id`, where there is one
     listed: str = ""  # the key of a list in the place of the last column, which makes several rows of a line
-    every: bool = (
-        False  # whether every line of plain text is a row as it is, with its spaces, even a blank one
-    )
+    every: bool = False  # whether each line of plain text is a row as it is, even a blank one
 
     def find_key(self, name: str, there: Collection[str]) -> str:
         """Find what a column is called among those that are there; a single one may be called `text` too."""
@@ -105,7 +100,7 @@ def parse_keys(given: str | None, columns: Columns) -> Columns:
     return columns._replace(keys=keys)
 
 
-def read_rows(source: Source, form: Format, columns: Columns) -> Iterator[Row | Problem]:
+def read_rows(source: Source, form: Format, columns: Columns) -> Iterator[Read]:
     """Read the rows of a source, in order; what cannot be parsed is a problem in its place."""
     if form == Format.text and (columns.id is not None or columns.keys):
         raise InputError(f"{source.name}: plain text has no columns: leave out --columns and --id")
@@ -119,7 +114,7 @@ def read_rows(source: Source, form: Format, columns: Columns) -> Iterator[Row | 
 
 def parse_records(
     name: str, numbered: Iterable[tuple[int, Any]], parse: Callable[[int, Any], Iterable[Row]]
-) -> Iterator[Row | Problem]:
+) -> Iterator[Read]:
     """Parse numbered lines or objects, each by itself."""
     for number, record in numbered:
         if isinstance(record, OpenQuote):
@@ -232,22 +227,20 @@ def split_chunks(items: Iterable[Item], size: int = CHUNK) -> Iterator[list[Item
         raise mistake
 
 
-def group_candidates(rows: Iterable[Row | Problem]) -> Iterator[list[Row | Problem]]:
+def group_candidates(rows: Iterable[Read]) -> Iterator[list[Read]]:
     """Collect rows with the same question that follow each other, and those of one line."""
-    group: list[Row | Problem] = []
-    key = None
-    for row in rows:
-        own = key if isinstance(row, Problem) else (row.texts[0], row.number if row.place else 0)
-        if key is not None and own != key:
-            yield group
-            group = []
-        group.append(row)
-        key = own
-    if group:
-        yield group
+    key: tuple[str, int] | None = None
+
+    def find_key(row: Read) -> tuple[str, int] | None:  # a problem goes with those before it
+        nonlocal key
+        if isinstance(row, Row):
+            key = row.texts[0], row.number if row.place else 0
+        return key
+
+    return (list(group) for _, group in groupby(rows, find_key))
 
 
-def stop_at_problem(items: Iterable[Row | Problem]) -> Iterator[Row | Problem]:
+def stop_at_problem(items: Iterable[Read]) -> Iterator[Read]:
     """Pass rows on up to the first problem, that one too: what comes after it is not waited for."""
     for item in items:
         yield item
