@@ -32,7 +32,7 @@ def batch(size):
     texts = Texts.of([sentence for found, _ in made for sentence in found], vocabulary)
     counts = torch.tensor([len(found) for found, _ in made])
     rows = Documents.of(texts, counts).select(torch.arange(size))
-    return rows.inputs, torch.tensor([int(denies) for _, denies in made])
+    return rows, torch.tensor([int(denies) for _, denies in made])
 
 
 model = DocumentClassifier(DocumentConfig(size=24), len(vocabulary), labels=2)

@@ -195,7 +195,9 @@ def make_sure(file: Path) -> None:
 def open_regular(file: Path) -> BufferedReader:
     """Open a file to read it; devices, FIFOs and folders are refused, because reading them may never end."""
     _refuse_irregular(os.stat(file))  # before it is opened, which may start a device
-    handle = open(file, "rb", opener=_without_waiting)  # noqa: SIM115  # whoever asked closes it
+    no_wait = getattr(os, "O_NONBLOCK", 0)  # as a FIFO would, for who writes it
+    # Whoever asked closes it.
+    handle = open(file, "rb", opener=lambda name, flags: os.open(name, flags | no_wait))  # noqa: SIM115
     try:
         _refuse_irregular(os.fstat(handle.fileno()))  # again: it may have been replaced since
     except OSError:
@@ -211,10 +213,6 @@ def read_bounded(file: Path, most: int) -> bytes:
     if len(content) > most:
         raise OSError(errno.EFBIG, f"longer than {most:,} bytes")
     return content
-
-
-def _without_waiting(file: Any, flags: int) -> int:
-    return os.open(file, flags | getattr(os, "O_NONBLOCK", 0))  # a FIFO would wait for who writes it
 
 
 def _refuse_irregular(status: os.stat_result) -> None:

@@ -43,7 +43,7 @@ def documents(made=MADE):
 def batch(index=None, shape=None):
     """Some of the documents, or all."""
     rows = torch.arange(len(MADE)) if index is None else torch.tensor(index)
-    return documents().select(rows, shape).inputs
+    return documents().select(rows, shape)
 
 
 def encoded(part, x):
@@ -111,7 +111,7 @@ def test_a_document_without_sentences_is_zero(encoder, reader):
     model = classifier(encoder, reader)
     bias = model.head[-1].bias
     for made in ([[]], [[], []]):
-        inputs = documents(made).select(torch.arange(len(made))).inputs
+        inputs = documents(made).select(torch.arange(len(made)))
         assert_close(model(*inputs), bias.expand(len(made), -1), 0)
     assert_close(model(*batch([1])), bias[None], 0)
     # A sentence without words is read, and is not nothing.
@@ -129,21 +129,21 @@ def test_gradients_are_finite_and_reach_every_parameter(encoder, reader):
         assert parameter.grad.abs().sum() > 0, name
     for made in ([[]], [[[]]]):
         model.zero_grad()
-        model(*documents(made).select(torch.tensor([0])).inputs).square().sum().backward()
+        model(*documents(made).select(torch.tensor([0]))).square().sum().backward()
         assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
 
 
 @EVERY
 def test_the_order_of_sentences_matters(encoder, reader):
     model = classifier(encoder, reader)
-    one, other = (documents([made]).select(torch.tensor([0])).inputs for made in (MADE[0], MADE[0][::-1]))
+    one, other = (documents([made]).select(torch.tensor([0])) for made in (MADE[0], MADE[0][::-1]))
     assert not torch.allclose(model(*one), model(*other))
 
 
 def test_the_sentences_of_others_are_not_read():
     model = classifier()
     wanted = model(*batch([0, 2, 5]))
-    changed = documents([MADE[0], [[9, 9, 9]], MADE[5]]).select(torch.arange(3)).inputs
+    changed = documents([MADE[0], [[9, 9, 9]], MADE[5]]).select(torch.arange(3))
     found = model(*changed)
     assert_close(found[[0, 2]], wanted[[0, 2]], 1e-12)
     assert not torch.allclose(found[1], wanted[1])
@@ -153,7 +153,7 @@ def test_long_sentences_are_cut():
     model, whole = classifier(longest=2), classifier()
     whole.load_state_dict(model.state_dict())
     cut = documents([[sentence[:2] for sentence in each] for each in MADE])
-    assert_close(model(*batch()), whole(*cut.select(torch.arange(len(MADE))).inputs), 1e-12)
+    assert_close(model(*batch()), whole(*cut.select(torch.arange(len(MADE)))), 1e-12)
     assert not torch.allclose(model(*batch([0])), whole(*batch([0])))
 
 

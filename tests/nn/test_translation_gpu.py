@@ -78,7 +78,7 @@ def test_scores_and_gradients_are_those_of_the_cpu(name, directions):
 def test_translations_are_those_of_the_cpu(name, beam):
     (here, there), batch = twins(name, beam=beam, most=6), pairs()
     ids = [
-        model.eval().translate(*each.texts[0].inputs)[0].cpu()
+        model.eval().translate(*each.texts[0])[0].cpu()
         for model, each in ((here, batch), (there.cuda(), batch.to(torch.device("cuda"))))
     ]
     same = (ids[0] == ids[1]).all(dim=1)

@@ -49,10 +49,10 @@ def figures(scores: ArrayLike, groups: ArrayLike, labels: ArrayLike) -> dict[str
     precision = np.bincount(question, right * right_so_far / rank) / np.maximum(rights, 1)
     reciprocal = np.maximum.reduceat(right / rank, np.flatnonzero(rank == 1))
     means = {}
-    for suffix, kept, answer in (("", rights > 0, "right"), ("_mixed", mixed, "right and a wrong")):
+    for suffix, kept, what in (("", rights > 0, "right"), ("_mixed", mixed, "right and a wrong")):
         if not kept.any():
             raise InputError(
-                f"labels: no question has a {answer} answer, so there is nothing to take the mean of"
+                f"labels: no question has a {what} answer, so there is nothing to take the mean of"
             )
         for name, values in (("map", precision[kept]), ("mrr", reciprocal[kept])):
             means[name + suffix] = math.fsum(values.tolist()) / len(values)
@@ -93,10 +93,8 @@ def check_columns(**columns: ArrayLike) -> list[NDArray[Any]]:
         kinds, dtype, content = COLUMNS[name]
         given = np.asarray(values)
         if not rows or given.shape != (rows,) or given.dtype.kind not in kinds:
-            raise InputError(
-                f"{name}: expected {content}, a row for each of groups [{rows}], "
-                f"got {given.dtype} {list(given.shape)}"
-            )
+            expected = f"{content}, a row for each of groups [{rows}]"
+            raise InputError(f"{name}: expected {expected}, got {given.dtype} {list(given.shape)}")
         with np.errstate(over="ignore"):  # what overflows is refused
             column = given.astype(dtype)
         good = np.isfinite(column) if name == "scores" else column >= 0

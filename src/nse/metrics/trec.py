@@ -55,11 +55,7 @@ def write(prefix: Path, scores: ArrayLike, groups: ArrayLike, labels: ArrayLike)
 
 
 def figures_of_files(run: Path, judgements: Path) -> dict[str, float | int]:
-    """Compute the `MEASURES` of a run, and over how many `questions` and `mixed` ones they are means.
-
-    Raises:
-        DataError: A file is broken, one lacks what the other holds, or no question can be ranked.
-    """
+    """Compute the `MEASURES` of a run, and over how many `questions` and `mixed` ones they are means."""
     scores, labels = read(run), read(judgements, QRELS)
     refuse_missing(labels, scores, f"{judgements}: judges what {run} does not rank")
     refuse_missing(scores, labels, f"{run}: ranks what {judgements} does not judge")
@@ -89,9 +85,6 @@ def read(file: Path, layout: str = RUN) -> Table:
     """Read the scores of a run, whose ranks count for nothing, or judgements by the layout `QRELS`.
 
     Ids that are whole numbers lose their leading zeros, and those of candidates are filled up to four digits.
-
-    Raises:
-        DataError: The file cannot be read or a line is wrong: which, and what.
     """
     with explain_errors(f"{file}: cannot be read", DataError):
         content = file.read_bytes()

@@ -226,7 +226,7 @@ def model(recipe: Recipe, examples: Examples) -> nn.Module:
 
 def loss(recipe: Recipe, scores: Tensor, batch: Labelled) -> Judged:
     """Cross-entropy of the next words [B, T + 1, V], and of how many rows they are right, as a share."""
-    ids, lengths = batch.texts[1].inputs
+    ids, lengths = batch.texts[1]
     wanted = F.pad(ids, (0, 1)).scatter(1, lengths[:, None], TargetVocabulary.END)
     found = F.cross_entropy(
         scores.flatten(0, 1),
@@ -242,7 +242,7 @@ def loss(recipe: Recipe, scores: Tensor, batch: Labelled) -> Judged:
 def answers(recipe: Recipe, model: nn.Module, batch: Labelled) -> Tensor:
     """Translate: ids, then for each the place of the source word that was most attended to."""
     assert isinstance(model, Translator)
-    found = model.translate(*batch.texts[0].inputs)
+    found = model.translate(*batch.texts[0])
     return torch.cat([found.ids, found.places], dim=1)
 
 

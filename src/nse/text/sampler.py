@@ -25,20 +25,14 @@ def batches(
 ) -> list[Tensor]:
     """Draw the indices of `size` examples in batches, of which the last may be smaller.
 
-    Args:
-        size: How many examples there are.
-        batch: How many make a batch.
-        generator: Shuffles them; `None` means as they come.
-        lengths: [size], for batches of similar length: shuffled examples are sorted by length, some thousands
-            at a time, and the batches are shuffled.
-        groups: [size], to put examples of a group next to each other, in the order in which the shuffled
-            examples first meet them; then lengths do not count.
+    With a generator they are shuffled. With lengths [size], batches are of similar length: shuffled examples
+    are sorted some thousands at a time, and the batches shuffled. With groups [size], examples of a group
+    stand together, in the order in which the shuffled ones first meet them; then lengths do not count.
     """
     order = torch.arange(size) if generator is None else torch.randperm(size, generator=generator)
     if groups is not None and size:
-        first = torch.full((int(groups.max()) + 1,), size).scatter_reduce(
-            0, groups[order], torch.arange(size), "amin"
-        )
+        first = torch.full((int(groups.max()) + 1,), size)
+        first.scatter_reduce_(0, groups[order], torch.arange(size), "amin")
         return list(order[first[groups[order]].argsort(stable=True)].split(batch))
     if lengths is None:
         return list(order.split(batch))

@@ -13,7 +13,7 @@
    between a word or number and a capitalised word, and the whole must not look like an address or a file:
    `great.The acting`, but not `U.S.A`, `e.g.Foo` or `www.Foo.com`.
 
-The time is proportional to the text: around a mark only a few characters are looked at.
+Around a mark only a few characters are looked at: the time is proportional to the text.
 """
 
 from __future__ import annotations
@@ -66,10 +66,7 @@ _STARTS = frozenset(
 
 
 def sentences(text: str) -> list[str]:
-    """Split a text into sentences, each with single spaces inside and none around; none is empty.
-
-    Nothing but white space and `<br>` is lost.
-    """
+    """Split a text into sentences, none empty, with single spaces; only white space and `<br>` are lost."""
     paragraphs = (" ".join(paragraph.split()) for paragraph in _BREAK.split(text))
     return [sentence for paragraph in paragraphs for sentence in _split(paragraph)]
 
@@ -100,7 +97,8 @@ def _ends(text: str, start: int, marks: re.Match[str]) -> bool:
         return rule(before, after, bool(closing))
     if gap[1] and ("!" in mark or "?" in mark):
         return not (closing and after[0].islower())
-    return after[0].isupper() and not _is_address(_last(before))
+    word = _last(before)
+    return after[0].isupper() and not ("//" in word or "@" in word or word.lower().startswith("www."))
 
 
 def _stop_ends(before: str, after: str, closed: bool) -> bool:
@@ -148,7 +146,3 @@ def _is_word(word: str) -> bool:
     """Tell whether it has at least two letters and ends in a small one: no initials, and no address."""
     letters = word.translate(_IN_WORDS)
     return len(letters) > 1 and letters.isalpha() and letters[-1].islower()
-
-
-def _is_address(word: str) -> bool:
-    return "//" in word or "@" in word or word.lower().startswith("www.")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
@@ -98,77 +98,45 @@ class Pieces:
 
 
 def merged(counts: Mapping[str, int], merges: int) -> list[str]:
-    """Merge pairs of pieces, and return what that gives, in its order."""
-    learner = _Learner(counts)
+    """Merge the most frequent pair of pieces, again and again; returns what that gives, in its order."""
+    known = [(word, count) for word, count in counts.items() if word and count > 0]
+    words = [([*(letter + MARK for letter in word[:-1]), word[-1]], count) for word, count in known]
+    totals, where = Counter[Pair](), defaultdict[Pair, set[int]](set)
+    for number, (pieces, count) in enumerate(words):
+        for pair in pairwise(pieces):
+            totals[pair] += count
+            where[pair].add(number)
+    heap = [(-total, pair) for pair, total in totals.items()]
+    heapify(heap)
     found: list[str] = []
-    while len(found) < merges and (pair := learner.next()):
-        found.append(learner.merge(pair))
+    while heap and len(found) < merges and -heap[0][0] >= FEWEST:
+        total, pair = heappop(heap)
+        piece = pair[0].removesuffix(MARK) + pair[1]
+        # Else it was counted again since, or would look like one that does not end a word.
+        if totals[pair] != -total or piece.endswith(MARK) != pair[1].endswith(MARK) or piece in SPECIAL:
+            continue
+        found.append(piece)
+        changes = Counter[Pair]()
+        for number in where.pop(pair):  # some no longer hold it, because one of the two has grown
+            pieces, count = words[number]
+            for before, after in _merge(pieces, pair, piece):
+                for each in before:
+                    changes[each] -= count
+                for each in after:
+                    changes[each] += count
+                    where[each].add(number)
+        for each, change in changes.items():
+            totals[each] += change
+            if change and totals[each] >= FEWEST:
+                heappush(heap, (-totals[each], each))
     return found
 
 
-class _Learner:
-    """Words as pieces, and how often each pair of pieces is there, kept up to date as pairs are merged."""
-
-    def __init__(self, counts: Mapping[str, int]):
-        known = [(word, count) for word, count in counts.items() if word and count > 0]
-        self.words = [[*(letter + MARK for letter in word[:-1]), word[-1]] for word, _ in known]
-        self.counts = [count for _, count in known]
-        self.totals: dict[Pair, int] = defaultdict(int)
-        self.where: dict[Pair, set[int]] = defaultdict(set)
-        for number, word in enumerate(self.words):
-            self._count(number, word)
-        self.heap = [(-total, pair) for pair, total in self.totals.items()]
-        heapify(self.heap)
-
-    def _count(self, number: int, pieces: list[str]) -> None:
-        """Count the pairs of a word, or of a part of it."""
-        for pair in pairwise(pieces):
-            self.totals[pair] += self.counts[number]
-            self.where[pair].add(number)
-
-    def next(self) -> Pair | None:
-        """Find the most frequent pair that may be merged."""
-        while self.heap:
-            total, pair = heappop(self.heap)
-            if -total < FEWEST:
-                return None
-            if self.totals[pair] == -total and _may_be(pair):  # else it was counted again since
-                return pair
-        return None
-
-    def merge(self, pair: Pair) -> str:
-        """Write a pair as one piece wherever it is."""
-        piece, changed = _join(pair), set[Pair]()
-        for number in self.where.pop(pair):  # some no longer hold it, because one of the two has grown
-            word = self.words[number]
-            place = 0
-            while place + 1 < len(word):
-                if (word[place], word[place + 1]) == pair:
-                    changed |= self._write(number, place, piece)
-                place += 1
-        for each in changed:
-            if self.totals[each] >= FEWEST:
-                heappush(self.heap, (-self.totals[each], each))
-        return piece
-
-    def _write(self, number: int, place: int, piece: str) -> set[Pair]:
-        """Write two pieces as this one, and count the pairs around it again; returns those."""
-        word = self.words[number]
-        start = max(place - 1, 0)
-        before = list(pairwise(word[start : place + 3]))
-        for pair in before:
-            self.totals[pair] -= self.counts[number]
-        word[place : place + 2] = [piece]
-        after = word[start : place + 2]
-        self._count(number, after)
-        return {*before, *pairwise(after)}
-
-
-def _join(pair: Pair) -> str:
-    return pair[0].removesuffix(MARK) + pair[1]
-
-
-def _may_be(pair: Pair) -> bool:
-    """Tell whether the piece differs from one that does not end a word, and from special entries."""
-    piece = _join(pair)
-    return piece.endswith(MARK) == pair[1].endswith(MARK) and piece not in SPECIAL
+def _merge(pieces: list[str], pair: Pair, piece: str) -> Iterator[tuple[list[Pair], list[Pair]]]:
+    """Write a pair of these pieces as one, wherever it is; yields the pairs around it, before and after."""
+    for place in range(len(pieces)):
+        if tuple(pieces[place : place + 2]) == pair:
+            start = max(place - 1, 0)
+            before = list(pairwise(pieces[start : place + 3]))
+            pieces[place : place + 2] = [piece]
+            yield before, list(pairwise(pieces[start : place + 2]))

@@ -73,11 +73,6 @@ class Texts(NamedTuple):
         return Texts(self.ids.to(device), self.lengths.to(device))
 
     @property
-    def inputs(self) -> list[Tensor]:
-        """What a model is called with."""
-        return list(self)
-
-    @property
     def sizes(self) -> Tensor:
         """[N], in words."""
         return self.lengths
@@ -150,17 +145,12 @@ class Documents(NamedTuple):
 
 
 class DocumentBatch(NamedTuple):
-    """Some documents."""
+    """Some documents: the tensors that a model is called with."""
 
     ids: Tensor  # [S, T], of all their sentences
     lengths: Tensor  # [S], how many words they have; 0 in rows that fill the batch up
     rows: Tensor  # [B, D], which of the sentences are a document's, in their order; 0 past its end
     counts: Tensor  # [B], how many sentences a document has
-
-    @property
-    def inputs(self) -> list[Tensor]:
-        """What a model is called with."""
-        return list(self)
 
     def to(self, device: torch.device) -> DocumentBatch:
         """Return the same batch on a device."""
@@ -180,16 +170,14 @@ Shape = tuple[Any, ...]
 class Labelled(NamedTuple):
     """Rows of one text or more, each with a label."""
 
-    texts: tuple[
-        Any, ...
-    ]  # the columns, each `Texts` or `Documents`, in the order in which a model takes them
+    texts: tuple[Any, ...]  # the columns as a model takes them, each `Texts` or `Documents`
     labels: Tensor  # [N]
     groups: Tensor | None = None  # [N], which question a row answers; `None` where each row stands alone
 
     @property
     def inputs(self) -> list[Tensor]:
         """What a model is called with: the tensors of each column, such as ids and lengths."""
-        return [tensor for texts in self.texts for tensor in texts.inputs]
+        return [tensor for texts in self.texts for tensor in texts]
 
     @property
     def lengths(self) -> Tensor:

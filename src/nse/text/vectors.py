@@ -12,20 +12,12 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Vectors:
-    """Words and their vectors.
+    """Words and their vectors."""
 
-    Attributes:
-        name: By which they were loaded.
-        words: The row of each word; several words may share one.
-        rows: [n, d], float16 or float32.
-        lowered: Whether the set holds no upper-case letters at all, like glove.6B. Then a word that it
-            lacks is looked up in lower case.
-    """
-
-    name: str
-    words: dict[str, int]
-    rows: NDArray[np.floating]
-    lowered: bool = False
+    name: str  # by which they were loaded
+    words: dict[str, int]  # the row of each word; several words may share one
+    rows: NDArray[np.floating]  # [n, d], float16 or float32
+    lowered: bool = False  # no word has a capital, as in glove.6B: one that is missing is looked up without
 
     @property
     def dimension(self) -> int:
@@ -53,42 +45,24 @@ class Vectors:
 
 @dataclass(frozen=True)
 class Coverage:
-    """How much of a text some words cover.
+    """How much of a text some words cover."""
 
-    Attributes:
-        tokens: Words of the text, each as often as it occurs.
-        types: Different words of the text.
-        known_tokens: How many of the tokens are covered.
-        known_types: How many of the types are covered.
-        missing: The most frequent words that are not, with their counts.
-    """
-
-    tokens: int
-    types: int
+    tokens: int  # words, each as often as it occurs
+    types: int  # different words
     known_tokens: int
     known_types: int
-    missing: tuple[tuple[str, int], ...]
+    missing: tuple[tuple[str, int], ...]  # the most frequent words that are not covered, with their counts
 
     def __str__(self) -> str:
-        lines = [
-            f"{name} covered: {known / max(total, 1):.2%} ({known:,} of {total:,})"
-            for name, known, total in [
-                ("tokens", self.known_tokens, self.tokens),
-                ("types", self.known_types, self.types),
-            ]
-        ]
+        rows = ("tokens", self.known_tokens, self.tokens), ("types", self.known_types, self.types)
+        lines = [f"{name} covered: {n / max(total, 1):.2%} ({n:,} of {total:,})" for name, n, total in rows]
         frequent = ", ".join(f"{word} ({count:,})" for word, count in self.missing)
         return "\n".join([*lines, *([f"most frequent without a vector: {frequent}"] if frequent else [])])
 
 
 def coverage(counts: Counter[str], known: Container[str], most: int = 20) -> Coverage:
     """Measure how much of a text, given as the counts of its words, is known; and what most often is not."""
-    missing = {word: count for word, count in counts.items() if word not in known}
+    missing = Counter({word: count for word, count in counts.items() if word not in known})
     frequent = sorted(missing.items(), key=lambda item: (-item[1], item[0]))[:most]
-    return Coverage(
-        tokens=counts.total(),
-        types=len(counts),
-        known_tokens=counts.total() - sum(missing.values()),
-        known_types=len(counts) - len(missing),
-        missing=tuple(frequent),
-    )
+    total, types = counts.total(), len(counts)
+    return Coverage(total, types, total - missing.total(), types - len(missing), tuple(frequent))

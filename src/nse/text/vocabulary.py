@@ -10,11 +10,7 @@ from nse.errors import InputError
 
 
 class Vocabulary:
-    """Words in a fixed order. Id 0 is padding and id 1 any word that is not here.
-
-    Args:
-        words: The known words, without the special entries.
-    """
+    """Words in a fixed order, after the special entries: id 0 is padding, and 1 any word that is not here."""
 
     LONGEST, MOST = 1 << 26, 5_000_000
     """Bytes of a file that are read, and words that it may have: twice as many as any published vectors."""
@@ -80,10 +76,7 @@ class TargetVocabulary(Vocabulary):
     def decode(self, ids: Sequence[int], places: Sequence[int] = (), source: Sequence[str] = ()) -> list[str]:
         """Give the words of a translation, which padding ends.
 
-        Args:
-            ids: Of the words.
-            places: For each of them the place of the source word that was most attended to.
-            source: The source words that stand in for unknown ones; none if unknown words stay unknown.
+        For an unknown one stands the word of the source, where it is given, at the place attended to most.
         """
         ids = ids[: ids.index(self.PAD)] if self.PAD in ids else ids
         words = [self.words[number] for number in ids]
