@@ -169,7 +169,7 @@ def test_mistakes_are_told(data, tmp_path):
     with pytest.raises(ModelError, match=r"config\.json names no data set"):
         evaluate(str(tmp_path / "none"), device="cpu")
     saved(tmp_path / "other", data="chess")
-    with pytest.raises(ModelError, match="chess is no published data set"):
+    with pytest.raises(ModelError, match="chess is not published"):
         evaluate(str(tmp_path / "other"), "test", data, device="cpu")
     saved(tmp_path / "spaces", data="snli")
     with pytest.raises(

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nse import config
-from nse.errors import ConfigError, shorten, suggest
+from nse.data.catalogue import DATA
+from nse.errors import ConfigError, ModelError, shorten, suggest
 from nse.files import read_toml
+from nse.inference.model import Model
 from nse.tasks import answers, documents, nli, sentences, translation
 from nse.tasks.recipe import Recipe, recipe_file
-from nse.tasks.source import DataSource, OwnFiles
+from nse.tasks.source import DataSource, OwnFiles, PublishedData, list_assignments
 from nse.tasks.task import Task
 
 TASKS: dict[str, Task] = {
@@ -57,18 +59,17 @@ def choose_table(data: Mapping[str, Any]) -> str:
     given = given if isinstance(given, Mapping) else {}
     if named in TABLES and not (named in TASKS and given.keys() & {"name", "train"}):
         return named
-    sources = TASKS[named].sources
-    name, known = given.get("name"), {name: source for source in sources for name in source.names()}
-    own = next((source for source in sources if issubclass(source, OwnFiles)), None)
+    name, sources, own = given.get("name"), TASKS[named].sources, f"own-{named}"
+    known = {name: source.table for source in sources for name in source.names()}
     if isinstance(name, str) and name in known:
-        return known[name].table
-    if own and isinstance(given.get("train"), str):
-        return own.table
+        return known[name]
+    if own in TABLES and isinstance(given.get("train"), str):
+        return own
     if name is None:
         return sources[0].table
     hint = f"did you mean {near}? " if (near := suggest(str(name), known)) else ""
-    names = ", ".join(each for each in known if known[each] is not own)
-    files = ", or name the file to train on (data.train)" if own else ""
+    names = ", ".join(each for each in known if known[each] != own)
+    files = ", or name the file to train on (data.train)" if own in TABLES else ""
     raise ConfigError(
         f"data.name: this task has no data {shorten(repr(name))}; {hint}there are {names}{files}"
     )
@@ -81,3 +82,27 @@ def recipe_class(table: str) -> type[Recipe]:
     sections, kind = {"data": source, "model": task.kind.config, "train": task.training}, task.kind.name
     fields = [(name, cls, field(default_factory=cls)) for name, cls in sections.items()]
     return make_dataclass("Recipe", [("task", Literal[kind], kind), *fields], bases=(Recipe,))
+
+
+def find_source(model: Model, on: str | None, columns: str | None) -> DataSource:
+    """Find the data to score a model on: that of its run, or another data set or file `on`."""
+    data, kind, file = model.config.data, model.kind, model.folder.parent / "recipe.toml"
+    if not data:
+        raise ModelError(f"{model.folder}: config.json names no data set, so there is nothing to score it on")
+    if data in DATA:
+        return PublishedData(on or data, vectors="")
+    wanted = nli.LogicPairs if data == "logic" else OwnFiles
+    changes = list_assignments({"test": on, "name": Path(on).name} if on else {}, columns)
+    if file.is_file():
+        recipe = load_recipe(str(file), changes if wanted is OwnFiles else ())
+        if recipe.task == kind.name and isinstance(recipe.data, wanted):
+            return recipe.data
+    if wanted is nli.LogicPairs:
+        return nli.LogicPairs()
+    own = f"own-{kind.name}"
+    if on is None or own not in TABLES or kind.translates:  # whose language is not known
+        why = f"{data} is not published, and no recipe.toml of its run beside it tells what its data is"
+        raise ModelError(f"{model.folder}: {why}{'' if on else '; name a file with --on FILE'}")
+    bare = config.build(recipe_class(own), {}, changes, source="--columns").data
+    assert isinstance(bare, OwnFiles)
+    return bare

@@ -75,27 +75,22 @@ def read_texts(column: Column, longest: int) -> Texts | Documents:
 
 def cut_sentences(lengths: Tensor, counts: Tensor, longest: int) -> tuple[Tensor, Tensor]:
     """Give the lengths of sentences [S] and their number in each document [N], once none is too long."""
-    lengths, counts = lengths.long(), counts.long()
-    pieces = (-(-lengths // longest)).clamp(min=1)
-    first = (pieces.cumsum(0) - pieces).repeat_interleave(pieces)
-    done = (torch.arange(int(pieces.sum())) - first) * longest
-    ends = torch.cat([pieces.new_zeros(1), pieces.cumsum(0)])
-    last = counts.cumsum(0)
-    return (lengths.repeat_interleave(pieces) - done).clamp(max=longest), ends[last] - ends[last - counts]
+    pieces = (-(-lengths.long() // longest)).clamp(min=1)
+    ends, last = F.pad(pieces.cumsum(0), (1, 0)), counts.long().cumsum(0)
+    cut = torch.full((int(ends[-1]),), longest)
+    cut[ends[1:] - 1] = lengths - (pieces - 1) * longest
+    return cut, ends[last] - ends[last - counts]
 
 
 def read_vectors(model: TextConfig, prepared: Prepared) -> Tensor | None:
     """Give the vectors of a data set's words, if a model of these sizes takes them."""
     if prepared.vectors is None:
         return None
-    vectors = torch.from_numpy(prepared.vectors).float()
-    width = model.words or model.size
-    if vectors.shape[1] != width:
-        raise ConfigError(
-            f"{prepared.information['vectors']} has vectors of {vectors.shape[1]} numbers and the model "
-            f"takes {width}: set model.words={vectors.shape[1]}"
-        )
-    return vectors
+    size, width = prepared.vectors.shape[1], model.words or model.size
+    if size != width:
+        given = f"{prepared.information['vectors']} has vectors of {size} numbers and the model takes {width}"
+        raise ConfigError(f"{given}: set model.words={size}")
+    return torch.from_numpy(prepared.vectors).float()
 
 
 def build_model(recipe: Recipe, examples: Examples) -> nn.Module:

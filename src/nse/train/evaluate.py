@@ -23,8 +23,8 @@ from nse.inference.requests import Request
 from nse.metrics import bleu, ranking
 from nse.metrics.trec import write as write_trec
 from nse.nn.translator import TranslationConfig
+from nse.tasks import find_source
 from nse.tasks.documents import squared_error
-from nse.tasks.model_data import find_source
 from nse.tasks.source import OwnFiles
 from nse.tasks.task import read_rows
 from nse.tasks.translation import spell_pairs
