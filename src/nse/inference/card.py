@@ -116,7 +116,7 @@ def format_figure(name: str, value: object) -> str:
     if isinstance(value, float):
         percent = {"accuracy": f"{100 * value:.1f}%", "bleu": f"{100 * value:.2f}"}
         return percent.get(name.split(" ")[0], f"{value:,.6g}")
-    if isinstance(value, int) and not isinstance(value, bool) and name != "seed":
+    if type(value) is int and name != "seed":
         return f"{value:,}"
     text = value if isinstance(value, str) else json.dumps(value)
     return " ".join(text.split()).replace("|", "\\|")

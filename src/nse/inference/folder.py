@@ -216,10 +216,9 @@ def find(name: str | Path, revision: str | None = None) -> Path:
         return hub.fetch_model(str(name), (CONFIG, WEIGHTS, WORDS, TARGET, SUMS, CARD), revision)
     if revision is not None:
         raise ModelError(f"{name}: only a model on the Hub, such as hf:owner/name, has a revision")
-    models = shipped()
     if "\0" in str(name):
         raise ModelError(f"{str(name)!r}: no such model; no path holds a NUL")
-    if str(name) in models:
+    if str(name) in (models := shipped()):
         return models[str(name)]
     for folder in (Path(name), Path(name) / "model"):
         place = folder if os.path.exists(folder) else beside(folder, "old")  # where a save was cut off

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -72,10 +73,8 @@ def encode_text(model: Model, name: str, text: str, strict: bool, may_be_empty: 
     if not count and not may_be_empty:
         raise InputError(f"{name} is empty: give it at least one word")
     if strict and count > most:
-        raise InputError(
-            f"{name} has {count:,} words and the model reads {most:,}: shorten it, or let it be cut "
-            "(without strict)"
-        )
+        advice = "shorten it, or let it be cut (without strict)"
+        raise InputError(f"{name} has {count:,} words and the model reads {most:,}: {advice}")
     words = tuple([word for part in parts for word in part][:most])
     ids = tuple(model.vocabulary.encode(words))
     unknown = tuple(at for at, each in enumerate(ids) if each == Vocabulary.UNKNOWN)
@@ -101,13 +100,9 @@ def limit(model: Model) -> int:
 
 def split_ids(ids: Sequence[int], lengths: Sequence[int], longest: int) -> tuple[tuple[int, ...], ...]:
     """Split the ids of a document, as far as they go, into its sentences; one that is too long is several."""
-    found, start = [], 0
-    for length in lengths:
-        for first in range(0, max(1, length), longest):
-            if start < len(ids):
-                found.append(tuple(ids[start : start + min(longest, length - first)]))
-                start += len(found[-1])
-    return tuple(found)
+    sizes = [min(longest, n - first) for n in lengths for first in range(0, max(1, n), longest)]
+    places = zip(accumulate(sizes, initial=0), sizes, strict=False)
+    return tuple(tuple(ids[start : start + size]) for start, size in places if start < len(ids))
 
 
 def stack_rows(rows: Sequence[Row], has_sentences: bool) -> Labelled:

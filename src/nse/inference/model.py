@@ -82,11 +82,7 @@ class Model:
         return Model(module, self.config, self.vocabulary, self.folder, self.target, self.name)
 
     def __getstate__(self) -> bytes:
-        """Copy or pickle the module and what was folded of it, weights that both have once.
-
-        They travel by value: spawning a process with tensors would take shared memory, of which a container
-        has little, and a file descriptor for each.
-        """
+        """Copy or pickle by value: tensors would take shared memory, of which a container has little."""
         self._original.refuse_changes()
         return pickle.dumps({name: value for name, value in vars(self).items() if name != "_original"})
 

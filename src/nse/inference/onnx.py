@@ -33,24 +33,12 @@ from nse.nn.sentence_encoder import at_end
 from nse.ops.step import apply_gates
 from nse.ops.types import Memory, real
 
-NEEDED = ("onnx", "onnxscript", "onnxruntime")
-"""Packages; all come with the extra."""
-
-OPSET = 18
-"""What the exporter is written for: newer ones are made of it, and older runtimes know it."""
-
-TOLERANCE = 1e-4
-"""How much a score may differ from PyTorch's; where scores are above 1, relative to the largest."""
-
-LARGEST = 2**31 - 2**20
-"""Bytes of weights: an ONNX file holds no more than 2 GB, graph and all."""
-
-SIZES = ((1, 1), (2, 3), (5, 17), (9, 41))
-"""Texts, and words of the longest, with which a file is checked; none are those that it is made with."""
-
-
-Names = dict[str, tuple[str, ...]]
-"""What a file takes, and what the dimensions of each are called."""
+NEEDED = ("onnx", "onnxscript", "onnxruntime")  # packages; all come with the extra
+OPSET = 18  # what the exporter is written for: newer ones are made of it, and older runtimes know it
+TOLERANCE = 1e-4  # how much a score may differ from PyTorch's; above 1 relative to the largest
+LARGEST = 2**31 - 2**20  # bytes of weights: an ONNX file holds no more than 2 GB, graph and all
+SIZES = ((1, 1), (2, 3), (5, 17), (9, 41))  # texts, and words of the longest, to check a file with
+Names = dict[str, tuple[str, ...]]  # what a file takes, and what the dimensions of each are called
 
 
 def to_onnx(model: Model | str | Path, file: Path) -> dict[str, Any]:
@@ -97,8 +85,7 @@ def name_inputs(model: Model) -> Names:
     if model.kind.translates:
         why = "translates, and its search for a translation is not in ONNX's reach here"
         raise InputError(f"model: {model.folder} {why}; export a model of sentences, pairs or documents")
-    size = sum(tensor.nbytes for tensor in model.module.state_dict().values())
-    if size > LARGEST:
+    if (size := sum(tensor.nbytes for tensor in model.module.state_dict().values())) > LARGEST:
         why = f"has {size:,} bytes of weights, and an ONNX file holds {LARGEST:,}"
         raise InputError(f"model: {model.folder} {why}; export one that knows fewer words")
     inputs: Names = {}
@@ -201,10 +188,9 @@ def check_scores(
         difference = float((found - wanted).abs().max())
         allowed = TOLERANCE * max(1.0, float(wanted.abs().max()))
         if not (difference <= allowed and found.argmax(dim=-1).equal(wanted.argmax(dim=-1))):
-            raise RunError(
-                f"export: the file does not give PyTorch's scores: they differ by {difference:.2g} for "
-                f"{len(found)} texts of up to {batch[0].shape[1]} words; nothing is written"
-            )
+            texts = f"{len(found)} texts of up to {batch[0].shape[1]} words; nothing is written"
+            why = f"does not give PyTorch's scores: they differ by {difference:.2g} for {texts}"
+            raise RunError(f"export: the file {why}")
         largest = max(largest, difference)
     return largest
 

@@ -112,10 +112,7 @@ def recorded(module: nn.Module) -> Iterator[Calls]:
 def read_decoder(
     model: Model, inputs: Sequence[Tensor], value: Tensor, found: Sequence[Left]
 ) -> list[Reading]:
-    """Tell how a translation [2, most] was written, by writing it once more: search follows others too.
-
-    Of a decoder that is an LSTM there is nothing to tell; `found` is how the sentence was read.
-    """
+    """Tell how an NSE wrote a translation [2, most], by writing it once more: search follows others too."""
     module, target = model.module, model.target
     if target is None or not isinstance(module, Translator) or not isinstance(module.decoder, NSEDecoder):
         return []
@@ -137,10 +134,7 @@ def read_decoder(
 def read_by(
     module: nn.Module, calls: Calls, encoder: str, texts: Sequence[Text], shared: Sequence[Left] = ()
 ) -> list[Left]:
-    """Tell how an encoder read a batch of texts, in each direction; nothing if it is no NSE.
-
-    The names of its NSEs begin by `encoder`; they read too what others left in `shared`.
-    """
+    """Tell how the NSEs whose names begin by `encoder` read texts, and what others left in `shared`."""
     names, found = [name for name in calls if name.startswith(encoder)], []
     for row, text in enumerate(texts):
         for way, name in enumerate(names):

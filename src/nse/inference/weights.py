@@ -109,8 +109,7 @@ def list_names(names: Iterable[str]) -> str:
 
 def keep_first(items: list[str]) -> list[str]:
     """Return the first items of a list, and how many more there are."""
-    more = [f"and {len(items) - MANY} more"] if len(items) > MANY else []
-    return [*items[:MANY], *more]
+    return [*items[:MANY], *([f"and {len(items) - MANY} more"] if len(items) > MANY else [])]
 
 
 def refuse_pickle(file: Path, start: bytes) -> None:
