@@ -10,8 +10,8 @@ import copy
 import json
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -133,7 +133,9 @@ def export_graph(
     module: nn.Module, inputs: Names, example: Sequence[Tensor], metadata: Mapping[str, str]
 ) -> bytes:
     """Export a module as the content of an ONNX file."""
-    with ignore_warnings(), torch.no_grad():
+    with ExitStack() as after, warnings.catch_warnings(action="ignore"), torch.no_grad():
+        after.callback(logging.disable, logging.root.manager.disable)
+        logging.disable(logging.WARNING)  # the exporter warns of what is no error, in either way
         program = torch.onnx.export(
             make_exportable(module),
             tuple(example),
@@ -153,18 +155,6 @@ def export_graph(
         program.model.metadata_props.update(metadata)
         content: bytes = program.model_proto.SerializeToString()
     return content
-
-
-@contextmanager
-def ignore_warnings() -> Iterator[None]:
-    """Let the exporter neither warn nor log what is no error."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            yield
-    finally:
-        logging.disable(before)
 
 
 @torch.no_grad()
