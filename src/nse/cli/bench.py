@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from typer import Option
 
 from nse.cli.options import Device, Json
-from nse.cli.output import check_output, print_json, write_output
+from nse.cli.output import check_output, print_json, print_table, write_output
 from nse.errors import BackendError
 
 SHAPES, QUICK = ((1, 25, 300), (128, 25, 300), (8, 100, 300)), ((2, 5, 8),)  # B, T, k
@@ -31,8 +31,6 @@ def bench(
 ) -> None:
     """Time the backends beside nn.LSTM of two layers, after checking that they agree."""
     import torch
-    from rich.console import Console
-    from rich.table import Table
 
     if out:  # what is measured is not lost to a place that cannot be written
         check_output(out)
@@ -50,10 +48,8 @@ def bench(
         print_json(report)
         return
     names = ("B", "T", "k", "mode", "backend", "ms", "over_lstm")
-    table = Table(*names, title=f"{place}, {threads} threads, torch {torch.__version__}, float32")
-    for row in rows:
-        table.add_row(*(f"{row[name]:.2f}" if name in names[-2:] else str(row[name]) for name in names))
-    Console().print(table)
+    shown = ([f"{row[name]:.2f}" if name in names[-2:] else str(row[name]) for name in names] for row in rows)
+    print_table(names, shown, f"{place}, {threads} threads, torch {torch.__version__}, float32")
 
 
 def measure(B: int, T: int, k: int, mode: str, device: str) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Annotated
 from typer import Argument, Option, Typer
 
 from nse.cli import options
-from nse.cli.output import print_json, print_result
+from nse.cli.output import print_json, print_result, print_table
 from nse.errors import DataError, explain_errors
 from nse.files import make_sure
 
@@ -19,7 +19,6 @@ app = Typer(help="Published data: what is there, fetch it, prepare it.", no_args
 def status(data: options.Data = None, as_json: options.Json = False) -> None:
     """Show which data sets and vectors are there, how much of them, and how to get the others."""
     from rich.console import Console
-    from rich.table import Table
 
     from nse.data.folders import named_folder
     from nse.data.status import describe_status
@@ -29,15 +28,10 @@ def status(data: options.Data = None, as_json: options.Json = False) -> None:
     if as_json:
         print_json(report)
         return
-    console = Console(highlight=False)
     if not report["exists"]:
-        console.print(
-            f"There is no data folder {report['folder']}: name yours with --data or NSE_DATA.", markup=False
-        )
-    table = Table("data", f"in {report['folder']}")
-    for row in describe_status(report):
-        table.add_row(*row)
-    console.print(table)
+        missing = f"There is no data folder {report['folder']}: name yours with --data or NSE_DATA."
+        Console(highlight=False).print(missing, markup=False)
+    print_table(("data", f"in {report['folder']}"), describe_status(report))
 
 
 @app.command()

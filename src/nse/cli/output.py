@@ -230,6 +230,22 @@ def write_output(file: Path, text: str) -> None:
         write(file, text)
 
 
+def warn(line: str) -> None:
+    """Say something on standard error, at once."""
+    print(f"nse: {line}", file=sys.stderr, flush=True)
+
+
+def print_table(names: Sequence[str], rows: Iterable[Iterable[str]], title: str | None = None) -> None:
+    """Print a table for people."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*names, title=title)
+    for row in rows:
+        table.add_row(*row)
+    Console(highlight=False).print(table)
+
+
 def print_line(line: str) -> None:
     """Print a line in UTF-8, whatever the terminal says it takes, at once."""
     sys.stdout.buffer.write(f"{line}\n".encode())

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nse.cli.options import Bad
-from nse.cli.output import Answer, Describe, Write, format_lines, open_writer
+from nse.cli.output import Answer, Describe, Write, format_lines, open_writer, warn
 from nse.cli.rows import (
     CHUNK,
     Columns,
@@ -127,7 +127,7 @@ class Run:
         if self.bar:
             self.bar.console.print(f"nse: {line}", markup=False, highlight=False, soft_wrap=True)
         else:
-            print(f"nse: {line}", file=sys.stderr)
+            warn(line)
 
     def sum_up(self) -> None:
         """Say what was written, cut and passed over."""
@@ -140,7 +140,7 @@ class Run:
             parts.append(f"{count_things(self.skipped, 'line')} skipped{others}")
         if parts:
             where = self.out or (self.source.name if self.source else self.given.command)
-            print(f"nse: {where}: {'; '.join(parts)}", file=sys.stderr)
+            warn(f"{where}: {'; '.join(parts)}")
 
 
 def count_things(number: int, what: str) -> str:

@@ -122,10 +122,8 @@ def check_address(address: str) -> None:
     if address in ("local", "auto"):
         return
     if address.startswith("ray://"):
-        raise InputError(
-            "--ray: this does not run through Ray Client; type this on a machine of the cluster, with "
-            "--ray auto, or give it to `ray job submit`"
-        )
+        where = "type this on a machine of the cluster, with --ray auto, or give it to `ray job submit`"
+        raise InputError(f"--ray: this does not run through Ray Client; {where}")
     host, _, port = address.rpartition(":")
     if not (host and port.isdigit()):
         raise InputError(f"--ray: expected local, auto or HOST:PORT, got {address!r}")

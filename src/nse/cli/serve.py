@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +9,7 @@ from typing import Annotated
 from typer import Exit, Option
 
 from nse.cli import options
-from nse.cli.output import print_line, print_result
+from nse.cli.output import print_line, print_result, warn
 from nse.errors import InputError
 
 NEEDED = ("starlette", "pydantic", "uvicorn", "httptools", "prometheus_client")
@@ -55,9 +54,6 @@ def serve(
     from nse import load
     from nse.serve import run
     from nse.serve.settings import Settings, is_open_to_others, read_keys
-
-    def warn(line: str) -> None:
-        print(f"nse: {line}", file=sys.stderr, flush=True)
 
     settings = Settings(
         host=host,

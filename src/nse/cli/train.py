@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 from typer import Argument, Context, Option
 
 from nse.cli import options
-from nse.cli.output import check_output, print_json, print_result
+from nse.cli.output import check_output, print_json, print_result, print_table, warn
 from nse.errors import InputError
 
 
@@ -36,20 +35,14 @@ def demo(
 
 def recipes(as_json: options.Json = False) -> None:
     """List the recipes, each an experiment that `nse train` can run."""
-    from rich.console import Console
-    from rich.table import Table
-
     from nse.tasks.recipe import headline
     from nse.tasks.recipe import recipes as find_recipes
 
     about = {name: headline(file) for name, file in find_recipes().items()}
     if as_json:
         print_json([{"recipe": name, "about": line} for name, line in about.items()])
-        return
-    table = Table("recipe", "about")
-    for row in about.items():
-        table.add_row(*row)
-    Console().print(table)
+    else:
+        print_table(("recipe", "about"), about.items())
 
 
 def train(
@@ -206,10 +199,7 @@ def table(
 
     from nse.train import results as tables
 
-    def tell(text: str) -> None:
-        print(f"nse: {text}", file=sys.stderr)
-
-    rows = {task: tables.table(task, results or Path("docs") / "results" / task, tell) for task in tasks}
+    rows = {task: tables.table(task, results or Path("docs") / "results" / task, warn) for task in tasks}
     if as_json:
         print_json([row for of_task in rows.values() for row in of_task])
     elif markdown:
