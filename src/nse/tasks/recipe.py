@@ -98,7 +98,7 @@ def recipes() -> dict[str, Traversable]:
     """List every shipped recipe by name, such as logic/nse."""
     rooms = [room for room in resources.files("nse.recipes").iterdir() if room.is_dir()]
     files = {f"{room.name}/{file.name}": file for room in rooms for file in room.iterdir()}
-    return {name[:-5]: file for name, file in sorted(files.items()) if name.endswith(".toml")}
+    return dict(sorted((name[:-5], file) for name, file in files.items() if name.endswith(".toml")))
 
 
 def recipe_file(name: str) -> Traversable:
