@@ -24,8 +24,8 @@ def handle_signals(handler: Callable[[int, FrameType | None], Any], *names: str)
     numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
     if threading.current_thread() is not threading.main_thread():  # which alone may hear signals
         numbers = []
-    ignored = {number for number in numbers if signal.getsignal(number) is signal.SIG_IGN}
-    heard = [number for number in numbers if number not in ignored or number != getattr(signal, "SIGHUP", 0)]
+    hangup = getattr(signal, "SIGHUP", None)
+    heard = [each for each in numbers if each != hangup or signal.getsignal(each) is not signal.SIG_IGN]
     before = {number: signal.signal(number, handler) for number in heard}
     try:
         yield

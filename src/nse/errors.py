@@ -65,6 +65,4 @@ def shorten(value: object, most: int = 100) -> str:
 
 def escape(text: str) -> str:
     """Write what cannot be printed as Python's escapes."""
-    if text.isprintable():
-        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

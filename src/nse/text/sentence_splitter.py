@@ -121,7 +121,9 @@ def _bare_stop_ends(before: str, after: str, closed: bool) -> bool:
         return False
     if word.lower() in _SOMETIMES:
         return _is_start(after)
-    if not (_is_word(word) or (len(word) > 2 and word.replace("/", "").isdigit())):
+    letters = word.translate(_IN_WORDS)
+    is_word = len(letters) > 1 and letters.isalpha() and letters[-1].islower()  # no initials, and no address
+    if not is_word and not (len(word) > 2 and word.replace("/", "").isdigit()):
         return False
     found = _LETTERS.match(after)
     if not found or not (found[0].istitle() and (len(found[0]) > 1 or found[0] in "IA")):
@@ -140,9 +142,3 @@ def _is_start(after: str) -> bool:
     if not found or found[0] not in _STARTS:
         return False
     return len(found[0]) > 1 or after[1:2] != "."  # another initial
-
-
-def _is_word(word: str) -> bool:
-    """Tell whether it has at least two letters and ends in a small one: no initials, and no address."""
-    letters = word.translate(_IN_WORDS)
-    return len(letters) > 1 and letters.isalpha() and letters[-1].islower()

@@ -101,11 +101,12 @@ def _split_piece(piece: str) -> list[str]:
     ends: list[str] = []
     end = len(piece)  # an index instead of ever shorter copies: the time stays linear
     while end > start and not _stays(piece, start, end, initials):
-        size = _ending(piece, start, end)
-        if not size:
+        known = (each for each in _ENDINGS if piece.endswith(each, start + 1, end))
+        ending = piece[end - 1] if piece[end - 1] in ".'" else next(known, "")
+        if not ending:
             break
-        ends.append(piece[end - size : end])
-        end -= size
+        ends.append(ending)
+        end -= len(ending)
     return [*_split_start(piece[:end]), *reversed(ends)]
 
 
@@ -116,14 +117,6 @@ def _stays(piece: str, start: int, end: int, initials: int) -> bool:
     if end > _LONGEST + 1:
         return False
     return piece[:end] in _KEPT or piece[start:end] in _KEPT
-
-
-def _ending(piece: str, start: int, end: int) -> int:
-    """Count the letters that come off the end."""
-    if piece[end - 1] in ".'":
-        return 1
-    endings = (ending for ending in _ENDINGS if piece.endswith(ending, start + 1, end))
-    return len(next(endings, ""))
 
 
 def _split_start(word: str) -> Iterable[str]:
