@@ -18,11 +18,10 @@ from parts_of_speech import FUNCTION, group_of, part_of
 import nse
 from nse.data.prepare import obtain
 from nse.files import write
-from nse.inference.inputs import as_texts
+from nse.inference.inputs import stack_rows
 from nse.inference.tracing import START, recorded
 from nse.nn.pair import PairClassifier
 from nse.text.sampler import shares
-from nse.text.tensors import Labelled
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "access.json"
 
@@ -46,10 +45,10 @@ def accesses(loaded: nse.Model, texts: list[list[str]], batch: int = 128) -> lis
     assert isinstance(model, PairClassifier)
     encoder = model.encoder
     starts = 0 if encoder.nse[0].start is None else len(encoder.nse[0].start)
-    rows = as_texts([tuple(loaded.vocabulary.encode(words)) for words in texts])
+    labelled = stack_rows([(tuple(loaded.vocabulary.encode(words)),) for words in texts], has_sentences=False)
     found: list[list[float]] = [[] for _ in texts]
-    for index in shares(Labelled((rows,), torch.zeros(len(texts), dtype=torch.long)), batch):
-        ids, lengths = rows.select(index)
+    for index in shares(labelled, batch):
+        ids, lengths = labelled.texts[0].select(index)
         with recorded(model) as calls:
             encoder(model.vectors(ids), lengths)
         keys = calls["encoder.nse.0"].keys

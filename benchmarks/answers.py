@@ -23,11 +23,10 @@ from typing import Any
 import torch
 
 import nse
-from nse.data.readers.snli import LABELS, read_split, sources
+from nse.data.readers.snli import LABELS, read
 from nse.files import write
-from nse.inference.inputs import as_texts, encode_text
+from nse.inference.inputs import encode_text, stack_rows
 from nse.text.sampler import shares
-from nse.text.tensors import Labelled
 from nse.train.run import environment
 
 RESULTS = Path(__file__).parent / "results"
@@ -55,7 +54,7 @@ def pairs_of(data: Path | None, file: Path | None) -> list[dict[str, str]]:
     """The labelled pairs of SNLI's test split."""
     if file:
         return [json.loads(line) for line in file.read_text("utf-8").splitlines()]
-    rows = read_split(sources(data or Path("data"))["test"])
+    rows = read(data or Path("data"))["test"]
     texts = zip(rows.texts["premise"], rows.texts["hypothesis"], rows.labels, strict=True)
     return [{"premise": a, "hypothesis": b, "label": LABELS[label]} for a, b, label in texts]
 
@@ -190,9 +189,8 @@ def started(rounds: int) -> dict[str, Any]:
 def on_a_gpu(model: nse.Model, pairs: list[tuple[str, str]], rounds: int) -> list[dict[str, Any]]:
     """Pairs a second in large batches: from texts to answers, and the model alone on ids that are there."""
     rows = []
-    words = [[encode_text(model, "text", text, False).ids for text in pair] for pair in pairs]
-    columns = [as_texts(list(column)) for column in zip(*words, strict=True)]
-    labelled = Labelled(tuple(columns), torch.zeros(len(pairs), dtype=torch.long))
+    words = [tuple(encode_text(model, "text", text, False).ids for text in pair) for pair in pairs]
+    labelled = stack_rows(words, has_sentences=False)
     for batch in (128, 512, 2048, 4096):
         model.predict(pairs, batch)  # kernels are compiled, memory is there
         with torch.inference_mode():
