@@ -91,7 +91,7 @@ def find_source(model: Model, on: str | None, columns: str | None) -> DataSource
         raise ModelError(f"{model.folder}: config.json names no data set, so there is nothing to score it on")
     if data in DATA:
         return PublishedData(on or data, vectors="")
-    wanted = nli.LogicPairs if data == "logic" else OwnFiles
+    wanted = nli.LogicPairs if data in nli.LogicPairs.names() else OwnFiles
     changes = list_assignments({"test": on, "name": Path(on).name} if on else {}, columns)
     if file.is_file():
         recipe = load_recipe(str(file), changes if wanted is OwnFiles else ())

@@ -49,7 +49,7 @@ class SNLIData(PublishedData):
 class LogicPairs(logic.LogicData, DataSource):
     """The built-in corpus."""
 
-    table = "logic"
+    table = logic.NAME
     name: Literal["logic"] = "logic"
     """The built-in corpus."""
 
@@ -62,7 +62,7 @@ class LogicPairs(logic.LogicData, DataSource):
         """Generate the corpus; no folder of data is looked at. Its words are in the order of the alphabet."""
         rows = logic.read(self)
         entry = DataSet(logic.LABELS, "whitespace", sources=lambda _: {}, read=lambda _: rows)
-        found = prepare("logic", None, Path(), entry, least)
+        found = prepare(logic.NAME, None, Path(), entry, least)
         found.information["fingerprint"] = logic.compute_fingerprint(rows)
         vocabulary = Vocabulary.of([found.vocabulary.words])
         ids = np.array(vocabulary.encode(found.vocabulary.words), np.int32)

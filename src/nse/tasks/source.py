@@ -17,6 +17,7 @@ from nse.data.cache import Columns, Prepared
 from nse.data.catalogue import DATA, DataSet
 from nse.data.folders import data_folder
 from nse.data.prepare import obtain, prepare
+from nse.data.readers import logic
 from nse.data.readers.table import LISTED, find_labels, hold_out, make_rows, read_table
 from nse.data.records import BadLineError
 from nse.data.sources import SPLITS, DataFile, Rows
@@ -124,7 +125,7 @@ class OwnFiles(DataSource):
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant; paths become whole ones, so that the run finds its files again."""
-        if not self.name.strip() or not self.name.isprintable() or self.name in (*DATA, "logic"):
+        if not self.name.strip() or not self.name.isprintable() or self.name in (*DATA, logic.NAME):
             raise ValueError(f"name: expected a name that no published data set has, got {self.name!r}")
         if why := check_name(self.name):
             raise FieldsError({"name": why})

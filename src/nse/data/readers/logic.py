@@ -25,6 +25,7 @@ from nse.errors import InputError
 
 __all__ = ["LABELS", "LogicData", "Pair", "Property", "Sentence", "corpus", "held_out", "label", "parse"]
 
+NAME = "logic"  # of the corpus, as of a data set
 PLAIN = 0.1  # of draws need no reordering with another label, so that short sentences occur too
 PATIENCE = 10_000  # after so many draws in a row that bring nothing new, there is no more
 OPEN = "all"  # stands in until a quantifier is chosen
