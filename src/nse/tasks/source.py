@@ -138,10 +138,6 @@ class OwnFiles(DataSource):
         if os.sep in self.vectors or VECTORS.search(self.vectors):
             self.vectors = complete_path(self.vectors)
 
-    def prepare(self, folder: Path | None) -> Prepared:
-        """Read the files as ids; without a dev file, dev is held out of train."""
-        return self.read(SPLITS, folder)
-
     def prepare_split(self, split: str | None, folder: Path | None, config: ModelConfig) -> NamedSplit:
         """Read one split as the model does: by its tokenizer, every word, with its labels."""
         chosen = split or ("test" if self.test else "dev")
@@ -149,9 +145,11 @@ class OwnFiles(DataSource):
         if chosen not in there:
             raise InputError(f"split: there is no {chosen!r}; there are {', '.join(there)}")
         self.tokenizer, self.vectors, self.least = config.tokenizer, "", 0
-        return self.read((chosen,), folder, tuple(config.labels) or self.labels_known), chosen
+        return self.prepare(folder, (chosen,), tuple(config.labels) or self.labels_known), chosen
 
-    def read(self, wanted: Sequence[str], folder: Path | None, labels: tuple[str, ...] = ()) -> Prepared:
+    def prepare(
+        self, folder: Path | None, wanted: Sequence[str] = SPLITS, labels: tuple[str, ...] = ()
+    ) -> Prepared:
         """Read splits as ids; of those wanted that have no file, dev is held out of train."""
         rows, labels, notes = self.read_rows(wanted, labels)
         rows = {split: rows[split] for split in wanted if split in rows}

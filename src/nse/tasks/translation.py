@@ -136,13 +136,10 @@ def examples(recipe: Recipe, data: Path | None = None) -> Examples:
         there = ", ".join(prepared.splits)
         raise ConfigError(f"{recipe.data.name}: there are no pairs to train on, only {there}")
     source, target, tables = learn_words(recipe.data, prepared)
-    splits = {
-        name: Labelled(
-            tuple(map_ids(columns.texts[name], tables[name]) for name in COLUMNS),
-            torch.zeros(len(columns.labels), dtype=torch.long),
-        )
-        for name, columns in prepared.splits.items()
-    }
+    splits = {}
+    for split, columns in prepared.splits.items():
+        texts = tuple(map_ids(columns.texts[name], tables[name]) for name in COLUMNS)
+        splits[split] = Labelled(texts, torch.from_numpy(columns.labels).long())
     found = make_examples(recipe, prepared, splits)
     found.about["fingerprint"] += f"-{len(source)}-{len(target)}"
     pairs = {name: spell_pairs(prepared, name) for name in prepared.splits if name != "train"}
@@ -228,13 +225,11 @@ def loss(recipe: Recipe, scores: Tensor, batch: Labelled) -> Judged:
     """Cross-entropy of the next words [B, T + 1, V], and of how many rows they are right, as a share."""
     ids, lengths = batch.texts[1]
     wanted = F.pad(ids, (0, 1)).scatter(1, lengths[:, None], TargetVocabulary.END)
+    pad, smoothing = Vocabulary.PAD, recipe.train.smoothing
     found = F.cross_entropy(
-        scores.flatten(0, 1),
-        wanted.flatten(),
-        ignore_index=Vocabulary.PAD,
-        label_smoothing=recipe.train.smoothing,
+        scores.flatten(0, 1), wanted.flatten(), ignore_index=pad, label_smoothing=smoothing
     )
-    real = wanted != Vocabulary.PAD
+    real = wanted != pad
     right = ((scores.detach().argmax(dim=-1) == wanted) & real).sum() / real.sum()
     return found, right * len(ids)
 
