@@ -19,7 +19,7 @@ import nse
 from nse.data.prepare import obtain
 from nse.files import write
 from nse.inference.inputs import stack_rows
-from nse.inference.tracing import START, recorded
+from nse.inference.tracing import START, record_calls
 from nse.nn.pair import PairClassifier
 from nse.text.sampler import shares
 
@@ -49,7 +49,7 @@ def accesses(loaded: nse.Model, texts: list[list[str]], batch: int = 128) -> lis
     found: list[list[float]] = [[] for _ in texts]
     for index in shares(labelled, batch):
         ids, lengths = labelled.texts[0].select(index)
-        with recorded(model) as calls:
+        with record_calls(model) as calls:
             encoder(model.vectors(ids), lengths)
         keys = calls["encoder.nse.0"].keys
         assert keys is not None

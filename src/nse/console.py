@@ -1,4 +1,4 @@
-"""What programs that take a while do with a terminal: a progress bar, and signals that end them cleanly."""
+"""Show a progress bar, and end cleanly on a signal."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import torch
 
 from nse.errors import InputError
 from nse.inference import folder as hub
-from nse.inference.tracing import recorded
+from nse.inference.tracing import record_calls
 from nse.nn import decoder as decoders
 from nse.nn.encoder import NSE
 from nse.nn.search import END
@@ -250,7 +250,7 @@ def test_a_model_is_as_it_was_after_a_trace(tmp_path):
     nse = loaded.module.encoder.nse[0]
     assert not nse._forward_hooks
     assert not nse._forward_pre_hooks
-    with pytest.raises(RuntimeError), recorded(loaded.module):
+    with pytest.raises(RuntimeError), record_calls(loaded.module):
         raise RuntimeError
     assert not nse._forward_hooks
 

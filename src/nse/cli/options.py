@@ -9,7 +9,7 @@ from nse.data.records import Format
 
 Device = Literal["auto", "cpu", "cuda"]
 Bad = Literal["stop", "skip"]
-"""What to do with a line that cannot be read or answered."""
+"""Stop at a line that cannot be read or answered, or skip it."""
 
 Model = Annotated[str, Argument(help="A shipped model's name, a run or a model folder.")]
 Where = Annotated[Device, Option(help="auto is a CUDA device where there is one.")]

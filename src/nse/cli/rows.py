@@ -65,7 +65,7 @@ class Columns(NamedTuple):
 
 @dataclass(frozen=True)
 class Input:
-    """What is answered: texts that were typed, or the rows of a file or of standard input."""
+    """The input of a command: texts that were typed, or the rows of a file or of standard input."""
 
     command: str
     texts: Sequence[str]

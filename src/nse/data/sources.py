@@ -47,7 +47,7 @@ class DataFile(NamedTuple):
 
     @property
     def form(self) -> str:
-        """How it is stored: `zip`, or the file's ending such as `jsonl.xz`."""
+        """Name the format it is stored in: `zip`, or the file's ending such as `jsonl.xz`."""
         if self.member:
             return "zip"
         ends = [suffix.lstrip(".") for suffix in self.path.suffixes[-2:]]

@@ -15,7 +15,7 @@ from nse.errors import DataError
 from nse.text.vectors import Coverage
 
 Counts = dict[str, dict[str, int | None]]
-"""Of each split, or of words: how many were found, and how many are published."""
+"""By split, or of words: the number found, and the number published."""
 
 Report = dict[str, Any]
 

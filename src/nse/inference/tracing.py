@@ -72,7 +72,7 @@ def record_item(model: Model, item: Item, texts: Sequence[Text], value: Tensor) 
     """Run the module over an item and tell how it read these texts; `value` is a translation of them."""
     module, first = model.module, torch.zeros(1, dtype=torch.long)
     inputs = stack_rows([item.row], model.kind.has_sentences).select(first).to(model.device).inputs
-    with recorded(module) as calls:
+    with record_calls(module) as calls:
         (module.represent if isinstance(module, Translator) else module)(*inputs)
     later = [Text(f"{text.name}, compared", text.text, text.words) for text in texts]
     if model.kind.has_sentences:
@@ -91,7 +91,7 @@ def record_item(model: Model, item: Item, texts: Sequence[Text], value: Tensor) 
 
 
 @contextmanager
-def recorded(module: nn.Module) -> Iterator[Calls]:
+def record_calls(module: nn.Module) -> Iterator[Calls]:
     """While it lasts, every NSE of a model is asked for its keys, and what it returned last is kept."""
     calls: Calls = {}
     names = {each: name for name, each in module.named_modules() if isinstance(each, NSE)}

@@ -56,12 +56,14 @@ class FoldedNSE:
         (read,), (write,) = weights.read, weights.write
         composed = write.ih @ weights.compose  # [4k, 2k], from o and m to the gates
         bias = F.linear(weights.compose_bias, write.ih, write.bias_ih + write.bias_hh)
-        self.read_ih = widened(read.ih, K)
-        self.read_bias = widened((read.bias_ih + read.bias_hh)[:, None], K, 1)[:, 0]
-        self.read_hh = Product(widened(read.hh, K))
+        self.read_ih = widen_gates(read.ih, K)
+        self.read_bias = widen_gates((read.bias_ih + read.bias_hh)[:, None], K, 1)[:, 0]
+        self.read_hh = Product(widen_gates(read.hh, K))
         from_o, from_m = composed.split(k, dim=1)
-        onto_gates = torch.cat([widened(each, K) for each in (from_o, from_m, write.hh)], dim=1)  # [4K, 3K]
-        self.write = Product(onto_gates, widened(bias[:, None], K, 1)[:, 0])
+        onto_gates = torch.cat(
+            [widen_gates(each, K) for each in (from_o, from_m, write.hh)], dim=1
+        )  # [4K, 3K]
+        self.write = Product(onto_gates, widen_gates(bias[:, None], K, 1)[:, 0])
         self.start = None if nse.start is None else F.pad(nse.start, (0, K - k))
         self.blank = None if nse.blank is None else F.pad(nse.blank, (0, K - k))
 
@@ -273,7 +275,7 @@ def place_words(real: Tensor, found: Tensor) -> Tensor:
     return placed
 
 
-def widened(matrix: Tensor, K: int, columns: int = 0) -> Tensor:
+def widen_gates(matrix: Tensor, K: int, columns: int = 0) -> Tensor:
     """Fill up a matrix to gates [4k, n] with zeros to [4K, columns], or [4K, K], and reorder the gates."""
     padding = (0, (columns or K) - matrix.shape[1], 0, K - len(matrix) // 4)
     i, f, g, o = (F.pad(gate, padding) for gate in matrix.chunk(4))
