@@ -63,19 +63,49 @@ def tasks() -> str:
     return "\n".join(lines)
 
 
-def keys(task: str) -> str:
-    """Every key of a task's recipes, and for which data where that is not all."""
-    sources, found = sorted(TASKS[task].sources, key=lambda each: "own" in each.names()), {}
-    for source in sources:
+SECTIONS = ("recipe", "data", "model", "train")
+"""Tables of recipe keys; `recipe` has those outside every section."""
+
+
+def keys(section: str) -> str:
+    """Write the keys of a recipe's section, each once, with the recipes that have it."""
+    recipes = [(task, source) for task in TASKS.values() for source in task.sources]
+    places: dict[config.Entry, list[str]] = {}
+    for task, source in sorted(recipes, key=lambda recipe: "own" in recipe[1].names()):
+        names = [f"own/{task.kind.name}"] if "own" in source.names() else source.names()
         for entry in config.describe(recipe_class(source.table)):
-            found.setdefault(entry, []).append(", ".join(source.names()))
-    sections = ["task", "seed", "data", "model", "train"]
-    rows = ["| key | data | type | default | what |", "| --- | --- | --- | --- | --- |"]
-    for entry in sorted(found, key=lambda entry: sections.index(entry.key.split(".")[0])):
-        names = ", ".join(found[entry]) if len(found[entry]) < len(sources) else ""
-        if entry.type != "section":
-            rows.append(f"| `{entry.key}` | {names} | {entry.type} | `{entry.default}` | {entry.doc} |")
+            if (
+                entry.type != "section"
+                and (entry.key.rpartition(".")[0].split(".")[0] or "recipe") == section
+            ):
+                places.setdefault(entry, []).extend(names)
+    order = list(dict.fromkeys(entry.key for entry in places))
+    rows = ["| key | recipes | type | default | meaning |", "| --- | --- | --- | --- | --- |"]
+    for entry in sorted(places, key=lambda entry: order.index(entry.key)):
+        cells = (f"`{entry.key}`", shorten(places[entry]), entry.type, f"`{entry.default}`", entry.doc)
+        rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
+
+
+def shorten(names: list[str]) -> str:
+    """Write the kind for all data sets of a kind, `own/*` for all templates, nothing for all recipes."""
+    kinds = {
+        task.kind.name: {
+            name if name != "own" else f"own/{task.kind.name}"
+            for source in task.sources
+            for name in source.names()
+        }
+        for task in TASKS.values()
+    }
+    left, words = set(names), []
+    if left == set().union(*kinds.values()):
+        return ""
+    templates = {f"own/{kind}" for kind in kinds} & set().union(*kinds.values())
+    for word, group in {**kinds, "own/*": templates}.items():
+        if group <= left:
+            left -= group
+            words.append(word)
+    return ", ".join([*words, *sorted(left)])
 
 
 def results(task: str, folder: str = "") -> str:
@@ -387,7 +417,7 @@ TABLES = {
     "docs/reliability.md": {"fuzz": fuzz, "soak": soak},
     "docs/serving.md": {"http": answers, "soak": soak},
     "docs/pictures.md": {"paper": paper_and_here, "access": access, "page": page},
-    "docs/recipes.md": {f"keys of {task}": partial(keys, task) for task in TASKS},
+    "docs/recipes.md": {f"keys of {section}": partial(keys, section) for section in SECTIONS},
 }
 PAGES = {
     "snli": "docs/nli.md",
