@@ -1,10 +1,11 @@
-"""Measure the house: what a reader of the source meets, before and after, beside other packages.
+"""Measure what a reader of the source meets: structure, names and words.
 
-    python benchmarks/house.py --out docs/results/house.json             # this tree; `before` stays as it is
-    python benchmarks/house.py OLD --before --out docs/results/house.json   # the tree before, once
+    python benchmarks/house.py --out docs/results/house.json                         # this tree
+    python benchmarks/house.py OLD --before --out docs/results/house.json            # an earlier tree, once
+    python benchmarks/house.py --package litgpt=DIR --out docs/results/house.json    # another package
 
-`--coverage FILE` takes the branch coverage from what `coverage json` wrote. Prints a table, with `--json` the
-figures. How each is counted is told at its function.
+`--coverage FILE` adds the branch coverage that `coverage json` wrote, `--seconds N` the time of `make test`.
+Prints tables, or JSON with `--json`. The docstring of each function says how it counts.
 """
 
 import argparse
@@ -15,7 +16,8 @@ import statistics
 import sys
 import textwrap
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -78,73 +80,85 @@ TARGETS = {
     "documented doors to a model": (1, None),
     "of which fast": (1, None),
     "lines": (20500, 19000),
+    "functions named by a participle, %": (3, None),
+    "docstrings that open with The, What, How ..., %": (10, None),
+    "class names used twice": (0, None),
+    "file stems used twice": (0, None),
+    "lines of the reading path": (1050, None),
+    "seconds of `make test`": (300, None),
 }
-"""What must be reached, and what is aimed at."""
+"""Limit that must hold, and the aim."""
 
-COLUMNS = ("files", "lines", "functions", "classes", "records", "median", "p90", "most")
-ANCHORS = {
-    "JoeyNMT": (25, 9420, 289, 42, 0, 16, 67, 481),
-    "x-transformers": (20, 11138, 376, 91, 2, 7, 72, 512),
-    "mamba_ssm": (54, 22511, 342, 41, 4, 35, 132, 693),
-    "litgpt": (60, 17977, 496, 104, 22, 11, 77, 203),
-    "sentence-transformers": (167, 36068, 965, 182, 8, 15, 77, 749),
-    "nanoGPT": (15, 1220, 24, 6, 1, 10, 25, 55),
-}
-"""Other packages, counted in the same way: files to records, and lines of a function."""
+IRREGULAR = re.compile(
+    "begun|bound|bought|brought|broken|built|caught|chosen|dealt|done|drawn|felt|forgotten|found|frozen|given"
+    "|gone|grown|heard|held|hidden|kept|known|laid|left|lent|lost|made|meant|met|said|seen|sent|shown|shut|sold"
+    "|spent|spoken|stood|sought|taken|taught|thought|told|torn|understood|won|worn|wound|written"
+)
+"""Participles without -ed."""
 
-LABELS = {"median": "median lines of a function", "p90": "their 90th percentile", "most": "the longest"}
+VERBS = {"embed", "exceed", "feed", "need", "proceed", "seed", "shed", "speed"}
+"""Verbs that end like a participle."""
+
+RIDDLES = re.compile(r"(The|What|Whether|How|Of|Which|Where|When|Who|Whose|Why|An?|All|Each|Every|Its|One)\b")
+"""Openings of a docstring that says neither what is done nor what is returned."""
+
+COLUMNS = (
+    "files",
+    "lines",
+    "functions",
+    "classes",
+    "records",
+    "median lines of a function",
+    "90th percentile",
+    "longest function",
+    "functions named by a participle, %",
+    "docstrings that open with The, What, How ..., %",
+    "class names used twice",
+    "file stems used twice",
+)
+"""Figures that can be taken of any package."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-class House:
-    """The source of a tree, read once.
+class Package:
+    """Python source of a package, parsed once.
 
     Args:
-        tree: The root of the repository.
+        source: Folder of the package.
     """
 
-    def __init__(self, tree: Path):
-        self.tree, self.source = tree, tree / "src" / "nse"
+    def __init__(self, source: Path):
+        self.source = source
         self.files = {
             file.relative_to(self.source).as_posix(): file for file in sorted(self.source.rglob("*.py"))
         }
         self.texts = {name: file.read_text("utf-8") for name, file in self.files.items()}
         self.trees = {name: ast.parse(text) for name, text in self.texts.items()}
-        self.modules = {module_name(name): name for name in self.files}
 
     def measure(self) -> dict[str, Any]:
-        """Measure everything but the coverage."""
-        loaded = self.closure(self.home_of("load"))
-        verbs, doors = self.verbs(), self.doors()
+        """Measure sizes and names."""
         functions = [node for _, node in self.nodes(Function)]
         classes = [node for _, node in self.nodes(ast.ClassDef)]
         sizes = [(node.end_lineno or 0) - node.lineno + 1 for node in functions]
-        tests = [file.read_text("utf-8") for file in (self.tree / "tests").rglob("test_*.py")]
-        return {
-            "root modules": sum("/" not in name and not name.startswith("__") for name in self.files),
-            "levels of the import contract": self.contract(),
-            "longest chain of imports": self.longest_chain(),
-            "modules that nse.load imports": len(loaded),
-            "lines that nse.load imports": sum(self.lines(self.modules[name]) for name in loaded),
-            "taxonomies": len(self.taxonomies()),
-            "comparisons of their names": len(self.comparisons()),
-            "definitions of five verbs": len(verbs),
-            "files of these definitions": len({name for name, _ in verbs}),
-            "documented doors to a model": len(doors),
-            "of which fast": sum(doors.values()),
-            "files": len(self.files),
-            "lines": sum(map(self.lines, self.files)),
-            "functions": len(functions),
-            "classes": len(classes),
-            "records": sum(map(is_record, classes)),
-            "median": round(statistics.median(sizes)),
-            "p90": round(statistics.quantiles(sizes, n=10)[-1]),
-            "most": max(sizes),
-            "test functions": sum(
-                len(re.findall(r"^ *(?:async )?def test_", text, re.MULTILINE)) for text in tests
-            ),
-        }
+        docstrings = [text for text in map(ast.get_docstring, functions) if text]
+        participles = sum(is_participle(split_name(node.name)[0]) for node in functions)
+        stems = [Path(name).stem for name in self.files if not name.endswith("__init__.py")]
+        counts = (
+            len(self.files),
+            sum(map(self.lines, self.files)),
+            len(functions),
+            len(classes),
+            sum(map(is_record, classes)),
+            round(statistics.median(sizes)),
+            round(statistics.quantiles(sizes, n=10)[-1]),
+            max(sizes),
+            percentage(participles, len(functions)),
+            percentage(sum(bool(RIDDLES.match(text)) for text in docstrings), len(docstrings)),
+            count_repeated(node.name for node in classes),
+            count_repeated(stems),
+        )
+        return dict(zip(COLUMNS, counts, strict=True))
 
     def lines(self, name: str) -> int:
         """Count the lines of a file."""
@@ -154,6 +168,48 @@ class House:
         """Yield every node of a kind, with its file."""
         for name, tree in self.trees.items():
             yield from ((name, node) for node in ast.walk(tree) if isinstance(node, kind))
+
+
+class House(Package):
+    """Source tree of this project.
+
+    Args:
+        tree: Root of the repository.
+    """
+
+    def __init__(self, tree: Path):
+        super().__init__(tree / "src" / "nse")
+        self.tree = tree
+        self.modules = {module_name(name): name for name in self.files}
+
+    def measure(self) -> dict[str, Any]:
+        """Measure everything but the coverage and the seconds of the tests."""
+        imported = self.closure(self.home_of("load"))
+        verbs, doors = self.verbs(), self.doors()
+        tests = [file.read_text("utf-8") for file in (self.tree / "tests").rglob("test_*.py")]
+        return {
+            "root modules": sum("/" not in name and not name.startswith("__") for name in self.files),
+            "levels of the import contract": self.contract(),
+            "longest chain of imports": self.longest_chain(),
+            "modules that nse.load imports": len(imported),
+            "lines that nse.load imports": sum(self.lines(self.modules[name]) for name in imported),
+            "taxonomies": len(self.taxonomies()),
+            "comparisons of their names": len(self.comparisons()),
+            "definitions of five verbs": len(verbs),
+            "files of these definitions": len({name for name, _ in verbs}),
+            "documented doors to a model": len(doors),
+            "of which fast": sum(doors.values()),
+            **super().measure(),
+            "lines of the reading path": sum(map(self.lines, self.reading_path())),
+            "test functions": sum(
+                len(re.findall(r"^ *(?:async )?def test_", text, re.MULTILINE)) for text in tests
+            ),
+            "words of README.md": count_words(self.tree / "README.md"),
+            "words of docs": sum(map(count_words, (self.tree / "docs").glob("*.md"))),
+            "words of CONTRIBUTING.md, CHANGELOG.md, SECURITY.md": sum(
+                count_words(self.tree / f"{name}.md") for name in ("CONTRIBUTING", "CHANGELOG", "SECURITY")
+            ),
+        }
 
     def imports(self, name: str, lazy: bool) -> set[str]:
         """Find the modules of the package that a file imports, in functions too if `lazy`; no types."""
@@ -169,6 +225,11 @@ class House:
         """Find the module that a name of the package's face comes from, as type checkers see it."""
         imports = [n for n in ast.walk(self.trees["__init__.py"]) if isinstance(n, ast.ImportFrom)]
         return next(str(n.module) for n in imports if public in [alias.name for alias in n.names])
+
+    def reading_path(self) -> list[str]:
+        """List the files that docs/reading-order.md numbers."""
+        text = (self.tree / "docs" / "reading-order.md").read_text("utf-8")
+        return re.findall(r"^\| \d+ \| `src/nse/([\w/]+\.py)`", text, re.MULTILINE)
 
     def closure(self, module: str) -> set[str]:
         """Follow imports at the top of modules; those that hold nothing but a docstring do not count."""
@@ -316,6 +377,27 @@ def named(node: ast.AST) -> set[str]:
     return set().union(*(named(part) for part in inner if isinstance(part, ast.AST)))
 
 
+def is_participle(word: str) -> bool:
+    """Tell whether a word is a participle, by its ending or by a list."""
+    regular = word.endswith("ed") and len(word) > 3 and word not in VERBS
+    return regular or IRREGULAR.fullmatch(word) is not None
+
+
+def count_repeated(names: Iterable[str]) -> int:
+    """Count the names that stand more than once."""
+    return sum(number > 1 for number in Counter(names).values())
+
+
+def count_words(file: Path) -> int:
+    """Count the words of a file, as `wc -w` does."""
+    return len(file.read_text("utf-8").split())
+
+
+def percentage(part: int, whole: int) -> float:
+    """Return a part in percent, to one decimal."""
+    return round(100 * part / max(whole, 1), 1)
+
+
 def split_name(name: str) -> list[str]:
     """Split a name into its words."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().strip("_").split("_")
@@ -324,45 +406,59 @@ def split_name(name: str) -> list[str]:
 def branch_coverage(file: Path) -> float:
     """Read how many of the branches tests take, in percent, from what `coverage json` wrote."""
     totals = json.loads(file.read_text("utf-8"))["totals"]
-    return round(100 * totals["covered_branches"] / totals["num_branches"], 1)
+    return percentage(totals["covered_branches"], totals["num_branches"])
 
 
 def table(report: Mapping[str, Any]) -> str:
-    """Show the figures as Markdown: before and after, then other packages."""
+    """Format the figures as Markdown: before and after, then beside other packages."""
     before, after = report["before"], report["after"] or report["before"]
     lines = ["| | before | after | must | aim |", "| --- | ---: | ---: | ---: | ---: |"]
     for name in after:
         cells = [before.get(name), after[name], *TARGETS.get(name, (None, None))]
-        shown = ["" if cell is None else f"{cell:,}" for cell in cells]
-        lines.append(f"| {LABELS.get(name, name)} | {' | '.join(shown)} |")
-    lines += ["", f"| | {' | '.join(COLUMNS)} |", "| --- |" + " ---: |" * len(COLUMNS)]
-    rows = {"nse": [after[name] for name in COLUMNS], **ANCHORS}
-    lines += [f"| {name} | {' | '.join(f'{cell:,}' for cell in cells)} |" for name, cells in rows.items()]
+        lines.append(f"| {name} | {' | '.join(map(show, cells))} |")
+    columns = {"nse": after, **report.get("others", {})}
+    lines += ["", f"| | {' | '.join(columns)} |", "| --- |" + " ---: |" * len(columns)]
+    for name in COLUMNS:
+        lines.append(f"| {name} | {' | '.join(show(column.get(name)) for column in columns.values())} |")
     return "\n".join(lines)
 
 
+def show(cell: float | None) -> str:
+    """Format a figure, or nothing."""
+    return "" if cell is None else f"{cell:,}"
+
+
 def main() -> None:
-    """Measure a tree, and keep the figures."""
+    """Measure a tree or a package, and keep the figures."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("tree", type=Path, nargs="?", default=ROOT)
-    parser.add_argument("--before", action="store_true", help="the tree is the one before")
-    parser.add_argument("--coverage", type=Path, help="what `coverage json` wrote")
-    parser.add_argument("--out", type=Path, help="keep the figures in this file")
+    parser.add_argument("tree", type=Path, nargs="?", default=ROOT, help="root of a checkout")
+    parser.add_argument("--before", action="store_true", help="the tree is the earlier one")
+    parser.add_argument("--package", metavar="NAME=DIR", help="measure another package instead")
+    parser.add_argument("--coverage", type=Path, help="output of `coverage json`")
+    parser.add_argument("--seconds", type=int, help="seconds that `make test` took")
+    parser.add_argument("--out", type=Path, help="JSON file to update")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    given = parser.parse_args()
-    kept = json.loads(given.out.read_text("utf-8")) if given.out and given.out.exists() else {}
-    figures = House(given.tree).measure()
-    side = "before" if given.before else "after"
-    if given.coverage:
-        figures["branches covered, %"] = branch_coverage(given.coverage)
-    elif "branches covered, %" in kept.get(side, {}):
-        figures["branches covered, %"] = kept[side]["branches covered, %"]
-    report = {"before": {}, "after": {}, **kept, side: figures}
-    if given.out:
-        write(given.out, json.dumps(report, indent=1) + "\n")
-    print(json.dumps(report, indent=1) if given.json else table(report))
+    args = parser.parse_args()
+    report: dict[str, Any] = {"before": {}, "after": {}, "others": {}}
+    if args.out and args.out.exists():
+        report |= json.loads(args.out.read_text("utf-8"))
+    if args.package:
+        name, _, folder = args.package.partition("=")
+        report["others"][name] = Package(Path(folder)).measure()
+    else:
+        side = "before" if args.before else "after"
+        measured = {
+            "branches covered, %": branch_coverage(args.coverage) if args.coverage else None,
+            "seconds of `make test`": args.seconds,
+        }
+        kept = {name: report[side].get(name) for name in measured}
+        added = {name: kept[name] if value is None else value for name, value in measured.items()}
+        report[side] = House(args.tree).measure() | added
+    if args.out:
+        write(args.out, json.dumps(report, indent=1) + "\n")
+    print(json.dumps(report, indent=1) if args.json else table(report))
 
 
 if __name__ == "__main__":

@@ -55,12 +55,45 @@ def table_rows(document):
     return [[cell.strip() for cell in row] for row in rows]
 
 
-def test_paper_to_code_table_is_what_the_source_marks():
-    told = set()
-    for numbers, _, places in table_rows((ROOT / "docs" / "paper-to-code.md").read_text("utf-8"))[2:]:
-        for where, name in re.findall(r"`([\w/.]+)` `(\w+)`", places):
-            told |= {(int(n), where, name) for n in numbers.split(",")}
-    assert told == markers()
+PAPER_TO_CODE = ROOT / "docs" / "paper-to-code.md"
+NAMED = re.compile(r"`(src/nse/[\w/.-]+)`(?: `(\w+)`)?")
+
+
+def definitions(file):
+    """Names of the functions, methods, classes and constants that a Python file defines."""
+    names = set()
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign):
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return names
+
+
+def test_paper_to_code_lists_every_marked_equation_and_no_other():
+    equations = PAPER_TO_CODE.read_text("utf-8").split("## Equations")[1].split("\n## ")[0]
+    listed = set()
+    for numbers, _, places in table_rows(equations)[2:]:
+        listed |= {(int(n), *place) for place in NAMED.findall(places) for n in numbers.split(",")}
+    assert listed == markers()
+
+
+def test_paper_to_code_names_files_and_functions_that_exist():
+    for file, name in NAMED.findall(PAPER_TO_CODE.read_text("utf-8")):
+        assert (ROOT / file).is_file(), file
+        assert not name or name in definitions(ROOT / file), f"{file}: {name}"
+
+
+def test_paper_to_code_covers_the_sections_tables_figures_and_the_appendix():
+    parts = PAPER_TO_CODE.read_text("utf-8").split("## Sections, tables, figures")[1].split("\n## ")[0]
+    listed = {part for first, *_ in table_rows(parts)[2:] for part in first.split(", ")}
+    tasks_of_the_paper = {f"4.{n}" for n in range(1, 6)} | {f"table {n}" for n in range(1, 6)}
+    assert listed == tasks_of_the_paper | {"figure 1", "figure 2", "appendix A"}
+
+
+def test_the_reading_path_is_short_and_leads_from_the_equations_to_a_trace():
+    path = House(ROOT).reading_path()
+    assert [Path(file).stem for file in path] == ["reference", "encoder", "pair", "nli", "loop", "trace"]
 
 
 def test_the_reference_has_all_fifteen_equations():
@@ -234,6 +267,7 @@ def test_figures_and_pictures_need_no_pytorch():
         "modules that nse.load imports",
         "lines that nse.load imports",
         "documented doors to a model",
+        "docstrings that open with The, What, How ..., %",
     ],
 )
 def test_the_house_stays_as_small_as_it_must(row, house):
