@@ -348,15 +348,15 @@ def threads() -> str:
     """Write what `benchmarks/train_threads.py` measured."""
     results = report("train_threads")
     lines = [
-        "| examples a second | | usual threads | `nse train` | one thread |",
+        "| recipe | machine | default threads | `nse train` | one thread |",
         "| --- | --- | ---: | ---: | ---: |",
     ]
     for row in results["rows"]:
         speeds = [f"{row[way]['examples_per_second']:,.0f}" for way in ("before", "after", "one thread")]
         lines.append(f"| `{row['recipe']}` | {row['load']} | {' | '.join(speeds)} |")
-    rounds = f"The median of {results['rounds']} rounds"
+    rounds = f"Examples per second, median of {results['rounds']} alternating rounds"
     machine = f"{results['machine']['cores']} cores, torch {results['machine']['torch']}"
-    return "\n".join([*lines, "", f"{rounds}, in turns; {machine}."])
+    return "\n".join([*lines, "", f"{rounds}; {machine}."])
 
 
 def speed() -> str:
@@ -413,7 +413,7 @@ TABLES = {
     "CONTRIBUTING.md": {"house": house},
     "README.md": {"results": summary, "speed": speed},
     "docs/benchmarks.md": {"cpu": cpu, "answers": answers, "answers on a GPU": answers_on_a_gpu},
-    "docs/logic.md": {"demo": demo},
+    "docs/nli.md": {"demo": demo},
     "docs/reliability.md": {"fuzz": fuzz, "soak": soak},
     "docs/serving.md": {"http": answers, "soak": soak},
     "docs/pictures.md": {"paper": paper_and_here, "access": access, "page": page},
@@ -428,7 +428,7 @@ PAGES = {
 }
 for task, page in PAGES.items():
     if (ROOT / "docs" / "results" / task).is_dir():  # measured, or not yet
-        TABLES[page] = {task: partial(results, task)}
+        TABLES.setdefault(page, {})[task] = partial(results, task)
         TABLES[page] |= {"tried": partial(tried, task)} if TRIED[task].exists() else {}
 if ELSEWHERE.is_dir():
     TABLES[PAGES["translation"]] |= {"elsewhere": elsewhere}
