@@ -16,19 +16,19 @@ import torch
 from parts_of_speech import FUNCTION, group_of, part_of
 
 import nse
-from nse.data.prepare import obtain
+from nse.data.prepare import load_or_prepare
 from nse.files import write
 from nse.inference.inputs import stack_rows
 from nse.inference.tracing import START, record_calls
 from nse.nn.pair import PairClassifier
-from nse.text.sampler import shares
+from nse.text.sampler import draw_bounded_batches
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "access.json"
 
 
 def sentences(split: str, data: Path | None) -> list[list[str]]:
     """The different sentences of a split, as words."""
-    prepared = obtain("snli", None, data)
+    prepared = load_or_prepare("snli", None, data)
     found: dict[tuple[str, ...], None] = {}
     for column in prepared.splits[split].texts.values():
         ends = column.lengths.cumsum()
@@ -47,7 +47,7 @@ def accesses(loaded: nse.Model, texts: list[list[str]], batch: int = 128) -> lis
     starts = 0 if encoder.nse[0].start is None else len(encoder.nse[0].start)
     labelled = stack_rows([(tuple(loaded.vocabulary.encode(words)),) for words in texts], has_sentences=False)
     found: list[list[float]] = [[] for _ in texts]
-    for index in shares(labelled, batch):
+    for index in draw_bounded_batches(labelled, batch):
         ids, lengths = labelled.texts[0].select(index)
         with record_calls(model) as calls:
             encoder(model.vectors(ids), lengths)

@@ -26,7 +26,7 @@ import nse
 from nse.data.readers.snli import LABELS, read
 from nse.files import write
 from nse.inference.inputs import encode_text, stack_rows
-from nse.text.sampler import shares
+from nse.text.sampler import draw_bounded_batches
 from nse.train.run import environment
 
 RESULTS = Path(__file__).parent / "results"
@@ -195,7 +195,8 @@ def on_a_gpu(model: nse.Model, pairs: list[tuple[str, str]], rounds: int) -> lis
         model.predict(pairs, batch)  # kernels are compiled, memory is there
         with torch.inference_mode():
             ready = [
-                labelled.select(index).to(torch.device("cuda")).inputs for index in shares(labelled, batch)
+                labelled.select(index).to(torch.device("cuda")).inputs
+                for index in draw_bounded_batches(labelled, batch)
             ]
 
             def alone(ready: list[Any] = ready) -> None:

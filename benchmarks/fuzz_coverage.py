@@ -41,7 +41,7 @@ def json_reader(place: Path) -> Reader:
     from faults.fuzzing import SUMS, try_folder
     from faults.made_models import saved
     from nse.cli.rows import Columns, read_rows
-    from nse.data.records import Format, Source
+    from nse.data.records import Format, LineSource
     from nse.errors import DataError
     from serve.made_bodies import PATHS, asked
 
@@ -56,7 +56,7 @@ def json_reader(place: Path) -> Reader:
     def read_lines(content: bytes) -> None:
         lines.write_bytes(content)
         try:
-            with Source(lines) as source:
+            with LineSource(lines) as source:
                 list(read_rows(source, Format.jsonl, columns))
         except DataError as error:
             if not str(error):

@@ -11,10 +11,10 @@ import tempfile
 from pathlib import Path
 
 import nse
-from nse.data.readers.logic import LABELS, LogicData, corpus
+from nse.data.readers.logic import LABELS, LogicData, generate_pairs
 from nse.data.readers.logic_grammar import label, parse
 
-pairs = corpus(LogicData(train=600, dev=3, test=3, unseen=3))["train"]
+pairs = generate_pairs(LogicData(train=600, dev=3, test=3, unseen=3))["train"]
 
 
 def questions(some):

@@ -9,14 +9,16 @@ import random
 import torch
 from torch.nn import functional as F
 
-from nse.data.readers.logic import LogicData, corpus
+from nse.data.readers.logic import LogicData, generate_pairs
 from nse.nn.document import DocumentClassifier, DocumentConfig
 from nse.text.tensors import Documents, Texts
 from nse.text.vocabulary import Vocabulary
 
 chance = random.Random(0)
 torch.manual_seed(0)
-sentences = [pair.premise.split() for pair in corpus(LogicData(train=600, dev=3, test=3, unseen=3))["train"]]
+sentences = [
+    pair.premise.split() for pair in generate_pairs(LogicData(train=600, dev=3, test=3, unseen=3))["train"]
+]
 vocabulary = Vocabulary(sorted({word for sentence in sentences for word in sentence}))
 
 
@@ -29,9 +31,9 @@ def document():
 def batch(size):
     """Documents as the model takes them, and their labels."""
     made = [document() for _ in range(size)]
-    texts = Texts.of([sentence for found, _ in made for sentence in found], vocabulary)
+    texts = Texts.from_words([sentence for found, _ in made for sentence in found], vocabulary)
     counts = torch.tensor([len(found) for found, _ in made])
-    rows = Documents.of(texts, counts).select(torch.arange(size))
+    rows = Documents.from_sentences(texts, counts).select(torch.arange(size))
     return rows, torch.tensor([int(denies) for _, denies in made])
 
 

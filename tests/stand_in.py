@@ -70,7 +70,7 @@ def publish():
     from urllib.response import addinfourl
 
     from nse.data import catalogue
-    from nse.data.folders import checksums
+    from nse.data.folders import compute_checksums
 
     class Server(urllib.request.HTTPSHandler):
         def https_open(self, request):
@@ -81,10 +81,10 @@ def publish():
 
     def made_up(download):
         file = "DATA" / Path(download.file)
-        return replace(download, size=file.stat().st_size, sha256=checksums([file])[0])
+        return replace(download, size=file.stat().st_size, sha256=compute_checksums([file])[0])
 
-    published = catalogue.downloads
-    catalogue.downloads = lambda name: tuple(map(made_up, published(name)))
+    published = catalogue.get_downloads
+    catalogue.get_downloads = lambda name: tuple(map(made_up, published(name)))
     urllib.request.install_opener(urllib.request.build_opener(Server))
 
 

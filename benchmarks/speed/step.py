@@ -19,8 +19,8 @@ from benchmarks.speed.calls import mebibytes
 from nse.nn.pair import PairClassifier, PairConfig
 from nse.ops.dispatch import choose
 from nse.tasks.task import judged
-from nse.text.sampler import batches
-from nse.text.tensors import Labelled, Shape, Texts
+from nse.text.sampler import draw_batches
+from nse.text.tensors import LabelledRows, Shape, Texts
 from nse.text.vocabulary import Vocabulary
 from nse.train.step import CapturedStep, Step, adam
 
@@ -49,15 +49,15 @@ def snli_step_rows(log: Console) -> list[dict[str, Any]]:
     """
     generator = torch.Generator().manual_seed(0)
     premise, hypothesis = (random_texts(*of, generator) for of in (PREMISES, HYPOTHESES))
-    pairs = Labelled((premise, hypothesis), torch.randint(LABELS, (PAIRS,), generator=generator))
+    pairs = LabelledRows((premise, hypothesis), torch.randint(LABELS, (PAIRS,), generator=generator))
     plans = {
-        "random": batches(PAIRS, BATCH, generator),
-        "buckets": batches(PAIRS, BATCH, generator, pairs.lengths),
+        "random": draw_batches(PAIRS, BATCH, generator),
+        "buckets": draw_batches(PAIRS, BATCH, generator, pairs.lengths),
     }
     rows, backend = [], choose("auto", "cuda")
     for name, plan in plans.items():
         whole = [index for index in plan if len(index) == BATCH]
-        full = list(zip(whole, pairs.shapes(whole), strict=True))
+        full = list(zip(whole, pairs.compute_shapes(whole), strict=True))
         for graph in (False, True):
             figures = measure(pairs, full, graph)
             if figures is None:
@@ -92,7 +92,7 @@ def random_texts(mean: float, deviation: float, longest: int, generator: torch.G
     return Texts(ids.masked_fill(torch.arange(columns) >= lengths[:, None], Vocabulary.PAD), lengths)
 
 
-def measure(pairs: Labelled, plan: list[tuple[Tensor, Shape]], graph: bool) -> dict[str, Any] | None:
+def measure(pairs: LabelledRows, plan: list[tuple[Tensor, Shape]], graph: bool) -> dict[str, Any] | None:
     """Time and memory of the steps of a plan; `None` where a graph was wanted and none can be captured."""
     gc.collect()
     torch.cuda.empty_cache()

@@ -22,7 +22,7 @@ import nse
 from nse.cli import main as cli
 from nse.cli import ray as cluster
 from nse.cli.rows import Row
-from nse.data.records import Problem
+from nse.data.records import BadLine
 from nse.errors import InputError, NSEError, RunError
 from small_models import WORDS, sentence_model
 
@@ -112,13 +112,13 @@ def test_a_worker_answers_with_vectors_and_problems_without_the_models_folder(mo
     for file in model.iterdir():
         file.unlink()
     assert worker.answer([]) == []
-    rows = [Row(1, ("good",)), Row(2, ("",)), Problem(3, "no"), Row(7, ("a film",), "x")]
+    rows = [Row(1, ("good",)), Row(2, ("",)), BadLine(3, "no"), Row(7, ("a film",), "x")]
     found = worker.answer(rows)
     assert [each["number"] for each in (found[0], found[3])] == [1, 7]
     assert found[3]["id"] == "x"
     assert np.allclose([found[0]["vector"], found[3]["vector"]], expected, atol=1e-6)
     assert found[1].why.startswith("sentence 2 is empty")
-    assert found[2] == Problem(3, "no")
+    assert found[2] == BadLine(3, "no")
 
 
 def test_what_goes_wrong_at_a_worker_comes_back(model):

@@ -11,7 +11,7 @@ import pytest
 
 from nse.cli.rows import Columns, Row, parse_keys, read_rows, split_chunks, stop_at_problem
 from nse.data import records as lines_module
-from nse.data.records import Format, Problem, Source, guess_format
+from nse.data.records import BadLine, Format, LineSource, guess_format
 from nse.errors import DataError, InputError
 
 ONE, PAIR = Columns(("sentence",)), Columns(("premise", "hypothesis"))
@@ -20,7 +20,7 @@ RANKED = Columns(("question", "answer"), listed="candidates")
 
 def read(path, content, form, columns=ONE):
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with Source(path) as source:
+    with LineSource(path) as source:
         return list(read_rows(source, form, columns))
 
 
@@ -43,8 +43,8 @@ def test_text_is_a_row_a_line_and_blank_lines_are_passed_over(path):
 def test_the_texts_of_a_pair_have_a_tab_between(path):
     assert read(path, "a dog\t it runs\n\na\n\tb\tc\n", Format.text, PAIR) == [
         Row(1, ("a dog", "it runs")),
-        Problem(3, "expected premise and hypothesis with a tab between, got 1 of 2"),
-        Problem(4, "expected premise and hypothesis with a tab between, got 3 of 2"),
+        BadLine(3, "expected premise and hypothesis with a tab between, got 1 of 2"),
+        BadLine(4, "expected premise and hypothesis with a tab between, got 3 of 2"),
     ]
 
 
@@ -60,7 +60,7 @@ def test_columns_by_other_names(path):
     content = '{"sentence1": "a", "sentence2": "b", "premise": "no", "pairID": "x"}\n{"texts": ["a", "b"]}\n'
     assert read(path, content, Format.jsonl, columns) == [
         Row(1, ("a", "b"), "x"),
-        Problem(2, "there is no 'pairID', which --id asks for"),
+        BadLine(2, "there is no 'pairID', which --id asks for"),
     ]
     assert read(path, "pairID\tsentence2\tsentence1\nx\tb\ta\n", Format.tsv, columns) == [
         Row(2, ("a", "b"), "x")
@@ -153,7 +153,7 @@ BAD = [
 
 @pytest.mark.parametrize(("form", "line", "why"), BAD)
 def test_a_bad_line_is_told_by_its_number_and_the_others_are_read(form, line, why, path, monkeypatch):
-    monkeypatch.setattr(lines_module, "LONGEST", 64)
+    monkeypatch.setattr(lines_module, "MAX_LINE_BYTES", 64)
     header = {Format.tsv: [b"sentence\tx"], Format.csv: [b"sentence,x"]}.get(form, [])
     found = read(path, b"\n".join([*header, GOOD[form], line, GOOD[form]]), form)
     first, last = len(header) + 1, len(header) + 3 + line.count(b"\n")
@@ -162,7 +162,7 @@ def test_a_bad_line_is_told_by_its_number_and_the_others_are_read(form, line, wh
         (last, ("good",)),
     ]
     assert len(found) == 3
-    assert isinstance(found[1], Problem)
+    assert isinstance(found[1], BadLine)
     assert found[1].number == first + 1
     assert why in found[1].why
 
@@ -191,7 +191,7 @@ def test_a_quote_that_may_not_be_closed_ends_the_file(name, path):
     path.write_text(f'sentence,x\ngood,1\n"two\nlines",2\n"a,3\n{rest}')
     found = []
     wanted = f"rows: line 5: a quote is perhaps not closed: {why}; close it, or write it twice"
-    with pytest.raises(DataError, match=wanted), Source(path) as source:
+    with pytest.raises(DataError, match=wanted), LineSource(path) as source:
         found.extend(read_rows(source, Format.csv, ONE))
     assert [(row.number, row.texts) for row in found] == [(2, ("good",)), (3, ("two\nlines",))]
 
@@ -205,19 +205,19 @@ def test_a_quote_that_may_not_be_closed_is_found_by_the_number_of_quotes(path):
 
 def test_a_record_that_is_no_row_is_told_with_all_its_lines(path):
     (problem, row) = read(path, b'sentence,x\n"a\n\nb"\nc,1\n', Format.csv)
-    assert problem == Problem(2, "expected 2 fields, as in the header, got 1", lines=3)
+    assert problem == BadLine(2, "expected 2 fields, as in the header, got 1", lines=3)
     assert row == Row(5, ("c",))
     (problem, _) = read(path, b'sentence,x\n"a\ncaf\xe9",1\nc,1\n', Format.csv)
-    assert problem == Problem(2, "is not UTF-8", lines=2)
+    assert problem == BadLine(2, "is not UTF-8", lines=2)
 
 
 def test_a_line_may_be_as_long_as_may_be(path, monkeypatch):
-    monkeypatch.setattr(lines_module, "LONGEST", 4)
+    monkeypatch.setattr(lines_module, "MAX_LINE_BYTES", 4)
     whole = [Row(1, ("aaaa",)), Row(2, ("bbbb",))]
     assert read(path, b"aaaa\r\nbbbb", Format.text) == whole
     found = read(path, b"a" * 50 + b"\nbb\n" + b"c" * 5, Format.text)
     assert [each.number for each in found] == [1, 2, 3]
-    assert [type(each) for each in found] == [Problem, Row, Problem]
+    assert [type(each) for each in found] == [BadLine, Row, BadLine]
 
 
 @pytest.mark.parametrize("form", [Format.tsv, Format.csv])
@@ -242,7 +242,7 @@ def test_a_header_without_the_columns_is_refused(form, path):
 
 def test_plain_text_has_no_columns(path):
     path.write_text("a\n")
-    with Source(path) as source, pytest.raises(InputError, match="plain text has no columns: leave out"):
+    with LineSource(path) as source, pytest.raises(InputError, match="plain text has no columns: leave out"):
         read_rows(source, Format.text, ONE._replace(id="key"))
 
 
@@ -282,28 +282,28 @@ def test_compressed_files_are_opened(ending, compress, tmp_path):
 
 def test_what_cannot_be_opened_is_told_at_once(tmp_path):
     with pytest.raises(DataError, match="nowhere: cannot be read: No such file"):
-        Source(tmp_path / "nowhere")
+        LineSource(tmp_path / "nowhere")
     with pytest.raises(DataError, match="cannot be read: Is a directory"):
-        Source(tmp_path)
+        LineSource(tmp_path)
 
 
 def test_where_a_file_is_read(path):
     path.write_bytes(b"a dog\n" * 20_000)
-    with Source(path) as source:
-        assert (source.steady, source.size, source.position()) == (True, 120_000, 0)
+    with LineSource(path) as source:
+        assert (source.is_regular, source.size, source.bytes_read) == (True, 120_000, 0)
         found = read_rows(source, Format.text, ONE)
         next(found)
-        assert 0 < source.position() < 120_000
+        assert 0 < source.bytes_read < 120_000
         assert sum(1 for _ in found) == 19_999
-        assert source.position() == 120_000
+        assert source.bytes_read == 120_000
 
 
 def test_a_line_of_standard_input_is_there_before_the_next(monkeypatch):
     reading, writing = os.pipe()
     with os.fdopen(reading) as handle, os.fdopen(writing, "wb", buffering=0) as other:
         monkeypatch.setattr(sys, "stdin", handle)
-        with Source(None) as source:
-            assert (source.name, source.steady) == ("standard input", False)
+        with LineSource(None) as source:
+            assert (source.name, source.is_regular) == ("standard input", False)
             found = read_rows(source, Format.text, ONE)
             for number in (1, 2):
                 other.write(b"a dog\n")
@@ -332,7 +332,7 @@ def test_long_texts_make_small_chunks(monkeypatch):
     items = [
         Row(1, ("dog", "cat")),
         Row(2, ("dog", "d")),
-        Problem(3, "no"),
+        BadLine(3, "no"),
         Row(4, ("d" * 30,)),
         Row(5, ("d",)),
     ]
@@ -351,6 +351,6 @@ def test_rows_before_a_mistake_come_before_it():
 
 
 def test_nothing_is_read_after_a_problem():
-    items = iter([Row(1, ("dog",)), Problem(2, "no"), Row(3, ("dog",))])
+    items = iter([Row(1, ("dog",)), BadLine(2, "no"), Row(3, ("dog",))])
     assert [item.number for item in stop_at_problem(items)] == [1, 2]
     assert next(items).number == 3

@@ -99,12 +99,12 @@ def test_every_tenth_hundred_is_dev(tmp_path):
 def test_where_they_may_lie(tmp_path, place):
     (tmp_path / place).mkdir(exist_ok=True)
     write(tmp_path / place, "one")
-    assert {source.path for source in aclimdb.sources(tmp_path).values()} == {
+    assert {source.path for source in aclimdb.find_sources(tmp_path).values()} == {
         tmp_path / place / aclimdb.ARCHIVE
     }
     for split in ("train", "test"):
         (tmp_path / place / f"aclImdb_{split}.tar").write_bytes(packed(REVIEWS))
-    files = aclimdb.sources(tmp_path)
+    files = aclimdb.find_sources(tmp_path)
     assert [source.path.name for source in files.values()] == [
         *("aclImdb_train.tar", "aclImdb_train.tar", "aclImdb_test.tar")
     ]
@@ -117,13 +117,13 @@ def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(
         DataError, match=r"no aclImdb_train\.tar in .* or inside aclImdb_v1\.tar\.gz; type `nse"
     ):
-        aclimdb.sources(tmp_path)
+        aclimdb.find_sources(tmp_path)
     write(tmp_path, "xz")
     (tmp_path / "aclImdb" / "aclImdb_test.tar.xz").unlink()
     with pytest.raises(DataError, match=r"aclimdb: no aclImdb_test\.tar"):
         aclimdb.read(tmp_path)
     write(tmp_path, "one")
-    assert aclimdb.sources(tmp_path)["train"].path.name == aclimdb.ARCHIVE
+    assert aclimdb.find_sources(tmp_path)["train"].path.name == aclimdb.ARCHIVE
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from nse.data.catalogue import DATA, VECTORS, data_set, downloads
+from nse.data.catalogue import DATA, VECTORS, get_data_set, get_downloads
 from nse.errors import DataError
 from nse.text.tokenize import TOKENIZERS
 
@@ -34,10 +34,10 @@ def test_data_sets_can_be_read():
 
 def test_unknown_names_are_told_with_the_nearest():
     with pytest.raises(DataError, match=r"'glove.840B', did you mean glove.840B.300d\?; there is snli"):
-        downloads("glove.840B")
+        get_downloads("glove.840B")
     with pytest.raises(DataError, match=r"no data set is called '../x'; there is snli"):
-        data_set("../x")
+        get_data_set("../x")
     with pytest.raises(
         DataError, match=r"spacy.md.300d cannot be fetched: .*; put its files into vectors/ yourself"
     ):
-        downloads("spacy.md.300d")
+        get_downloads("spacy.md.300d")

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from data.made_up import write_snli, write_sst, write_vectors, write_wikiqa
 from nse.cli.data import app
-from nse.data.cache import load, save
-from nse.data.folders import meter
+from nse.data.cache import load_prepared, save_prepared
+from nse.data.folders import show_progress
 from nse.data.prepare import prepare
 from nse.errors import DataError
 
@@ -53,7 +53,7 @@ def test_status_counts_against_the_published(folder, monkeypatch):
     write_snli(folder, "xz")
     write_vectors(folder)
     (folder / "vectors" / "glove.6B.100d.txt").write_text("the" + " 0.5" * 100 + "\n")
-    save(prepare("snli", "set.2d", folder), folder / "prepared" / "snli.set.2d.safetensors")
+    save_prepared(prepare("snli", "set.2d", folder), folder / "prepared" / "snli.set.2d.safetensors")
     monkeypatch.setenv("NSE_DATA", str(folder))
     monkeypatch.chdir("/")
     report = json.loads(call("status", "--json").output)
@@ -122,7 +122,7 @@ def test_prepare_tells_the_file_and_what_is_covered(folder):
     assert "most frequent without a vector: dogs (2), zebra (2), , (1)" in answer.output
     told = json.loads(call("prepare", "snli", "--out", "made/here", "--json").output)
     assert told["file"] == "made/here/snli.safetensors"
-    assert told["fingerprint"] == load(folder.parent / told["file"]).fingerprint
+    assert told["fingerprint"] == load_prepared(folder.parent / told["file"]).fingerprint
     assert told["information"]["vectors"] is None
 
 
@@ -148,14 +148,14 @@ def test_fetch_refuses_what_it_does_not_know(folder):
 
 
 def test_no_bar_where_there_is_no_terminal():
-    with meter("file") as progress:
+    with show_progress("file") as progress:
         assert progress is None
 
 
 def test_a_bar_in_a_terminal(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    with meter("[file]") as progress:
+    with show_progress("[file]") as progress:
         progress(5_000_000, 10_000_000)
     shown = capsys.readouterr()
     assert shown.out == ""

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from nse.cli.data import app
 from nse.data import fetch as module
 from nse.data.catalogue import DATA, Download
-from nse.data.fetch import fetch
+from nse.data.fetch import fetch_file
 from nse.errors import DataError
 
 CONTENT = bytes(range(256)) * 4000
@@ -96,21 +96,21 @@ def names(folder):
 
 def test_a_file_comes_whole_and_is_not_got_twice(server, tmp_path):
     said, reports = [], []
-    file = fetch(DOWNLOAD, tmp_path, server.address, said.append, lambda *report: reports.append(report))
+    file = fetch_file(DOWNLOAD, tmp_path, server.address, said.append, lambda *report: reports.append(report))
     assert file == tmp_path / "deep" / "file.zip"
     assert file.read_bytes() == CONTENT
     assert names(tmp_path) == ["file.zip"]
     assert said[0] == f"getting {server.address}"
     assert DOWNLOAD.sha256 in said[1]
     assert reports[-1] == (len(CONTENT), len(CONTENT))
-    assert fetch(DOWNLOAD, tmp_path, server.address, said.append) == file
+    assert fetch_file(DOWNLOAD, tmp_path, server.address, said.append) == file
     assert said[2] == f"{file} is already there"
     assert server.behaviour.asked == [None]
 
 
 def test_the_catalogue_address_is_the_default_and_a_mirror_may_be_a_folder(server, tmp_path):
-    fetch(replace(DOWNLOAD, address=server.address), tmp_path / "a")
-    fetch(DOWNLOAD, tmp_path / "b", server.address.removesuffix("file.zip"))
+    fetch_file(replace(DOWNLOAD, address=server.address), tmp_path / "a")
+    fetch_file(DOWNLOAD, tmp_path / "b", server.address.removesuffix("file.zip"))
     assert names(tmp_path) == ["file.zip", "file.zip"]
 
 
@@ -119,7 +119,7 @@ def test_the_catalogue_address_is_the_default_and_a_mirror_may_be_a_folder(serve
 )
 def test_other_addresses_are_refused(tmp_path, mirror):
     with pytest.raises(DataError, match="expected an address that starts with https:// or http://"):
-        fetch(DOWNLOAD, tmp_path, mirror)
+        fetch_file(DOWNLOAD, tmp_path, mirror)
 
 
 def test_the_command(server, tmp_path, monkeypatch):
@@ -142,9 +142,9 @@ def test_a_broken_connection_is_resumed(server, tmp_path, etag, length):
         with pytest.raises(
             DataError, match=rf"broke off after {done} of 1,024,000 bytes.*run the command again"
         ):
-            fetch(DOWNLOAD, tmp_path, server.address)
+            fetch_file(DOWNLOAD, tmp_path, server.address)
         assert "file.zip" not in names(tmp_path)
-    fetch(DOWNLOAD, tmp_path, server.address)
+    fetch_file(DOWNLOAD, tmp_path, server.address)
     assert (tmp_path / "deep" / "file.zip").read_bytes() == CONTENT
     assert names(tmp_path) == ["file.zip"]
     assert server.behaviour.asked == [None, "bytes=300000-", "bytes=600000-", "bytes=900000-"]
@@ -153,20 +153,20 @@ def test_a_broken_connection_is_resumed(server, tmp_path, etag, length):
 def broken_off(server, folder):
     server.behaviour.drop_after = 300_000
     with pytest.raises(DataError, match="broke off"):
-        fetch(DOWNLOAD, folder, server.address)
+        fetch_file(DOWNLOAD, folder, server.address)
     server.behaviour.drop_after = None
 
 
 def test_a_server_without_ranges_starts_over(server, tmp_path):
     broken_off(server, tmp_path)
     server.behaviour.ranges = False
-    assert fetch(DOWNLOAD, tmp_path, server.address).read_bytes() == CONTENT
+    assert fetch_file(DOWNLOAD, tmp_path, server.address).read_bytes() == CONTENT
 
 
 def test_a_server_with_wrong_ranges_is_asked_for_the_whole(server, tmp_path):
     broken_off(server, tmp_path)
     server.behaviour.wrong_range = True
-    assert fetch(DOWNLOAD, tmp_path, server.address).read_bytes() == CONTENT
+    assert fetch_file(DOWNLOAD, tmp_path, server.address).read_bytes() == CONTENT
     assert server.behaviour.asked == [None, "bytes=300000-", None]
 
 
@@ -174,7 +174,7 @@ def test_another_version_of_the_file_starts_over(server, tmp_path):
     server.behaviour.content = bytes(len(CONTENT))
     broken_off(server, tmp_path)
     server.behaviour.content, server.behaviour.etag = CONTENT, '"two"'
-    assert fetch(DOWNLOAD, tmp_path, server.address).read_bytes() == CONTENT
+    assert fetch_file(DOWNLOAD, tmp_path, server.address).read_bytes() == CONTENT
 
 
 def test_another_version_without_a_mark_is_found_by_its_checksum(server, tmp_path):
@@ -182,9 +182,9 @@ def test_another_version_without_a_mark_is_found_by_its_checksum(server, tmp_pat
     broken_off(server, tmp_path)
     server.behaviour.content = CONTENT
     with pytest.raises(DataError, match=r"has the sha256 .* it was removed; run the command again"):
-        fetch(DOWNLOAD, tmp_path, server.address)
+        fetch_file(DOWNLOAD, tmp_path, server.address)
     assert names(tmp_path) == []
-    assert fetch(DOWNLOAD, tmp_path, server.address).read_bytes() == CONTENT
+    assert fetch_file(DOWNLOAD, tmp_path, server.address).read_bytes() == CONTENT
 
 
 def test_a_range_past_the_end_starts_over(server, tmp_path):
@@ -192,14 +192,14 @@ def test_a_range_past_the_end_starts_over(server, tmp_path):
     (tmp_path / "deep" / "file.zip.part").write_bytes(bytes(500))
     server.behaviour.content = CONTENT[:400]
     with pytest.raises(DataError, match="has 400 bytes, the published file 1,024,000"):
-        fetch(DOWNLOAD, tmp_path, server.address)
+        fetch_file(DOWNLOAD, tmp_path, server.address)
     assert server.behaviour.asked == ["bytes=500-", None]
 
 
 def test_a_wrong_checksum_is_told_and_nothing_is_left(server, tmp_path):
     server.behaviour.content = CONTENT[:-1] + b"x"
     with pytest.raises(DataError, match=f"the published file {DOWNLOAD.sha256}; it was removed"):
-        fetch(DOWNLOAD, tmp_path, server.address)
+        fetch_file(DOWNLOAD, tmp_path, server.address)
     assert names(tmp_path) == []
 
 
@@ -208,13 +208,13 @@ def test_a_file_that_is_too_long_is_not_taken(server, tmp_path, length):
     server.behaviour.content = CONTENT * 2
     server.behaviour.length = length
     with pytest.raises(DataError, match="the published file 1,024,000"):
-        fetch(DOWNLOAD, tmp_path, server.address)
+        fetch_file(DOWNLOAD, tmp_path, server.address)
     assert names(tmp_path) == []
 
 
 def test_without_a_known_checksum_it_is_only_told(server, tmp_path):
     said = []
-    fetch(replace(DOWNLOAD, sha256=None), tmp_path, server.address, said.append)
+    fetch_file(replace(DOWNLOAD, sha256=None), tmp_path, server.address, said.append)
     assert said[1].endswith(f"sha256 {DOWNLOAD.sha256} (not verified)")
 
 
@@ -222,7 +222,7 @@ def test_without_a_known_checksum_it_is_only_told(server, tmp_path):
 def test_an_answer_that_is_an_error_is_told(server, tmp_path, status):
     server.behaviour.status = status
     with pytest.raises(DataError, match=rf"the server answers {status} .*--from"):
-        fetch(DOWNLOAD, tmp_path, server.address)
+        fetch_file(DOWNLOAD, tmp_path, server.address)
     assert names(tmp_path) == []
 
 
@@ -230,14 +230,14 @@ def test_an_error_while_resuming_keeps_what_came(server, tmp_path):
     broken_off(server, tmp_path)
     server.behaviour.status = 503
     with pytest.raises(DataError, match="503"):
-        fetch(DOWNLOAD, tmp_path, server.address)
+        fetch_file(DOWNLOAD, tmp_path, server.address)
     assert (tmp_path / "deep" / "file.zip.part").stat().st_size == 300_000
 
 
 def test_a_server_that_is_not_there_is_told(tmp_path, monkeypatch):
     monkeypatch.delenv("http_proxy", raising=False)
     with pytest.raises(DataError, match=r"broke off after 0 of .*refused"):
-        fetch(DOWNLOAD, tmp_path, "http://127.0.0.1:9/file.zip")
+        fetch_file(DOWNLOAD, tmp_path, "http://127.0.0.1:9/file.zip")
 
 
 def test_a_server_that_falls_silent_is_told(server, tmp_path, monkeypatch):
@@ -253,14 +253,14 @@ def test_a_server_that_falls_silent_is_told(server, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Handler, "answer", stall)
     with pytest.raises(DataError, match=r"timed out.*run the command again"):
-        fetch(DOWNLOAD, tmp_path, server.address)
+        fetch_file(DOWNLOAD, tmp_path, server.address)
     answered.set()
 
 
 def test_a_complete_part_needs_no_server(tmp_path):
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "file.zip.part").write_bytes(CONTENT)
-    assert fetch(DOWNLOAD, tmp_path, "http://127.0.0.1:9/file.zip").read_bytes() == CONTENT
+    assert fetch_file(DOWNLOAD, tmp_path, "http://127.0.0.1:9/file.zip").read_bytes() == CONTENT
     assert names(tmp_path) == ["file.zip"]
 
 
@@ -269,7 +269,7 @@ def test_a_file_of_the_user_is_never_overwritten(server, tmp_path, content):
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "file.zip").write_bytes(content)
     with pytest.raises(DataError, match="it is not the published file: move it away"):
-        fetch(DOWNLOAD, tmp_path, server.address)
+        fetch_file(DOWNLOAD, tmp_path, server.address)
     assert (tmp_path / "deep" / "file.zip").read_bytes() == content
     assert server.behaviour.asked == []
 
@@ -277,13 +277,13 @@ def test_a_file_of_the_user_is_never_overwritten(server, tmp_path, content):
 def test_a_folder_under_the_name_of_the_file_is_told(tmp_path):
     (tmp_path / "deep" / "file.zip").mkdir(parents=True)
     with pytest.raises(DataError, match=r"deep/file\.zip: "):
-        fetch(DOWNLOAD, tmp_path, "http://127.0.0.1:9/file.zip")
+        fetch_file(DOWNLOAD, tmp_path, "http://127.0.0.1:9/file.zip")
 
 
 def test_a_folder_that_cannot_be_written_is_told(server, tmp_path):
     (tmp_path / "deep").write_text("a file in the way")
     with pytest.raises(DataError, match="deep: cannot be used"):
-        fetch(DOWNLOAD, tmp_path, server.address)
+        fetch_file(DOWNLOAD, tmp_path, server.address)
 
 
 def test_a_disk_without_room_is_told_and_what_came_is_kept(server, tmp_path):
@@ -291,9 +291,9 @@ def test_a_disk_without_room_is_told_and_what_came_is_kept(server, tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, before[1]))
     try:
         with pytest.raises(DataError, match=r"file.zip: cannot be used: File too large"):
-            fetch(DOWNLOAD, tmp_path, server.address)
+            fetch_file(DOWNLOAD, tmp_path, server.address)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert names(tmp_path) == ["file.zip.part", "file.zip.part.etag"]
-    assert fetch(DOWNLOAD, tmp_path, server.address).read_bytes() == CONTENT
+    assert fetch_file(DOWNLOAD, tmp_path, server.address).read_bytes() == CONTENT
     assert server.behaviour.asked == [None, "bytes=300000-"]

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from data.made_up import harm_file, save_vectors, write
-from nse.data.cache import TARGET, load, save
-from nse.data.prepare import obtain, prepare
+from nse.data.cache import TARGET, load_prepared, save_prepared
+from nse.data.prepare import load_or_prepare, prepare
 from nse.data.readers.parallel import MULTI30K
 from nse.errors import DataError
 from nse.text.vocabulary import TargetVocabulary, Vocabulary
@@ -78,14 +78,14 @@ def folder(tmp_path, monkeypatch):
 
 def again(prepared, tmp_path):
     """Saved and loaded."""
-    save(prepared, tmp_path / "again.safetensors")
-    return load(tmp_path / "again.safetensors")
+    save_prepared(prepared, tmp_path / "again.safetensors")
+    return load_prepared(tmp_path / "again.safetensors")
 
 
 def texts(prepared, split, name):
     """The texts of a column, or the sentences of its documents, as words."""
     column = prepared.splits[split].texts[name]
-    words = prepared.words(name).words
+    words = prepared.get_vocabulary(name).words
     rows = np.split(column.ids, np.cumsum(column.lengths))[:-1]
     return [" ".join(words[number] for number in row) for row in rows]
 
@@ -157,7 +157,10 @@ def test_translations_come_back_word_by_word(folder, tmp_path):
             assert texts(each, "dev", "source") == ["zebra cats"]
             assert texts(each, "test_2017", TARGET) == ["hund"]
             assert all(not columns.labels.any() for columns in each.splits.values())
-            assert (each.words("source"), each.words(TARGET)) == (each.vocabulary, each.target)
+            assert (each.get_vocabulary("source"), each.get_vocabulary(TARGET)) == (
+                each.vocabulary,
+                each.target,
+            )
         assert again(prepared, tmp_path).fingerprint == prepared.fingerprint
         assert again(prepared, tmp_path).information == prepared.information
 
@@ -276,12 +279,12 @@ def test_fingerprints_change_with_vectors_counts_and_targets(folder):
 @pytest.mark.parametrize("name", ["yelp13", "multi30k"])
 def test_what_was_prepared_is_found_again(folder, name):
     said = []
-    first = obtain(name, "tiny.2d", folder, said.append)
-    second = obtain(name, "tiny.2d", folder, said.append)
+    first = load_or_prepare(name, "tiny.2d", folder, said.append)
+    second = load_or_prepare(name, "tiny.2d", folder, said.append)
     assert first.fingerprint == second.fingerprint
     assert len(said) == 2  # that it is prepared, and where it is kept
     write_vectors(folder, dog=77)
-    assert obtain(name, "tiny.2d", folder).fingerprint != first.fingerprint
+    assert load_or_prepare(name, "tiny.2d", folder).fingerprint != first.fingerprint
 
 
 # Files that are broken
@@ -365,17 +368,17 @@ PAIR_HARMS = {
 )
 def test_what_does_not_fit_together_is_refused(folder, tmp_path, name, harm):
     file = tmp_path / "x.safetensors"
-    save(prepare(name, "tiny.2d", folder), file)
+    save_prepared(prepare(name, "tiny.2d", folder), file)
     harm_file(file, (DOCUMENT_HARMS | PAIR_HARMS)[harm])
     with pytest.raises(DataError, match=r"x.safetensors: is not a prepared data set of format 1: "):
-        load(file)
+        load_prepared(file)
 
 
 @pytest.mark.parametrize("harm", ["a target id out of range", "target words missing", "known not told"])
 def test_what_does_not_fit_together_is_refused_without_vectors_too(folder, tmp_path, harm):
     file = tmp_path / "x.safetensors"
     write_pairs(folder, test=[("a b c d e f g h i j k l m n o p q r s t", "hund")])  # ids for all to fit
-    save(prepare("multi30k", None, folder), file)
+    save_prepared(prepare("multi30k", None, folder), file)
     harm_file(file, PAIR_HARMS[harm])
     with pytest.raises(DataError, match=r"x.safetensors: is not a prepared data set of format 1: "):
-        load(file)
+        load_prepared(file)

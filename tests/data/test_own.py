@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nse.data.readers.table import Table, find_labels, hold_out, make_rows, read_table
-from nse.data.records import LONGEST, BadLineError
+from nse.data.readers.table import Table, hold_out, list_labels, make_rows, read_table
+from nse.data.records import MAX_LINE_BYTES, BadLineError
 from nse.errors import DataError
 from nse.tasks.answers import RIGHT, CandidateFiles
 from nse.tasks.nli import PairFiles
@@ -139,7 +139,11 @@ BAD = {
         b"review,stars\n" + b"a" * 200_000 + b",1\n",
         "line 2: is not CSV: field larger",
     ),
-    "a long line": ("mine.tsv", HEAD + b"a" * (LONGEST + 1), r"line 2: is longer than 1,048,576 bytes"),
+    "a long line": (
+        "mine.tsv",
+        HEAD + b"a" * (MAX_LINE_BYTES + 1),
+        r"line 2: is longer than 1,048,576 bytes",
+    ),
     "blank": ("mine.tsv", HEAD + b" \xc2\xa0\t1\n", "line 2: review is empty"),
     "a blank label": ("mine.tsv", HEAD + b"a\t \n", "line 2: stars is empty"),
     "a label of two lines": ("mine.csv", b'review,stars\na,"1\n2"\n', r"line 2: stars: '1\\n2' holds what"),
@@ -176,7 +180,7 @@ def test_the_first_mistake_is_told_and_how_many_there_are(tmp_path):
     with pytest.raises(
         DataError, match=r"line 3: .* \(3 more wrong in this file\)"
     ):  # the last one ends it all
-        read_table(put(tmp_path, file.read_bytes() + b"x" * (LONGEST + 1), "mine.tsv"), COLUMNS)
+        read_table(put(tmp_path, file.read_bytes() + b"x" * (MAX_LINE_BYTES + 1), "mine.tsv"), COLUMNS)
 
 
 def test_a_column_that_is_not_there_is_told_with_the_nearest(tmp_path):
@@ -227,16 +231,16 @@ def made(**columns):
 
 def test_labels_are_those_of_the_training_file_by_the_alphabet():
     table = made(text=["a", "b", "c", "d"], label=["so", "good", "bad", "so"])
-    assert find_labels(table) == ("bad", "good", "so")
+    assert list_labels(table) == ("bad", "good", "so")
     rows = make_rows(table, {"bad": 0, "good": 1, "so": 2})
     assert (rows.texts, rows.labels, rows.read) == ({"text": ["a", "b", "c", "d"]}, [2, 1, 0, 2], 4)
     assert (rows.groups, rows.tokenized) == (None, False)
     with pytest.raises(DataError, match="every row has the label so; there is nothing to tell apart"):
-        find_labels(made(text=["a", "b"], label=["so", "so"]))
+        list_labels(made(text=["a", "b"], label=["so", "so"]))
     numbers = [str(n) for n in range(11)]
     with pytest.raises(DataError, match=r"every row has a label of its own, as '0'; is it that column\?"):
-        find_labels(made(text=numbers, label=numbers))
-    assert len(find_labels(made(text=numbers[:10], label=numbers[:10]))) == 10
+        list_labels(made(text=numbers, label=numbers))
+    assert len(list_labels(made(text=numbers[:10], label=numbers[:10]))) == 10
 
 
 def test_candidates_belong_to_their_question_wherever_they_stand():

@@ -108,7 +108,7 @@ def test_every_form_of_multi30k(tmp_path, form):
     assert list(rows) == ["train", "dev", "test", "test_2017"]
     for each in rows.values():
         assert each == rows_of(ROWS, 2)
-    sources = parallel.sources("multi30k", tmp_path)
+    sources = parallel.find_sources("multi30k", tmp_path)
     assert counts("multi30k", tmp_path) == dict.fromkeys(rows, 2)
     assert list(sources)[:4] == ["train.en", "train.de", "dev.en", "dev.de"]
     assert sources["test_2017.de"].path.name.startswith("test_2017_flickr.de")
@@ -125,7 +125,7 @@ def test_europarl(tmp_path):
     assert list(rows) == ["train", "dev", "test"]
     assert rows["train"] == rows["test"] == rows_of(ROWS, 2)
     assert rows["dev"].texts == {"source": [" ".join("ab" * 30)], "target": [" ".join("c" * 60)]}
-    assert list(parallel.sources("europarl", tmp_path))[-1] == "test.de"
+    assert list(parallel.find_sources("europarl", tmp_path))[-1] == "test.de"
 
 
 def test_pairs_with_an_empty_side_are_dropped_and_counted(tmp_path):
@@ -152,7 +152,7 @@ def test_iwslt14_as_published(tmp_path, form, place):
     assert not any("person" in text or "<" in text for text in train.texts["source"])
     order = ["ted.dev2010", "tedx.dev2012", "ted.tst2010", "ted.tst2011", "ted.tst2012"]
     assert rows["test"].texts["source"] == [f"of {name} a set ." for name in order]
-    sources = parallel.sources("iwslt14", tmp_path)
+    sources = parallel.find_sources("iwslt14", tmp_path)
     assert list(sources)[:3] == ["train.en", "train.de", "TED.dev2010.en"]
     assert len(sources) == 12
 
@@ -188,7 +188,7 @@ def test_pairs_are_counted_without_a_look_at_most_of_their_words(tmp_path, monke
     tests = (segments("a dog.", sentence, "a " * 30, ". " * 26), segments("b", "c", "d", "e"))
     write_published(tmp_path, dev2010=tests)
     split = []
-    monkeypatch.setattr(moses, "moses", lambda text, _: split.append(text) or ["word"] * 26)
+    monkeypatch.setattr(moses, "tokenize_moses", lambda text, _: split.append(text) or ["word"] * 26)
     assert (
         len(parallel.read("iwslt14", tmp_path, raw=True)["test"].labels) == 5
     )  # four other sets, and "a dog."
@@ -199,8 +199,8 @@ def test_pairs_are_counted_without_a_look_at_most_of_their_words(tmp_path, monke
     st.text(st.characters(exclude_categories=["Cs"])) | st.text(" .,'aI\u00e4\u00df\u0301-_@&;!?\"1/\u200b")
 )
 def test_no_split_gives_fewer_words_than_spaces_do_or_more_than_there_are_parts(text):
-    for words in (moses.english(text), moses.german(text)):
-        assert len(moses.plain(text).split()) <= len(words) <= len(parallel._PARTS.findall(text))
+    for words in (moses.tokenize_english(text), moses.tokenize_german(text)):
+        assert len(moses.normalize_spaces(text).split()) <= len(words) <= len(parallel._PARTS.findall(text))
 
 
 ESCAPED = (
@@ -223,7 +223,7 @@ def test_iwslt14_as_usually_prepared(tmp_path, form):
 def test_prepared_files_may_lack_the_training_split(tmp_path):
     write_prepared(tmp_path, splits=["dev", "test"])
     assert list(parallel.read("iwslt14", tmp_path)) == ["dev", "test"]
-    assert list(parallel.sources("iwslt14", tmp_path)) == ["dev.en", "dev.de", "test.en", "test.de"]
+    assert list(parallel.find_sources("iwslt14", tmp_path)) == ["dev.en", "dev.de", "test.en", "test.de"]
 
 
 def test_published_files_come_first(tmp_path):
@@ -241,12 +241,12 @@ WRITERS = {
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_what_is_missing_is_told(tmp_path, name):
-    for call in (parallel.read, parallel.sources):
+    for call in (parallel.read, parallel.find_sources):
         with pytest.raises(DataError, match=rf"{name}: no train.*{name}.*put the published files there"):
             call(name, tmp_path)
     WRITERS[name](tmp_path)
     (tmp_path / name / "train.de").unlink()
-    for call in (parallel.read, parallel.sources):
+    for call in (parallel.read, parallel.find_sources):
         with pytest.raises(DataError, match=rf"{name}: no train\.de in .*{name}"):
             call(name, tmp_path)
 
@@ -256,7 +256,7 @@ def test_what_is_missing_of_the_published_files_is_told(tmp_path, missing):
     write_published(tmp_path)
     (tmp_path / "iwslt14" / missing).unlink()
     with pytest.raises(DataError, match=rf"iwslt14: no {re.escape(missing)} in "):
-        parallel.sources("iwslt14", tmp_path)
+        parallel.find_sources("iwslt14", tmp_path)
 
 
 @pytest.mark.parametrize("language", ["en", "de"])
@@ -264,7 +264,7 @@ def test_half_of_the_optional_set_is_not_enough(tmp_path, language):
     write_published(tmp_path)
     (tmp_path / "iwslt14" / f"IWSLT14.TEDX.dev2012.en-de.{language}.xml").unlink()
     with pytest.raises(DataError, match=rf"no IWSLT14\.TEDX\.dev2012\.en-de\.{language}\.xml"):
-        parallel.sources("iwslt14", tmp_path)
+        parallel.find_sources("iwslt14", tmp_path)
 
 
 @pytest.mark.parametrize("name", WRITERS)

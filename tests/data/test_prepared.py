@@ -13,8 +13,8 @@ from safetensors.numpy import save_file
 
 from data.made_up import HEADER, harm_file, line, write_snli, write_vectors, write_wikiqa
 from nse.data import prepare as module
-from nse.data.cache import KEY, load, save
-from nse.data.prepare import obtain, prepare
+from nse.data.cache import KEY, load_prepared, save_prepared
+from nse.data.prepare import load_or_prepare, prepare
 from nse.errors import DataError
 
 
@@ -69,8 +69,8 @@ def test_without_vectors_every_word_is_known(folder):
 def test_saved_and_loaded(folder, tmp_path):
     for vectors in ("set.2d", None):
         prepared = prepare("snli", vectors, folder)
-        save(prepared, tmp_path / "new" / "file.safetensors")
-        again = load(tmp_path / "new" / "file.safetensors")
+        save_prepared(prepared, tmp_path / "new" / "file.safetensors")
+        again = load_prepared(tmp_path / "new" / "file.safetensors")
         assert again.fingerprint == prepared.fingerprint
         assert again.information == prepared.information
         assert again.vocabulary.words == prepared.vocabulary.words
@@ -82,8 +82,8 @@ def test_saved_and_loaded(folder, tmp_path):
 def test_groups_are_kept_where_there_are_some(folder, tmp_path):
     write_wikiqa(folder, dev=HEADER)
     prepared = prepare("wikiqa", None, folder)
-    save(prepared, tmp_path / "x.safetensors")
-    again = load(tmp_path / "x.safetensors")
+    save_prepared(prepared, tmp_path / "x.safetensors")
+    again = load_prepared(tmp_path / "x.safetensors")
     assert again.information["groups"] == ["train", "dev", "test"]
     groups = {split: columns.groups.tolist() for split, columns in again.splits.items()}
     assert groups == {"train": [0, 0, 1, 2], "dev": [], "test": [0, 1]}
@@ -97,15 +97,15 @@ def test_groups_are_kept_where_there_are_some(folder, tmp_path):
 def test_a_file_without_groups_does_not_speak_of_them(folder):
     prepared = prepare("snli", "set.2d", folder)
     assert "groups" not in prepared.information
-    assert not [name for name in prepared.tensors() if name.endswith("groups")]
+    assert not [name for name in prepared.to_tensors() if name.endswith("groups")]
     assert prepared.splits["train"].groups is None
 
 
 def test_the_same_bytes_in_every_process(folder, tmp_path):
     script = (
         "import sys; from pathlib import Path; from nse.data.prepare import prepare; "
-        "from nse.data.cache import save; "
-        "save(prepare('snli', 'set.2d', Path(sys.argv[1])), Path(sys.argv[2]))"
+        "from nse.data.cache import save_prepared; "
+        "save_prepared(prepare('snli', 'set.2d', Path(sys.argv[1])), Path(sys.argv[2]))"
     )
     files = [tmp_path / str(seed) for seed in range(2)]
     for seed, file in enumerate(files):
@@ -137,16 +137,16 @@ def test_unusual_sentences(folder):
 
 def test_a_split_without_rows_and_one_without_words(folder, tmp_path):
     write_snli(folder, dev=b"", test=line("neutral", "", ""))
-    save(prepare("snli", "set.2d", folder), tmp_path / "x.safetensors")
-    splits = load(tmp_path / "x.safetensors").splits
+    save_prepared(prepare("snli", "set.2d", folder), tmp_path / "x.safetensors")
+    splits = load_prepared(tmp_path / "x.safetensors").splits
     assert len(splits["dev"].labels) == len(splits["dev"].texts["premise"].ids) == 0
     assert splits["test"].texts["hypothesis"].lengths.tolist() == [0]
 
 
 def test_several_processes_may_prepare_at_once(folder):
     script = (
-        "import sys; from pathlib import Path; from nse.data.prepare import obtain; "
-        "print(obtain('snli', 'set.2d', Path(sys.argv[1])).fingerprint)"
+        "import sys; from pathlib import Path; from nse.data.prepare import load_or_prepare; "
+        "print(load_or_prepare('snli', 'set.2d', Path(sys.argv[1])).fingerprint)"
     )
     run = [sys.executable, "-c", script, str(folder)]
     running = [subprocess.Popen(run, stdout=subprocess.PIPE, text=True) for _ in range(2)]
@@ -173,36 +173,40 @@ def test_what_is_missing_is_told_before_anything_is_read(folder):
 
 def test_it_is_made_once_and_again_when_a_source_changes(folder):
     said = []
-    first = obtain("snli", "set.2d", folder, said.append)
+    first = load_or_prepare("snli", "set.2d", folder, said.append)
     cached = folder.parent / "cache" / "snli.set.2d.safetensors"
     assert said == ["preparing snli with set.2d", f"kept in {cached}"]
     written = cached.stat().st_mtime_ns
-    assert obtain("snli", "set.2d", folder, said.append).fingerprint == first.fingerprint
+    assert load_or_prepare("snli", "set.2d", folder, said.append).fingerprint == first.fingerprint
     assert len(said) == 2
     assert cached.stat().st_mtime_ns == written
     write_vectors(folder, scale=2)
-    assert obtain("snli", "set.2d", folder, said.append).fingerprint != first.fingerprint
+    assert load_or_prepare("snli", "set.2d", folder, said.append).fingerprint != first.fingerprint
     assert said[2:] == said[:2]
 
 
 def test_sources_are_read_again_only_where_size_or_time_differ(folder, monkeypatch):
-    first = obtain("snli", "set.2d", folder)
+    first = load_or_prepare("snli", "set.2d", folder)
     cached = folder.parent / "cache" / "snli.set.2d.safetensors"
-    hashed, checksums = [], module.checksums
-    monkeypatch.setattr(module, "checksums", lambda files, *_: hashed.append(len(files)) or checksums(files))
+    hashed, compute = [], module.compute_checksums
+    monkeypatch.setattr(
+        module, "compute_checksums", lambda files, *_: hashed.append(len(files)) or compute(files)
+    )
+        module, "compute_checksums", lambda files, *_: hashed.append(len(files)) or compute(files)
+    )
     said = []
-    assert obtain("snli", "set.2d", folder, said.append).fingerprint == first.fingerprint
+    assert load_or_prepare("snli", "set.2d", folder, said.append).fingerprint == first.fingerprint
     assert hashed == []
     os.utime(folder / "snli_1.0" / "snli_1.0_dev.jsonl", (1, 1))  # as copied: the same bytes
     for _ in range(2):  # the second time it is known
-        assert obtain("snli", "set.2d", folder, said.append).fingerprint == first.fingerprint
+        assert load_or_prepare("snli", "set.2d", folder, said.append).fingerprint == first.fingerprint
         assert hashed == [5]
-    assert load(cached).information["sources"] == first.information["sources"]
+    assert load_prepared(cached).information["sources"] == first.information["sources"]
     harm_file(cached, without_stamps)  # as before there were any
-    assert obtain("snli", "set.2d", folder, said.append).fingerprint == first.fingerprint
+    assert load_or_prepare("snli", "set.2d", folder, said.append).fingerprint == first.fingerprint
     assert (hashed, said) == ([5, 5], [])
     write_vectors(folder, scale=2)
-    assert obtain("snli", "set.2d", folder, said.append).fingerprint != first.fingerprint
+    assert load_or_prepare("snli", "set.2d", folder, said.append).fingerprint != first.fingerprint
     assert said[0] == "preparing snli with set.2d"
 
 
@@ -212,38 +216,38 @@ def without_stamps(tensors, information):
 
 
 def test_words_of_another_tokenizer_are_not_taken_for_its_own(folder):
-    first = obtain("snli", "set.2d", folder)
+    first = load_or_prepare("snli", "set.2d", folder)
     cached = folder.parent / "cache" / "snli.set.2d.safetensors"
     other = replace(first, information=first.information | {"tokenizer": "lower"})
-    save(other, cached)
+    save_prepared(other, cached)
     said = []
-    assert obtain("snli", "set.2d", folder, said.append).information["tokenizer"] == "paper"
+    assert load_or_prepare("snli", "set.2d", folder, said.append).information["tokenizer"] == "paper"
     assert said[0] == "preparing snli with set.2d"
-    save(other, folder / cached.name)
+    save_prepared(other, folder / cached.name)
     again = f"`nse data prepare snli --vectors set.2d --out {folder}`"
     with pytest.raises(DataError, match="tokenizer lower, and snli is read with paper") as error:
-        obtain("snli", "set.2d", folder)
+        load_or_prepare("snli", "set.2d", folder)
     assert again in str(error.value)
     shutil.rmtree(folder / "snli_1.0")
     with pytest.raises(DataError, match="tokenizer lower, and snli is read with paper"):
-        obtain("snli", None, folder)
+        load_or_prepare("snli", None, folder)
 
 
 def test_a_broken_cache_is_made_again(folder):
-    first = obtain("snli", "set.2d", folder)
+    first = load_or_prepare("snli", "set.2d", folder)
     cached = folder.parent / "cache" / "snli.set.2d.safetensors"
     cached.write_bytes(cached.read_bytes()[:-3])
     said = []
-    assert obtain("snli", "set.2d", folder, said.append).fingerprint == first.fingerprint
+    assert load_or_prepare("snli", "set.2d", folder, said.append).fingerprint == first.fingerprint
     assert "is not a whole prepared data set" in said[0]
-    assert load(cached).fingerprint == first.fingerprint
+    assert load_prepared(cached).fingerprint == first.fingerprint
 
 
 def test_a_cache_that_cannot_be_written_is_only_told(folder, monkeypatch):
     (folder.parent / "file").write_text("")
     monkeypatch.setenv("NSE_CACHE", str(folder.parent / "file"))
     said = []
-    assert obtain("snli", "set.2d", folder, said.append).name == "snli"
+    assert load_or_prepare("snli", "set.2d", folder, said.append).name == "snli"
     assert "cannot be written" in said[-1]
 
 
@@ -252,37 +256,37 @@ def test_a_prepared_file_in_the_data_folder_comes_first(folder, place, monkeypat
     prepared = prepare("snli", "set.2d", folder)
     shutil.rmtree(folder / "snli_1.0")
     shutil.rmtree(folder / "vectors")
-    save(prepared, folder / place / "snli.set.2d.safetensors")
-    assert obtain("snli", "set.2d", folder).fingerprint == prepared.fingerprint
+    save_prepared(prepared, folder / place / "snli.set.2d.safetensors")
+    assert load_or_prepare("snli", "set.2d", folder).fingerprint == prepared.fingerprint
     monkeypatch.setenv("NSE_DATA", str(folder))
-    assert obtain("snli", "set.2d", None).fingerprint == prepared.fingerprint
+    assert load_or_prepare("snli", "set.2d", None).fingerprint == prepared.fingerprint
     said = []
-    assert obtain("snli", None, folder, said.append).vectors is not None  # better than nothing
+    assert load_or_prepare("snli", None, folder, said.append).vectors is not None  # better than nothing
     assert "snli.set.2d.safetensors" in said[0]
     with pytest.raises(DataError, match=r"no snli_1.0_train.jsonl"):
-        obtain("snli", "other.3d", folder)
+        load_or_prepare("snli", "other.3d", folder)
 
 
 def test_without_vectors_the_published_files_are_preferred(folder):
-    save(prepare("snli", "set.2d", folder), folder / "snli.set.2d.safetensors")
-    assert obtain("snli", None, folder).vectors is None
+    save_prepared(prepare("snli", "set.2d", folder), folder / "snli.set.2d.safetensors")
+    assert load_or_prepare("snli", None, folder).vectors is None
 
 
 def test_a_prepared_file_under_a_wrong_name_is_refused(folder):
-    save(prepare("snli", None, folder), folder / "snli.set.2d.safetensors")
+    save_prepared(prepare("snli", None, folder), folder / "snli.set.2d.safetensors")
     with pytest.raises(DataError, match=r"holds snli\.safetensors; rename it"):
-        obtain("snli", "set.2d", folder)
+        load_or_prepare("snli", "set.2d", folder)
     with pytest.raises(DataError, match="not a path"):
-        obtain("snli", "../set.2d", folder)
+        load_or_prepare("snli", "../set.2d", folder)
 
 
 def test_a_missing_data_folder_is_told(tmp_path, monkeypatch):
     monkeypatch.delenv("NSE_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match="there is no data folder data: name yours with --data or NSE_DATA"):
-        obtain("snli", None, None)
+        load_or_prepare("snli", None, None)
     with pytest.raises(DataError, match="nowhere"):
-        obtain("snli", None, tmp_path / "nowhere")
+        load_or_prepare("snli", None, tmp_path / "nowhere")
 
 
 # What is not a prepared file
@@ -292,21 +296,21 @@ def test_a_missing_data_folder_is_told(tmp_path, monkeypatch):
 def test_garbage_is_refused(tmp_path, content):
     (tmp_path / "x.safetensors").write_bytes(content)
     with pytest.raises(DataError, match=r"x.safetensors: is not a whole prepared .*nse data prepare"):
-        load(tmp_path / "x.safetensors")
+        load_prepared(tmp_path / "x.safetensors")
 
 
 def test_every_truncation_is_refused(folder, tmp_path):
     file = tmp_path / "x.safetensors"
-    save(prepare("snli", "set.2d", folder), file)
+    save_prepared(prepare("snli", "set.2d", folder), file)
     whole = file.read_bytes()
     for size in range(0, len(whole), 97):
         file.write_bytes(whole[:size])
         with pytest.raises(DataError, match=r"x.safetensors"):
-            load(file)
+            load_prepared(file)
     with pytest.raises(DataError, match="absent"):
-        load(tmp_path / "absent.safetensors")
+        load_prepared(tmp_path / "absent.safetensors")
     with pytest.raises(DataError, match="not a whole"):
-        load(tmp_path)
+        load_prepared(tmp_path)
 
 
 def changed_tensor(name, change):
@@ -359,10 +363,10 @@ HARMS = {
 @pytest.mark.parametrize("harm", HARMS)
 def test_what_does_not_fit_together_is_refused(folder, tmp_path, harm):
     file = tmp_path / "x.safetensors"
-    save(prepare("snli", "set.2d", folder), file)
+    save_prepared(prepare("snli", "set.2d", folder), file)
     harm_file(file, HARMS[harm])
     with pytest.raises(DataError, match=r"x.safetensors: is not a prepared data set of format 1: "):
-        load(file)
+        load_prepared(file)
 
 
 GROUP_HARMS = {
@@ -385,19 +389,19 @@ GROUP_HARMS = {
 def test_groups_that_do_not_fit_are_refused(folder, tmp_path, harm):
     write_wikiqa(folder)
     file = tmp_path / "x.safetensors"
-    save(prepare("wikiqa", None, folder), file)
+    save_prepared(prepare("wikiqa", None, folder), file)
     harm_file(file, GROUP_HARMS[harm])
     with pytest.raises(
         DataError, match=r"x.safetensors: is not a prepared data set of format 1: .*groups|list"
     ):
-        load(file)
+        load_prepared(file)
 
 
 def test_a_file_from_before_there_were_checksums_is_good(folder, tmp_path):
     prepared = prepare("snli", "set.2d", folder)
-    save(prepared, tmp_path / "x.safetensors")
+    save_prepared(prepared, tmp_path / "x.safetensors")
     harm_file(tmp_path / "x.safetensors", lambda tensors, information: information.pop("checksum"))
-    again = load(tmp_path / "x.safetensors")
+    again = load_prepared(tmp_path / "x.safetensors")
     assert (again.fingerprint, again.information) == (prepared.fingerprint, prepared.information)
 
 
@@ -413,13 +417,13 @@ def test_a_file_from_before_there_were_checksums_is_good(folder, tmp_path):
 )
 def test_a_file_without_a_checksum_still_has_to_fit_together(folder, tmp_path, harm):
     file = tmp_path / "x.safetensors"
-    save(prepare("snli", "set.2d", folder), file)
+    save_prepared(prepare("snli", "set.2d", folder), file)
     harm_file(file, HARMS[harm])
     harm_file(file, lambda tensors, information: information.pop("checksum"))
     with pytest.raises(
         DataError, match=r"x.safetensors: is not a prepared data set of format 1: (train|dev)\."
     ):
-        load(file)
+        load_prepared(file)
 
 
 def test_groups_need_not_lie_together(folder, tmp_path):
@@ -427,12 +431,12 @@ def test_groups_need_not_lie_together(folder, tmp_path):
     prepared = prepare("wikiqa", None, folder)
     groups = np.array([2, 0, 2, 1], np.int32)
     prepared.splits["train"] = prepared.splits["train"]._replace(groups=groups)
-    save(prepared, tmp_path / "x.safetensors")
-    assert load(tmp_path / "x.safetensors").splits["train"].groups.tolist() == [2, 0, 2, 1]
+    save_prepared(prepared, tmp_path / "x.safetensors")
+    assert load_prepared(tmp_path / "x.safetensors").splits["train"].groups.tolist() == [2, 0, 2, 1]
 
 
 def test_a_file_of_something_else_is_refused(tmp_path):
     for metadata in (None, {"other": "1"}, {KEY: "{"}, {KEY: "[]"}, {KEY: '{"format": 1}'}):
         save_file({"vocabulary": np.zeros(1, np.uint8)}, tmp_path / "x.safetensors", metadata)
         with pytest.raises(DataError, match="is not a prepared data set"):
-            load(tmp_path / "x.safetensors")
+            load_prepared(tmp_path / "x.safetensors")

@@ -58,7 +58,7 @@ def test_where_it_may_lie(tmp_path, place):
     assert sst.read(tmp_path / "one" / "sst")["test"].labels == [1]  # trees/ in the folder itself
     (tmp_path / "two" / place).mkdir(parents=True)
     write_sst(tmp_path / "two" / place, "zip")
-    assert sst.sources(tmp_path / "two")["dev"].member == "trees/dev.txt"
+    assert sst.find_sources(tmp_path / "two")["dev"].member == "trees/dev.txt"
 
 
 def test_the_folder_may_be_named_from_here(tmp_path, monkeypatch):
@@ -72,7 +72,7 @@ def test_any_other_train_txt_is_left_alone(tmp_path):
     for split in ("train", "dev", "test"):
         (tmp_path / f"{split}.txt").write_text("something else\n")
     with pytest.raises(DataError, match=r"sst: no train\.txt in .*nse data fetch sst-fine --data"):
-        sst.sources(tmp_path)
+        sst.find_sources(tmp_path)
 
 
 def test_words_are_those_of_the_trees(tmp_path):

@@ -53,11 +53,11 @@ def test_imdb(tmp_path, place, name):
 def test_two_sets_are_not_mixed(tmp_path):
     write_yelp(tmp_path, "plain", "imdb.{}.txt.ss")
     (tmp_path / "imdb-train.txt.ss").write_bytes(line(1, "other"))
-    assert {source.path.name for source in tang.sources("imdb", tmp_path).values()} == {
+    assert {source.path.name for source in tang.find_sources("imdb", tmp_path).values()} == {
         *("imdb.train.txt.ss", "imdb.dev.txt.ss", "imdb.test.txt.ss")
     }
     write_yelp(tmp_path / "imdb", "gz", "imdb-{}.txt.ss")
-    assert tang.sources("imdb", tmp_path)["test"].path == tmp_path / "imdb" / "imdb-test.txt.ss.gz"
+    assert tang.find_sources("imdb", tmp_path)["test"].path == tmp_path / "imdb" / "imdb-test.txt.ss.gz"
 
 
 def test_a_file_without_any_mark_is_raw(tmp_path):
@@ -91,11 +91,11 @@ def test_a_missing_file_is_named(tmp_path, missing):
     (tmp_path / "imdb" / f"imdb.{missing}.txt.ss.xz").unlink()
     unpack = r"plain, \.gz or \.xz; get emnlp-2015-data\.7z from its authors and unpack it in "
     with pytest.raises(DataError, match=rf"yelp13: no yelp-2013-{missing}\.txt\.ss in .*yelp13, .*{unpack}"):
-        tang.sources("yelp13", tmp_path)
+        tang.find_sources("yelp13", tmp_path)
     with pytest.raises(DataError, match=rf"imdb: no imdb\.{missing}\.txt\.ss in .*imdb, .*{unpack}"):
         tang.read("imdb", tmp_path)
     with pytest.raises(DataError, match=r"imdb: no imdb-train\.txt\.ss in "):
-        tang.sources("imdb", tmp_path / "yelp13")
+        tang.find_sources("imdb", tmp_path / "yelp13")
 
 
 GOOD = line(1, "so <sssss> good")

@@ -9,9 +9,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from nse.data.readers.word_vectors import list_vectors, load_vectors, vector_sources
+from nse.data.readers.word_vectors import find_vector_files, list_vectors, load_vectors
 from nse.errors import DataError
-from nse.text.vectors import coverage
+from nse.text.vectors import measure_coverage
 
 GLOVE = b"the 1 2\n, 3 4\n. . . 5 6\nat name@domain.com 7 8\nCaf\xc3\xa9 9 10\n\xc2\x85 11 12\n"
 WORDS = ["the", ",", ". . .", "at name@domain.com", "Café", "\x85"]
@@ -77,14 +77,14 @@ def test_only_wanted_words_are_kept(tmp_path, form):
 def test_a_set_without_upper_case_is_asked_in_lower_case_too(tmp_path, wanted):
     as_text(tmp_path, "the 1 2\ncafé 3 4\n".encode())
     vectors = load_vectors(tmp_path, "glove.9B.2d", wanted)
-    assert vectors.of(["The", "the", "CAFÉ", "nowhere"]).tolist() == [[1, 2], [1, 2], [3, 4], [0, 0]]
+    assert vectors.look_up(["The", "the", "CAFÉ", "nowhere"]).tolist() == [[1, 2], [1, 2], [3, 4], [0, 0]]
     if wanted:
         assert sorted(vectors.words) == ["CAFÉ", "The", "the"]
 
 
 def test_of_two_lines_with_the_same_word_the_first_counts(tmp_path):
     as_text(tmp_path, b"A 1 2\nA 3 4\nb 5 6\n")
-    assert load_vectors(tmp_path, "glove.9B.2d").of(["A", "b"]).tolist() == [[1, 2], [5, 6]]
+    assert load_vectors(tmp_path, "glove.9B.2d").look_up(["A", "b"]).tolist() == [[1, 2], [5, 6]]
 
 
 def test_arrays_with_aliases(tmp_path):
@@ -97,7 +97,7 @@ def test_arrays_with_aliases(tmp_path):
     chosen = load_vectors(tmp_path, "set.2d", {"El", "The", "the"})
     assert chosen.words == {"El": 0, "The": 1}
     assert chosen.rows.tolist() == [[1, 2], [1, 2]]
-    names = [source.path.name for source in vector_sources(tmp_path, "set.2d")]
+    names = [source.path.name for source in find_vector_files(tmp_path, "set.2d")]
     assert names == ["set.2d.npy", "set.2d.words.txt", "set.2d.aliases.tsv"]
 
 
@@ -107,7 +107,7 @@ def test_two_sets_side_by_side(tmp_path, wanted):
     as_text(tmp_path, b"the 5 6\nboth 7 8\nX 9 9\n")
     vectors = load_vectors(tmp_path, "set.2d+glove.9B.2d", wanted)
     assert vectors.dimension == 4
-    asked = vectors.of(["only", "both", "the", "nowhere"])
+    asked = vectors.look_up(["only", "both", "the", "nowhere"])
     assert asked.tolist() == [
         [1, 2, 0, 0],
         [3, 4, 7, 8],
@@ -212,7 +212,7 @@ def test_neither_pickles_nor_half_arrays_are_loaded(tmp_path):
 
 def test_coverage_counts_tokens_and_types():
     counts = Counter({"the": 6, "cat": 2, "zzz": 1, "yyy": 1})
-    covered = coverage(counts, {"the": 0, "cat": 1, "dog": 2})
+    covered = measure_coverage(counts, {"the": 0, "cat": 1, "dog": 2})
     assert (covered.tokens, covered.known_tokens) == (10, 8)
     assert (covered.types, covered.known_types) == (4, 2)
     assert covered.missing == (("yyy", 1), ("zzz", 1))
@@ -221,5 +221,5 @@ def test_coverage_counts_tokens_and_types():
         "types covered: 50.00% (2 of 4)",
         "most frequent without a vector: yyy (1), zzz (1)",
     ]
-    assert coverage(counts, {}, most=1).missing == (("the", 6),)
-    assert "0.00% (0 of 0)" in str(coverage(Counter(), {}))
+    assert measure_coverage(counts, {}, most=1).missing == (("the", 6),)
+    assert "0.00% (0 of 0)" in str(measure_coverage(Counter(), {}))

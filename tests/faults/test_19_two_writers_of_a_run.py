@@ -17,7 +17,7 @@ import torch
 from faults.made_runs import assert_same_end, stop, train
 from nse import RunError
 from nse.cli import train as cli
-from nse.text.tensors import Labelled
+from nse.text.tensors import LabelledRows
 from nse.train import run, scores
 from nse.train.evaluate import rank
 from nse.train.lock import LOCK, only_writer, run_of
@@ -75,7 +75,7 @@ def held(tmp_path_factory, made):
 
 
 def write_scores(folder):
-    rows = Labelled((), torch.tensor([1, 0]), torch.tensor([0, 0]))
+    rows = LabelledRows((), torch.tensor([1, 0]), torch.tensor([0, 0]))
     rank(torch.tensor([[0.5], [0.25]]), rows, folder / "scores" / "test")
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from faults.made_models import saved, write_sums
 from nse.config import LONGEST_NAME, MOST_LABELS, describe, ranges
-from nse.data.readers.table import find_labels, read_table
+from nse.data.readers.table import list_labels, read_table
 from nse.errors import ConfigError, DataError, ModelError
 from nse.inference import folder as hub
 from nse.inference import weights
@@ -179,7 +179,7 @@ def test_weights_of_a_terabyte_are_not_read(folder):
 
 
 def test_a_vocabulary_of_too_many_words_is_not_split(folder):
-    (folder / "vocabulary.txt").write_bytes(b"<pad>\n<unk>\n" + bytes([10]) * Vocabulary.MOST)
+    (folder / "vocabulary.txt").write_bytes(b"<pad>\n<unk>\n" + bytes([10]) * Vocabulary.MAX_WORDS)
     (folder / SUMS).unlink()
     assert "is no vocabulary: words: expected at most 5,000,000, a word a line" in load(folder)
 
@@ -285,7 +285,7 @@ def test_the_same_labels_are_refused_before_training(text, tmp_path):
     with pytest.raises(
         DataError, match=r"rows\.jsonl: (line 1: label: .*cannot be printed|labels: .*longer than)"
     ):
-        find_labels(read_table(file, {"text": "text", "label": "label"}))
+        list_labels(read_table(file, {"text": "text", "label": "label"}))
 
 
 @pytest.mark.parametrize(
@@ -303,7 +303,7 @@ def test_too_many_labels(labels, why, folder, tmp_path):
     file = tmp_path / "rows.tsv"
     file.write_text("text\tlabel\n" + "".join(f"good\t{label}\n" for label in [*labels, labels[0]]))
     with pytest.raises(DataError, match=f"labels: {why}; is it that column"):
-        find_labels(read_table(file, {"text": "text", "label": "label"}))
+        list_labels(read_table(file, {"text": "text", "label": "label"}))
 
 
 @pytest.mark.parametrize("key", ["\x1b[2J", "a\nb", "\u202e", "x" * 5_000])

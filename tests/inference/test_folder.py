@@ -18,7 +18,7 @@ from nse.errors import InputError, ModelError, NSEError
 from nse.inference import card, weights
 from nse.inference import folder as hub
 from nse.nn.sentence import SentenceClassifier, SentenceConfig
-from nse.text.vectors import Vectors
+from nse.text.vectors import WordVectors
 
 IDS = torch.tensor([[2, 3, 1], [4, 0, 0]])
 LENGTHS = torch.tensor([3, 1])
@@ -250,7 +250,7 @@ def test_compact_may_add_words_of_the_same_vectors(tmp_path):
     hub.save(tmp_path / "whole", model, config, vocabulary, {})
     own = {word: row for row, word in enumerate(vocabulary.words[2:])}
     rows = np.concatenate([model.embedding.weight[2:].detach().numpy(), np.full((2, config.model.size), 0.5)])
-    words = Vectors("mine", own | {"zebra": len(own), "Ape": len(own) + 1}, rows.astype(np.float32))
+    words = WordVectors("mine", own | {"zebra": len(own), "Ape": len(own) + 1}, rows.astype(np.float32))
     hub.compact(tmp_path / "whole", tmp_path / "more", "float32", "float32", words=words)
     more = hub.load(tmp_path / "more")
     assert more.vocabulary.words == (*vocabulary.words, "Ape", "zebra")
@@ -261,8 +261,8 @@ def test_compact_may_add_words_of_the_same_vectors(tmp_path):
     hub.compact(tmp_path / "small", tmp_path / "small more", words=words)
     assert same_but_words(hub.load(tmp_path / "small").module, hub.load(tmp_path / "small more").module)
 
-    others = Vectors("others", words.words, words.rows[::-1].copy())
-    for wrong in (others, Vectors("short", words.words, words.rows[:, :-1])):
+    others = WordVectors("others", words.words, words.rows[::-1].copy())
+    for wrong in (others, WordVectors("short", words.words, words.rows[:, :-1])):
         with pytest.raises(ModelError, match=f"was not trained with the vectors {wrong.name}"):
             hub.compact(tmp_path / "whole", tmp_path / "wrong", words=wrong)
     assert not (tmp_path / "wrong").exists()
@@ -274,7 +274,7 @@ def same_but_words(one, other):
 
 
 def test_a_model_that_learned_its_vectors_is_not_given_others(folder, tmp_path):
-    words = Vectors("mine", {"zebra": 0}, np.ones((1, configured().model.size), np.float32))
+    words = WordVectors("mine", {"zebra": 0}, np.ones((1, configured().model.size), np.float32))
     with pytest.raises(ModelError, match="it learned the vectors of its words"):
         hub.compact(folder, tmp_path / "more", words=words)
 

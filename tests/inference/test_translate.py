@@ -234,7 +234,7 @@ def test_mistakes_name_the_line_and_those_before_it_are_out(batch, tmp_path, cap
     out, error = told("--strict", given=b"a dog\n\na dog runs the\na\n")
     assert out == before
     assert "sentence 3 has 4 words and the model reads 3" in error
-    monkeypatch.setattr(lines, "LONGEST", 8)
+    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 8)
     out, error = told(given=b"a dog\n\na dog runs\na\n")
     assert (out, error) == (before, "nse: standard input: line 3: is longer than 8 bytes; break it up\n")
     out, error = told("--file", tmp_path / "nowhere", given=b"")

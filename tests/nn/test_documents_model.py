@@ -37,7 +37,7 @@ def documents(made=MADE):
     sentences = [sentence for each in made for sentence in each]
     flat = torch.tensor([word for sentence in sentences for word in sentence], dtype=torch.long)
     lengths = torch.tensor([len(sentence) for sentence in sentences], dtype=torch.long)
-    return Documents.of(Texts.flat(flat, lengths), torch.tensor([len(each) for each in made]))
+    return Documents.from_sentences(Texts.from_ids(flat, lengths), torch.tensor([len(each) for each in made]))
 
 
 def batch(index=None, shape=None):
@@ -84,8 +84,8 @@ def test_neither_batch_nor_padding_matters(encoder, reader, settings):
         settings = {}
     model = classifier(encoder, reader, **settings)
     together = model(*batch())
-    S, D, T = documents().needed(torch.arange(len(MADE)))
-    for shape in ((S + 3, D + 2, T + 4), documents().shapes([torch.arange(len(MADE))])[0]):
+    S, D, T = documents().compute_shape(torch.arange(len(MADE)))
+    for shape in ((S + 3, D + 2, T + 4), documents().compute_shapes([torch.arange(len(MADE))])[0]):
         assert_close(model(*batch(shape=shape)), together, 1e-12)
     alone = torch.cat([model(*batch([i])) for i in range(len(MADE))])
     assert_close(alone, together, 1e-12)

@@ -7,7 +7,7 @@ from nse.nn.sentence_encoder import run_to_end
 from nse.nn.translator import TranslationConfig, Translator
 from nse.ops.step import closed
 from nse.tasks import load_recipe, translation
-from nse.text.tensors import Labelled, Texts
+from nse.text.tensors import LabelledRows, Texts
 from nse.train.state import compute_with
 from nse.train.step import CapturedStep, Step, adam, waiting_refused
 from oracle.problems import assert_close, assert_near
@@ -48,7 +48,7 @@ def texts(first, words, longest):
 
 
 def pairs(device="cpu"):
-    found = Labelled((texts(2, WORDS, 12), texts(4, TARGETS, 12)), torch.zeros(ROWS, dtype=torch.long))
+    found = LabelledRows((texts(2, WORDS, 12), texts(4, TARGETS, 12)), torch.zeros(ROWS, dtype=torch.long))
     return found.to(torch.device(device))
 
 

@@ -16,7 +16,7 @@ from nse.tasks import answers, load_recipe
 from nse.tasks.answers import TASK
 from nse.tasks.recipe import recipes
 from nse.tasks.task import measure_rarity
-from nse.text.tensors import Labelled, Texts
+from nse.text.tensors import LabelledRows, Texts
 from nse.text.tokenize import TOKENIZERS
 from nse.text.vocabulary import Vocabulary
 from nse.train.evaluate import evaluate
@@ -124,7 +124,7 @@ def batch_of(labels, groups=None):
     """Rows without words."""
     rows, texts = len(labels), Texts(torch.zeros(len(labels), 0), torch.zeros(len(labels)))
     groups = [0] * rows if groups is None else groups
-    return Labelled((texts, texts), torch.tensor(labels), torch.tensor(groups))
+    return LabelledRows((texts, texts), torch.tensor(labels), torch.tensor(groups))
 
 
 @pytest.mark.parametrize("weight", [1.0, 3.0])
@@ -185,7 +185,7 @@ def test_the_pairwise_loss_of_far_scores_is_finite():
 
 def test_rarity_by_hand():
     """The logarithm of how few of the answers have a word, which counts once in each."""
-    texts = Texts.of([["a", "b", "a"], ["a", "c"], []], Vocabulary(["a", "b", "c", "d"]))
+    texts = Texts.from_words([["a", "b", "a"], ["a", "c"], []], Vocabulary(["a", "b", "c", "d"]))
     found = measure_rarity(texts, 6)
     wanted = [math.log(4 / 3), math.log(4 / 2), math.log(4 / 2), math.log(4 / 1)]
     assert found[2:].tolist() == pytest.approx(wanted, rel=1e-6)

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from data.made_up import write, write_random_vectors
 from faults.made_runs import assert_same_end, checkpoint, stop, train
-from nse.data.cache import Column, Columns
-from nse.data.catalogue import data_set
+from nse.data.cache import EncodedColumn, EncodedSplit
+from nse.data.catalogue import get_data_set
 from nse.errors import ConfigError
 from nse.inference import folder as hub
 from nse.tasks import documents, load_recipe
 from nse.tasks.documents import TASK
 from nse.tasks.task import Examples, cut_sentences, read_rows
-from nse.text.tensors import Documents, Labelled, Texts
+from nse.text.tensors import Documents, LabelledRows, Texts
 from nse.text.vocabulary import Vocabulary
 from nse.train.loop import scored
 
@@ -127,8 +127,8 @@ def test_a_sentence_of_two_thousand_words(data):
 
 
 def test_one_split_by_hand():
-    column = Column(*(np.array(each, np.int32) for each in ([2, 3, 4, 5, 6, 7], [5, 0, 1], [2, 0, 1])))
-    rows = read_rows(Columns({"document": column}, np.array([4, 0, 2], np.int32)), ("document",), 2)
+    column = EncodedColumn(*(np.array(each, np.int32) for each in ([2, 3, 4, 5, 6, 7], [5, 0, 1], [2, 0, 1])))
+    rows = read_rows(EncodedSplit({"document": column}, np.array([4, 0, 2], np.int32)), ("document",), 2)
     assert rows.labels.tolist() == [4, 0, 2]
     assert rows.texts[0].counts.tolist() == [4, 0, 1]
     assert rows.texts[0].sentences.ids.tolist() == [[2, 3], [4, 5], [6, 0], [0, 0], [7, 0]]
@@ -166,11 +166,11 @@ def test_vectors_of_another_size_are_told_with_what_to_set(data):
 def judged(name, given, right):
     """Figures of a data set whose labels are told like this."""
     labels = torch.tensor(right)
-    texts = Documents.of(
+    texts = Documents.from_sentences(
         Texts(torch.zeros(0, 0, dtype=torch.long), torch.zeros(0, dtype=torch.long)), 0 * labels
     )
-    told = data_set(name).labels
-    examples = Examples({"dev": Labelled((texts,), labels)}, Vocabulary([]), {}, labels=told)
+    told = get_data_set(name).labels
+    examples = Examples({"dev": LabelledRows((texts,), labels)}, Vocabulary([]), {}, labels=told)
     scores = torch.nn.functional.one_hot(torch.tensor(given), 10).float()
     return documents.figures(load_recipe(f"{name}/nse-nse"), scores, examples, "dev")
 
@@ -183,8 +183,8 @@ def test_errors_are_squared_in_stars():
 
 
 def test_figures_of_nothing_are_zero():
-    texts = Documents.of(Texts.of([], Vocabulary([])), torch.zeros(0, dtype=torch.long))
-    rows = Labelled((texts,), torch.zeros(0, dtype=torch.long))
+    texts = Documents.from_sentences(Texts.from_words([], Vocabulary([])), torch.zeros(0, dtype=torch.long))
+    rows = LabelledRows((texts,), torch.zeros(0, dtype=torch.long))
     examples = Examples({"dev": rows}, Vocabulary([]), {}, labels=tuple("12345"))
     assert documents.figures(recipe(), torch.zeros(0, 5), examples, "dev") == {"accuracy": 0, "mse": 0}
 

@@ -15,7 +15,17 @@ from torch import nn
 
 import nse
 from nse.data.readers import logic, logic_grammar
-from nse.data.readers.logic import LABELS, LogicData, Pair, Property, Sentence, corpus, held_out, label, parse
+from nse.data.readers.logic import (
+    LABELS,
+    LogicData,
+    Pair,
+    Property,
+    Sentence,
+    generate_pairs,
+    label,
+    parse,
+    sample_combinations,
+)
 from nse.errors import InputError
 
 SMALL = LogicData(train=1800, dev=200, test=301, unseen=200, seed=3)
@@ -36,7 +46,7 @@ sentences = st.builds(
 
 @pytest.fixture(scope="module")
 def small() -> dict[str, list[Pair]]:
-    return corpus(SMALL)
+    return generate_pairs(SMALL)
 
 
 def name(premise: str, hypothesis: str) -> str | None:
@@ -178,14 +188,14 @@ def test_more_individuals_change_no_verdict(more):
     individuals = logic_grammar.INDIVIDUALS + more
     for cells in product((False, True), repeat=8):
         for here, there in product(logic_grammar.QUANTIFIERS, repeat=2):
-            expected = logic_grammar.verdict(cells, here, there, individuals)
-            assert logic_grammar.verdict(cells, here, there) == expected
+            expected = logic_grammar.find_label(cells, here, there, individuals)
+            assert logic_grammar.find_label(cells, here, there) == expected
 
 
 def test_one_individual_would_not_be_enough():
-    cells = logic_grammar.joint_cells(parse("most dogs bark"), parse("not all dogs bark"))
-    assert logic_grammar.verdict(cells, "most", "not all", 1) == logic_grammar.CONTRADICTION
-    assert logic_grammar.verdict(cells, "most", "not all") == logic_grammar.NEUTRAL
+    cells = logic_grammar.list_cells(parse("most dogs bark"), parse("not all dogs bark"))
+    assert logic_grammar.find_label(cells, "most", "not all", 1) == logic_grammar.CONTRADICTION
+    assert logic_grammar.find_label(cells, "most", "not all") == logic_grammar.NEUTRAL
 
 
 @given(sentences)
@@ -231,7 +241,7 @@ def test_no_pair_occurs_twice(small):
 
 
 def test_held_out_combinations_are_in_unseen_only(small):
-    combinations = held_out(random.Random(SMALL.seed))
+    combinations = sample_combinations(random.Random(SMALL.seed))
     assert len(set(combinations)) == 8
     for split in ("train", "dev", "test"):
         for pair in small[split]:
@@ -252,14 +262,14 @@ def test_every_word_is_in_train_and_every_phenomenon_in_each_split(small):
 
 
 def digest(config: LogicData) -> str:
-    return hashlib.sha256(repr(list(corpus(config).items())).encode()).hexdigest()
+    return hashlib.sha256(repr(list(generate_pairs(config).items())).encode()).hexdigest()
 
 
 def test_the_same_seed_gives_the_same_corpus():
     config = LogicData(train=90, dev=9, test=9, unseen=9, seed=7)
     program = (
-        "import hashlib; from nse.data.readers.logic import LogicData, corpus;"
-        f"print(hashlib.sha256(repr(list(corpus({config!r}).items())).encode()).hexdigest())"
+        "import hashlib; from nse.data.readers.logic import LogicData, generate_pairs;"
+        f"print(hashlib.sha256(repr(list(generate_pairs({config!r}).items())).encode()).hexdigest())"
     )
     digests = {digest(config)}
     for hash_seed in ("1", "2"):
@@ -277,10 +287,10 @@ def test_the_same_seed_gives_the_same_corpus():
 
 def test_impossible_sizes_are_refused(monkeypatch):
     with pytest.raises(InputError, match=r"dev: .* -1"):
-        corpus(LogicData(dev=-1))
+        generate_pairs(LogicData(dev=-1))
     monkeypatch.setattr(logic, "PATIENCE", 0)
     with pytest.raises(InputError, match="ask for fewer"):
-        corpus(LogicData())
+        generate_pairs(LogicData())
 
 
 class BagOfWords(nn.Module):
@@ -295,7 +305,7 @@ class BagOfWords(nn.Module):
 
 
 def test_counting_words_is_not_enough():
-    splits = corpus(LogicData(train=9000, dev=0, test=1500, unseen=0))
+    splits = generate_pairs(LogicData(train=9000, dev=0, test=1500, unseen=0))
     ids: dict[str, int] = {}
 
     def tensors(pairs: list[Pair]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -9,7 +9,7 @@ import torch
 
 from data.made_up import write_random_vectors, write_sst
 from faults.made_runs import assert_same_end, checkpoint, stop, train
-from nse.data.catalogue import data_set
+from nse.data.catalogue import get_data_set
 from nse.data.readers.sst import BINARY_LABELS, LABELS
 from nse.errors import ConfigError
 from nse.inference import folder as hub
@@ -180,5 +180,5 @@ def test_recipes_say_what_the_paper_says(name, labels, hidden):
     model, training = recipe.model, recipe.train
     assert (model.encoder, model.size, model.hidden, model.dropout) == ("nse", 300, hidden, 0.5)
     assert (training.batch, training.rate, training.l2, training.epochs) == (64, 3e-4, 3e-5, 25)
-    assert len(data_set(f"sst-{recipe.data.labels}").labels) == labels
+    assert len(get_data_set(f"sst-{recipe.data.labels}").labels) == labels
     assert name in TASK.paper

@@ -19,7 +19,7 @@ from nse.tasks import load_recipe, translation
 from nse.tasks.task import describe_model
 from nse.tasks.translation import TASK
 from nse.text.subwords import Pieces
-from nse.text.tensors import Labelled, Texts
+from nse.text.tensors import LabelledRows, Texts
 from nse.text.vocabulary import TargetVocabulary, Vocabulary
 from nse.train.loop import scored
 
@@ -235,10 +235,10 @@ def test_ids_of_pieces_against_a_loop(data):
 
 
 def batch_of(*targets):
-    texts = Texts.flat(
+    texts = Texts.from_ids(
         torch.tensor([i for each in targets for i in each]), torch.tensor([len(each) for each in targets])
     )
-    return Labelled((texts, texts), torch.zeros(len(targets), dtype=torch.long))
+    return LabelledRows((texts, texts), torch.zeros(len(targets), dtype=torch.long))
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -342,7 +342,7 @@ def test_unknown_pieces_are_taken_from_the_pieces_of_the_source(data):
     ids = found.splits["dev"].texts[0].ids[0].tolist()
     place = [found.vocabulary.words[i] for i in ids].index("s")  # of cats; there are only three words
     assert place > 3
-    translated = [p for word in ("groß", "katze", "hier") for p in Pieces(found.target.words[4:]).cut(word)]
+    translated = [p for word in ("groß", "katze", "hier") for p in Pieces(found.target.words[4:]).split(word)]
     told = answered(found, [" ".join([*translated, "<unk>"])], place)
     assert TASK.choose(recipe(*settings), told, found, "dev") == bleu(
         ["groß katze hier s"], ["groß katze hier p"]
@@ -377,7 +377,7 @@ def test_it_learns_with_pieces_and_a_beam(data, tmp_path):
     again = hub.load(tmp_path / "run")
     assert again.config.pieces
     pieces = Pieces(again.vocabulary.words[2:])
-    assert again.tokenize("Big zebras") == [*pieces.cut("big"), *pieces.cut("zebras")]
+    assert again.tokenize("Big zebras") == [*pieces.split("big"), *pieces.split("zebras")]
     assert set(again.tokenize("Big zebras")) <= set(again.vocabulary.words)
     assert Pieces.join(again.tokenize("small horse")) == ["small", "horse"]
 

@@ -3,23 +3,23 @@
 import pytest
 import torch
 
-from nse.text.sampler import batches
-from nse.text.tensors import Labelled, Texts
+from nse.text.sampler import draw_batches
+from nse.text.tensors import LabelledRows, Texts
 from nse.text.vocabulary import Vocabulary
 
 
 def test_texts_are_padded_and_batches_no_further_than_needed():
-    texts = Texts.of([["a", "b", "c"], [], ["b"]], Vocabulary(["a", "b", "c"]))
+    texts = Texts.from_words([["a", "b", "c"], [], ["b"]], Vocabulary(["a", "b", "c"]))
     assert texts.ids.tolist() == [[2, 3, 4], [0, 0, 0], [3, 0, 0]]
     assert texts.lengths.tolist() == [3, 0, 1]
     some = texts.select(torch.tensor([2, 1]))
     assert some.ids.tolist() == [[3], [0]]
     assert texts.select(torch.tensor([], dtype=torch.long)).ids.shape == (0, 0)
-    assert Texts.of([], Vocabulary([])).ids.shape == (0, 0)
+    assert Texts.from_words([], Vocabulary([])).ids.shape == (0, 0)
 
 
 def test_texts_of_a_given_length_are_padded_or_cut():
-    texts = Texts.of([["a", "b", "c"], [], ["b"]], Vocabulary(["a", "b", "c"]))
+    texts = Texts.from_words([["a", "b", "c"], [], ["b"]], Vocabulary(["a", "b", "c"]))
     index = torch.tensor([2, 0])
     for longest, ids, lengths in [
         (3, [[3, 0, 0], [2, 3, 4]], [1, 3]),
@@ -42,18 +42,18 @@ def test_flat_ids_are_cut_and_padded_to_the_longest_that_is_kept(kind):
         (2, [[5, 6], [0, 0], [9, 0], [2, 0]], [2, 0, 1, 1]),
         (1, [[5], [0], [9], [2]], [1, 0, 1, 1]),
     ]:
-        texts = Texts.flat(ids, lengths, longest)
+        texts = Texts.from_ids(ids, lengths, longest)
         assert texts.ids.tolist() == wanted
         assert texts.lengths.tolist() == kept
         assert texts.ids.dtype == texts.lengths.dtype == torch.long
-    assert Texts.flat(ids[:0], lengths[1:2], 3).ids.shape == (1, 0)
-    assert Texts.flat(ids[:0], lengths[:0], 3).ids.shape == (0, 0)
+    assert Texts.from_ids(ids[:0], lengths[1:2], 3).ids.shape == (1, 0)
+    assert Texts.from_ids(ids[:0], lengths[:0], 3).ids.shape == (0, 0)
 
 
 def test_flat_ids_are_whose_they_are_whatever_the_others_lengths():
     lengths = torch.randint(0, 9, (50,))
     whole = torch.randint(2, 99, (int(lengths.sum()),)).split(lengths.tolist())
-    texts = Texts.flat(torch.cat(whole), lengths, 5)
+    texts = Texts.from_ids(torch.cat(whole), lengths, 5)
     assert texts.ids.shape == (50, 5)
     for ids, kept, given in zip(*texts, whole, strict=True):
         assert ids[:kept].tolist() == given[:5].tolist()
@@ -61,7 +61,7 @@ def test_flat_ids_are_whose_they_are_whatever_the_others_lengths():
 
 
 def test_words_are_cut_to_the_longest():
-    texts = Texts.of([["a", "b", "c"], [], ["b"]], Vocabulary(["a", "b", "c"]), longest=2)
+    texts = Texts.from_words([["a", "b", "c"], [], ["b"]], Vocabulary(["a", "b", "c"]), longest=2)
     assert texts.ids.tolist() == [[2, 3], [0, 0], [3, 0]]
     assert texts.lengths.tolist() == [2, 0, 1]
 
@@ -69,14 +69,14 @@ def test_words_are_cut_to_the_longest():
 def pairs_of(premises, hypotheses):
     """Pairs of so many words each."""
     vocabulary = Vocabulary(["a"])
-    texts = [Texts.of([["a"] * n for n in lengths], vocabulary) for lengths in (premises, hypotheses)]
-    return Labelled(tuple(texts), torch.arange(len(premises)))
+    texts = [Texts.from_words([["a"] * n for n in lengths], vocabulary) for lengths in (premises, hypotheses)]
+    return LabelledRows(tuple(texts), torch.arange(len(premises)))
 
 
 def test_shapes_of_buckets_are_multiples_up_to_the_longest():
     pairs = pairs_of([1, 4, 5, 9, 0], [3, 7, 2, 6, 0])
     for index, shape in [([0], (4, 4)), ([0, 1], (4, 7)), ([2], (8, 4)), ([3, 0], (9, 7)), ([4], (0, 0))]:
-        assert pairs.shapes([torch.tensor(index)])[0] == shape
+        assert pairs.compute_shapes([torch.tensor(index)])[0] == shape
         batch = pairs.select(torch.tensor(index), shape)
         assert tuple(texts.ids.shape[1] for texts in batch.texts) == shape
         exact = pairs.select(torch.tensor(index))
@@ -89,41 +89,43 @@ def test_shapes_of_buckets_are_multiples_up_to_the_longest():
 
 @pytest.mark.parametrize(("multiple", "shapes"), [(4, 76), (16, 20), (1, 301), (1000, 2)])
 def test_the_rounder_the_shapes_the_fewer(multiple, shapes):
-    texts = Texts.of([["a"] * n for n in range(301)], Vocabulary(["a"]))
-    rows = Labelled((texts, texts.select(torch.arange(300, -1, -1))), torch.arange(301))
-    found = [rows.shapes([torch.tensor([n])], multiple)[0] for n in range(301)]
+    texts = Texts.from_words([["a"] * n for n in range(301)], Vocabulary(["a"]))
+    rows = LabelledRows((texts, texts.select(torch.arange(300, -1, -1))), torch.arange(301))
+    found = [rows.compute_shapes([torch.tensor([n])], multiple)[0] for n in range(301)]
     for n, shape in enumerate(found):
         for length, padded in zip((n, 300 - n), shape, strict=True):
             assert length <= padded < length + multiple
             assert padded % multiple == 0 or padded == 300  # there are no more ids
     assert len({first for first, _ in found}) == shapes
-    assert rows.shapes([torch.tensor([33, 3])], multiple)[0][0] == found[33][0]
+    assert rows.compute_shapes([torch.tensor([33, 3])], multiple)[0][0] == found[33][0]
     if multiple == 4:
-        assert [rows.shapes([torch.tensor([n])])[0] for n in range(301)] == found  # by default
+        assert [rows.compute_shapes([torch.tensor([n])])[0] for n in range(301)] == found  # by default
 
 
 @pytest.mark.parametrize("multiple", [1, 4, 16])
 def test_shapes_of_many_batches_are_those_of_each(multiple):
     lengths = torch.randint(0, 60, (2, 101), generator=torch.Generator().manual_seed(1)).tolist()
     pairs = pairs_of(*lengths)
-    todo = batches(101, 8, torch.Generator().manual_seed(2))
+    todo = draw_batches(101, 8, torch.Generator().manual_seed(2))
     assert len(todo[-1]) == 5
-    assert pairs.shapes(todo, multiple) == [pairs.shapes([index], multiple)[0] for index in todo]
+    assert pairs.compute_shapes(todo, multiple) == [
+        pairs.compute_shapes([index], multiple)[0] for index in todo
+    ]
 
 
 def test_shapes_never_go_past_the_ids():
     """So that texts that a model cuts to 50 words do not come out with 56."""
-    texts = Texts.of([["a"] * n for n in (50, 49)], Vocabulary(["a"]))
-    assert texts.shapes([torch.tensor([1])])[0] == 50
+    texts = Texts.from_words([["a"] * n for n in (50, 49)], Vocabulary(["a"]))
+    assert texts.compute_shapes([torch.tensor([1])])[0] == 50
     assert texts.select(torch.tensor([1]), 50).ids.tolist() == [[2] * 49 + [0]]
 
 
 def test_rows_of_one_text():
-    texts = Texts.of([["a", "b"], ["b"], []], Vocabulary(["a", "b"]))
-    rows = Labelled((texts,), torch.tensor([4, 0, 2]))
+    texts = Texts.from_words([["a", "b"], ["b"], []], Vocabulary(["a", "b"]))
+    rows = LabelledRows((texts,), torch.tensor([4, 0, 2]))
     assert rows.groups is None
     assert rows.lengths.tolist() == [2, 1, 0]
-    assert rows.shapes([torch.tensor([1])])[0] == (2,)
+    assert rows.compute_shapes([torch.tensor([1])])[0] == (2,)
     for batch in (rows.select(torch.tensor([2, 1])), rows.select(torch.tensor([2, 1]), (1,))):
         assert [each.tolist() for each in batch.inputs] == [[[0], [3]], [0, 1]]
         assert (batch.labels.tolist(), batch.groups) == ([2, 0], None)
@@ -134,9 +136,9 @@ def test_rows_of_one_text():
 
 def test_rows_of_two_texts_that_answer_questions():
     vocabulary = Vocabulary(["a", "b"])
-    answers = Texts.of([["a"], ["a", "b"], []], vocabulary)
-    questions = Texts.of([["b"], ["b"], ["b", "b", "b"]], vocabulary)
-    rows = Labelled((answers, questions), torch.tensor([0, 1, 1]), torch.tensor([7, 7, 9]))
+    answers = Texts.from_words([["a"], ["a", "b"], []], vocabulary)
+    questions = Texts.from_words([["b"], ["b"], ["b", "b", "b"]], vocabulary)
+    rows = LabelledRows((answers, questions), torch.tensor([0, 1, 1]), torch.tensor([7, 7, 9]))
     assert rows.lengths.tolist() == [1, 2, 3]
     batch = rows.to(torch.device("cpu")).select(torch.tensor([2, 0]))
     ids, lengths, other_ids, other_lengths = batch.inputs  # as a model takes them
@@ -147,17 +149,17 @@ def test_rows_of_two_texts_that_answer_questions():
 
 def test_pairs_stay_together():
     vocabulary = Vocabulary(["a", "b"])
-    premises = Texts.of([["a"], ["b"]], vocabulary)
-    hypotheses = Texts.of([["a", "b"], ["b"]], vocabulary)
-    pairs = Labelled((premises, hypotheses), torch.tensor([2, 0]))
+    premises = Texts.from_words([["a"], ["b"]], vocabulary)
+    hypotheses = Texts.from_words([["a", "b"], ["b"]], vocabulary)
+    pairs = LabelledRows((premises, hypotheses), torch.tensor([2, 0]))
     batch = pairs.to(torch.device("cpu")).select(torch.tensor([1]))
     assert [texts.ids.tolist() for texts in batch.texts] == [[[3]], [[3]]]
     assert batch.labels.tolist() == [0]
 
 
 def test_batches_hold_every_example_once():
-    assert [b.tolist() for b in batches(5, 2)] == [[0, 1], [2, 3], [4]]
-    shuffled = torch.cat(batches(100, 7, torch.Generator().manual_seed(0)))
+    assert [b.tolist() for b in draw_batches(5, 2)] == [[0, 1], [2, 3], [4]]
+    shuffled = torch.cat(draw_batches(100, 7, torch.Generator().manual_seed(0)))
     assert shuffled.tolist() != list(range(100))
     assert sorted(shuffled.tolist()) == list(range(100))
 
@@ -165,8 +167,8 @@ def test_batches_hold_every_example_once():
 def test_buckets_hold_every_example_once_and_similar_lengths_together():
     lengths = torch.randint(1, 60, (3000,))
     generator = torch.Generator().manual_seed(0)
-    epoch, another = (batches(3000, 16, generator, lengths) for _ in range(2))
-    again = batches(3000, 16, torch.Generator().manual_seed(0), lengths)
+    epoch, another = (draw_batches(3000, 16, generator, lengths) for _ in range(2))
+    again = draw_batches(3000, 16, torch.Generator().manual_seed(0), lengths)
     assert [b.tolist() for b in epoch] == [b.tolist() for b in again]
     assert [b.tolist() for b in epoch] != [b.tolist() for b in another]
     for each in (epoch, another):
@@ -180,7 +182,7 @@ def test_buckets_hold_every_example_once_and_similar_lengths_together():
 
 def test_buckets_in_the_order_of_the_examples():
     lengths = torch.tensor([3, 1, 2, 1])
-    assert [b.tolist() for b in batches(4, 3, lengths=lengths)] == [[1, 3, 2], [0]]
+    assert [b.tolist() for b in draw_batches(4, 3, lengths=lengths)] == [[1, 3, 2], [0]]
 
 
 def runs(groups):
@@ -192,7 +194,9 @@ def runs(groups):
 def test_examples_of_a_group_are_next_to_each_other(batch):
     groups = torch.randint(0, 40, (500,))  # not in order, and of different sizes
     groups[groups == 3] = 77  # and a number may be left out
-    first, second = (batches(500, batch, torch.Generator().manual_seed(5), groups=groups) for _ in range(2))
+    first, second = (
+        draw_batches(500, batch, torch.Generator().manual_seed(5), groups=groups) for _ in range(2)
+    )
     assert [b.tolist() for b in first] == [b.tolist() for b in second]
     whole = torch.cat(first)
     assert sorted(whole.tolist()) == list(range(500))
@@ -204,7 +208,7 @@ def test_examples_of_a_group_are_next_to_each_other(batch):
 def test_groups_come_shuffled_and_shuffled_inside():
     groups = torch.arange(10).repeat_interleave(6)
     generator = torch.Generator().manual_seed(1)
-    epochs = [torch.cat(batches(60, 8, generator, groups=groups)) for _ in range(2)]
+    epochs = [torch.cat(draw_batches(60, 8, generator, groups=groups)) for _ in range(2)]
     for whole in epochs:
         order = groups[whole].unique_consecutive().tolist()
         assert order != sorted(order)
@@ -215,8 +219,8 @@ def test_groups_come_shuffled_and_shuffled_inside():
 
 def test_groups_in_the_order_of_the_examples():
     groups = torch.tensor([4, 1, 4, 0, 1])
-    assert [b.tolist() for b in batches(5, 2, groups=groups)] == [[0, 2], [1, 4], [3]]
-    (many,) = batches(300, 300, groups=torch.arange(300) % 3)
+    assert [b.tolist() for b in draw_batches(5, 2, groups=groups)] == [[0, 2], [1, 4], [3]]
+    (many,) = draw_batches(300, 300, groups=torch.arange(300) % 3)
     assert many.tolist() == [*range(0, 300, 3), *range(1, 300, 3), *range(2, 300, 3)]
     lengths = torch.tensor([5, 4, 3, 2, 1])
-    assert torch.cat(batches(5, 2, lengths=lengths, groups=groups)).tolist() == [0, 2, 1, 4, 3]
+    assert torch.cat(draw_batches(5, 2, lengths=lengths, groups=groups)).tolist() == [0, 2, 1, 4, 3]

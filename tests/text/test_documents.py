@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nse.text.sampler import USUAL, batches, shares
-from nse.text.tensors import MULTIPLE, Documents, Labelled, Texts, rounded
+from nse.text.sampler import LONG_SENTENCE, draw_batches, draw_bounded_batches
+from nse.text.tensors import MULTIPLE, Documents, LabelledRows, Texts, round_up
 from nse.text.vocabulary import Vocabulary
 
 SENTENCES = st.lists(st.integers(2, 99), max_size=5)
@@ -21,7 +21,9 @@ def documents(given):
     sentences = [sentence for each in given for sentence in each]
     flat = torch.tensor([word for sentence in sentences for word in sentence], dtype=torch.long)
     lengths = torch.tensor([len(sentence) for sentence in sentences], dtype=torch.long)
-    return Documents.of(Texts.flat(flat, lengths), torch.tensor([len(each) for each in given]))
+    return Documents.from_sentences(
+        Texts.from_ids(flat, lengths), torch.tensor([len(each) for each in given])
+    )
 
 
 def read(batch):
@@ -55,11 +57,11 @@ def test_a_batch_holds_its_documents_whatever_it_is_padded_to(made, data):
     wanted = [made[i] for i in index.tolist()]
     assert_holds(found.select(index), wanted)
     more = data.draw(st.tuples(*[st.integers(0, 5)] * 3), label="more")
-    shape = tuple(n + m for n, m in zip(found.needed(index), more, strict=True))
+    shape = tuple(n + m for n, m in zip(found.compute_shape(index), more, strict=True))
     batch = found.select(index, shape)
     assert (*batch.ids.shape, batch.rows.shape[1]) == (shape[0], shape[2], shape[1])
     assert_holds(batch, wanted)
-    assert_holds(found.select(index, found.shapes([index])[0]), wanted)
+    assert_holds(found.select(index, found.compute_shapes([index])[0]), wanted)
 
 
 def test_what_documents_know_of_themselves():
@@ -67,9 +69,9 @@ def test_what_documents_know_of_themselves():
     assert found.counts.tolist() == [2, 0, 2, 1, 1]
     assert found.first.tolist() == [0, 2, 2, 4, 5]
     assert found.words.tolist() == [2, 0, 3, 0, 1]
-    assert found.needed(torch.tensor([0, 2])) == (4, 2, 3)
-    assert found.needed(torch.tensor([1])) == (1, 1, 1)  # no tensor is empty
-    assert found.needed(torch.tensor([4, 4, 4])) == (3, 1, 1)
+    assert found.compute_shape(torch.tensor([0, 2])) == (4, 2, 3)
+    assert found.compute_shape(torch.tensor([1])) == (1, 1, 1)  # no tensor is empty
+    assert found.compute_shape(torch.tensor([4, 4, 4])) == (3, 1, 1)
 
 
 def test_one_batch_by_hand():
@@ -88,7 +90,7 @@ def test_a_document_of_so_many_sentences(count):
     for index in ([1], [0, 1, 2], [2, 1, 1, 0], [0, 2]):
         rows = torch.tensor(index)
         wanted = [made[i] for i in index]
-        for shape in (None, found.shapes([rows])[0]):
+        for shape in (None, found.compute_shapes([rows])[0]):
             assert_holds(found.select(rows, shape), wanted)
 
 
@@ -102,23 +104,23 @@ def test_documents_without_a_word(made):
 
 
 def test_a_split_without_documents_has_no_batches():
-    found = Labelled((documents([]),), torch.zeros(0, dtype=torch.long))
+    found = LabelledRows((documents([]),), torch.zeros(0, dtype=torch.long))
     assert found.lengths.tolist() == found.sizes.tolist() == []
-    assert list(shares(found, 4)) == []
+    assert list(draw_bounded_batches(found, 4)) == []
 
 
 @pytest.mark.parametrize(("bits", "wanted"), [(1, [1, 2, 4, 8, 16]), (2, [1, 2, 3, 4, 6, 8, 12, 16])])
 def test_rounded_by_hand(bits, wanted):
-    found = [rounded(n, bits) for n in range(1, 17)]
+    found = [round_up(n, bits) for n in range(1, 17)]
     assert found == [min(w for w in wanted if w >= n) for n in range(1, 17)]
-    assert rounded(0, bits) == 1
+    assert round_up(0, bits) == 1
 
 
 @given(st.integers(1, 10**6), st.integers(1, 5))
 def test_rounded_is_never_smaller_nor_much_larger(n, bits):
-    found = rounded(n, bits)
+    found = round_up(n, bits)
     assert n <= found < n * (1 + 2 ** (1 - bits))
-    assert rounded(found, bits) == found
+    assert round_up(found, bits) == found
     assert bin(found).rstrip("0").count("1") <= bits
 
 
@@ -136,24 +138,24 @@ def many(count=500, seed=1):
 @pytest.mark.parametrize("multiple", [1, MULTIPLE, 16])
 def test_shapes_are_large_enough_and_few(multiple):
     found = many()
-    todo = batches(500, 4, torch.Generator().manual_seed(1), found.lengths)
-    shapes = found.shapes(todo, multiple)
+    todo = draw_batches(500, 4, torch.Generator().manual_seed(1), found.lengths)
+    shapes = found.compute_shapes(todo, multiple)
     assert len(shapes) == len(todo)
     for index, shape in zip(todo, shapes, strict=True):
-        assert all(s >= n for s, n in zip(shape, found.needed(index), strict=True))
-        assert found.shapes([index], multiple)[0] == shape
+        assert all(s >= n for s, n in zip(shape, found.compute_shape(index), strict=True))
+        assert found.compute_shapes([index], multiple)[0] == shape
         assert min(multiple, 40) <= shape[2] <= max(multiple, 64)  # the longest sentence has 40 words
         assert shape[0] < 1.5 * max(2, int(found.counts[index].sum()))
-    assert len({found.needed(index) for index in todo}) > 2 * len(set(shapes))
+    assert len({found.compute_shape(index) for index in todo}) > 2 * len(set(shapes))
     for column, most in zip(zip(*shapes, strict=True), (20, 24, 12), strict=True):
         assert len(set(column)) <= most
 
 
 def test_shapes_of_many_batches_are_those_of_each():
-    rows = Labelled((many(101),), torch.arange(101))
-    todo = batches(101, 8, torch.Generator().manual_seed(2))
-    assert rows.shapes(todo, 4) == [rows.shapes([index], 4)[0] for index in todo]
-    for index, shape in zip(todo, rows.shapes(todo, 4), strict=True):
+    rows = LabelledRows((many(101),), torch.arange(101))
+    todo = draw_batches(101, 8, torch.Generator().manual_seed(2))
+    assert rows.compute_shapes(todo, 4) == [rows.compute_shapes([index], 4)[0] for index in todo]
+    for index, shape in zip(todo, rows.compute_shapes(todo, 4), strict=True):
         padded, exact = rows.select(index, shape), rows.select(index)
         assert read(padded.texts[0]) == read(exact.texts[0])
         assert padded.labels.tolist() == index.tolist()
@@ -162,13 +164,13 @@ def test_shapes_of_many_batches_are_those_of_each():
 
 def test_texts_of_many_batches_beside_documents():
     """A row may have a column of each kind."""
-    texts = Texts.of([["a"] * n for n in (3, 0, 9, 1, 5)], Vocabulary(["a"]))
-    rows = Labelled((texts, documents(FEW)), torch.arange(5))
+    texts = Texts.from_words([["a"] * n for n in (3, 0, 9, 1, 5)], Vocabulary(["a"]))
+    rows = LabelledRows((texts, documents(FEW)), torch.arange(5))
     todo = [torch.tensor([0, 1]), torch.tensor([4, 2])]
-    assert rows.shapes(todo) == [rows.shapes([index])[0] for index in todo]
-    assert [text for text, _ in rows.shapes(todo)] == [4, 9]
+    assert rows.compute_shapes(todo) == [rows.compute_shapes([index])[0] for index in todo]
+    assert [text for text, _ in rows.compute_shapes(todo)] == [4, 9]
     assert rows.sizes.tolist() == [max(3, 2 * 3), 0, max(9, 2 * 3), max(1, 1 * 3), max(5, 1 * 3)]
-    batch = rows.select(todo[1], rows.shapes([todo[1]])[0])
+    batch = rows.select(todo[1], rows.compute_shapes([todo[1]])[0])
     assert batch.texts[0].ids.shape == (2, 9)
     assert read(batch.texts[1]) == [FEW[4], FEW[2]]
 
@@ -183,19 +185,19 @@ def test_they_are_sorted_by_sentences_and_then_by_words():
 
 def words_at_once(found, index):
     """Sentences once they are padded to the longest of a batch."""
-    sentences, _, words = found.needed(index)
+    sentences, _, words = found.compute_shape(index)
     return sentences * words
 
 
 @pytest.mark.parametrize("batch", [1, 8, 64])
 def test_shares_bound_the_words_at_once_and_leave_nobody_out(batch):
     found = many(300)
-    rows = Labelled((found,), torch.zeros(300, dtype=torch.long))
-    given = list(shares(rows, batch))
+    rows = LabelledRows((found,), torch.zeros(300, dtype=torch.long))
+    given = list(draw_bounded_batches(rows, batch))
     assert sorted(torch.cat(given).tolist()) == list(range(300))
     for index in given:
         assert 1 <= len(index) <= batch
-        assert len(index) == 1 or words_at_once(found, index) <= batch * USUAL
+        assert len(index) == 1 or words_at_once(found, index) <= batch * LONG_SENTENCE
     if batch == 8:  # as the lengths are, not one by one
         assert max(map(len, given)) == 8
 
@@ -203,25 +205,25 @@ def test_shares_bound_the_words_at_once_and_leave_nobody_out(batch):
 def test_shares_of_many_short_sentences_beside_few_long_ones():
     """Together they are padded to the longest sentence, so each alone says too little."""
     found = documents([[[2]] * 200] * 16 + [[[2] * 200]] * 16)
-    rows = Labelled((found,), torch.zeros(32, dtype=torch.long))
-    given = list(shares(rows, 32))
+    rows = LabelledRows((found,), torch.zeros(32, dtype=torch.long))
+    given = list(draw_bounded_batches(rows, 32))
     assert sorted(torch.cat(given).tolist()) == list(range(32))
     for index in given:
-        assert len(index) == 1 or words_at_once(found, index) <= 32 * USUAL
+        assert len(index) == 1 or words_at_once(found, index) <= 32 * LONG_SENTENCE
 
 
 def test_shares_of_texts():
-    texts = Texts.of([["a"] * n for n in (500, 3, 0, 200, 7)], Vocabulary(["a"]))
-    rows = Labelled((texts,), torch.zeros(5, dtype=torch.long))
+    texts = Texts.from_words([["a"] * n for n in (500, 3, 0, 200, 7)], Vocabulary(["a"]))
+    rows = LabelledRows((texts,), torch.zeros(5, dtype=torch.long))
     # Of four with at most 200 words only one at a time has no more than 4 * 64.
-    assert [index.tolist() for index in shares(rows, 4)] == [[2], [1], [4], [3], [0]]
-    assert [index.tolist() for index in shares(rows, 3)] == [[2, 1, 4], [3], [0]]
+    assert [index.tolist() for index in draw_bounded_batches(rows, 4)] == [[2], [1], [4], [3], [0]]
+    assert [index.tolist() for index in draw_bounded_batches(rows, 3)] == [[2, 1, 4], [3], [0]]
 
 
 def test_they_move_to_a_device(device):
     found = documents(FEW)
     place = torch.device(device)
     index = torch.tensor([2, 1, 0])
-    there = found.to(place).select(index.to(place), found.shapes([index])[0])
+    there = found.to(place).select(index.to(place), found.compute_shapes([index])[0])
     assert {each.device.type for each in there} == {device}
     assert_holds(there.to(torch.device("cpu")), [FEW[2], FEW[1], FEW[0]])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nse.text.sentence_splitter import sentences
+from nse.text.sentence_splitter import split_sentences
 
 # In each text a bar stands where it is expected to be split.
 SPLIT = [
@@ -57,14 +57,14 @@ SPLIT = [
 @pytest.mark.parametrize("marked", SPLIT)
 def test_where_a_text_is_split(marked):
     expected = [" ".join(each.split()) for each in marked.split("|")]
-    assert sentences(marked.replace("|", "")) == expected
+    assert split_sentences(marked.replace("|", "")) == expected
 
 
 @pytest.mark.parametrize(
     "mark", ["<br />", "<br>", "<br/>", "<BR />", "<Br\n>", "</br>", "\n\n", "\n \t\r\n"]
 )
 def test_breaks_end_a_sentence(mark):
-    assert sentences(f"a dog{mark}and a cat.{mark}{mark} {mark}It ran{mark}") == [
+    assert split_sentences(f"a dog{mark}and a cat.{mark}{mark} {mark}It ran{mark}") == [
         "a dog",
         "and a cat.",
         "It ran",
@@ -73,22 +73,25 @@ def test_breaks_end_a_sentence(mark):
 
 @pytest.mark.parametrize("text", ["<b>r</b>", "a <br b", "<broken>", "< br>"])
 def test_other_tags_are_text(text):
-    assert sentences(text) == [text]
+    assert split_sentences(text) == [text]
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\n \n", "<br /><br>", " <br /> \u2028\u00a0"])
 def test_nothing_has_no_sentences(text):
-    assert sentences(text) == []
+    assert split_sentences(text) == []
 
 
 def test_what_has_no_words_is_kept():
-    assert sentences("...<br />!? . (*)<br />.") == ["...", "!? . (*)", "."]
+    assert split_sentences("...<br />!? . (*)<br />.") == ["...", "!? . (*)", "."]
 
 
 def test_white_space_is_one_space():
     white = "".join(chr(n) for n in range(0x3001) if chr(n).isspace() and chr(n) != "\n")
     assert len(white) > 20
-    assert sentences(f"{white}a{white}dog.{white}He{white}\n{white}ran.{white}") == ["a dog.", "He ran."]
+    assert split_sentences(f"{white}a{white}dog.{white}He{white}\n{white}ran.{white}") == [
+        "a dog.",
+        "He ran.",
+    ]
 
 
 PIECES = st.lists(
@@ -122,7 +125,7 @@ PIECES = st.lists(
 
 @given(PIECES)
 def test_nothing_but_white_space_and_breaks_is_lost(text):
-    found = sentences(text)
+    found = split_sentences(text)
     without = re.sub(r"</?br\s*/?>", "", text, flags=re.IGNORECASE)
     assert "".join("".join(found).split()) == "".join(without.split())
     for sentence in found:
@@ -132,13 +135,13 @@ def test_nothing_but_white_space_and_breaks_is_lost(text):
 
 @given(PIECES)
 def test_a_sentence_is_one_sentence(text):
-    for sentence in sentences(text):
-        assert sentences(sentence) == [sentence]
+    for sentence in split_sentences(text):
+        assert split_sentences(sentence) == [sentence]
 
 
 @given(PIECES, PIECES)
 def test_paragraphs_are_split_by_themselves(one, other):
-    assert sentences(f"{one}<br />{other}") == sentences(one) + sentences(other)
+    assert split_sentences(f"{one}<br />{other}") == split_sentences(one) + split_sentences(other)
 
 
 @pytest.mark.parametrize(
@@ -169,4 +172,4 @@ def test_paragraphs_are_split_by_themselves(one, other):
 def test_long_texts_take_time_in_proportion(letters):
     size = 300_000 // len(letters)
     for text in (letters * size, f"x{letters * size}", f"{letters * size}Xy"):  # quadratic would be hours
-        assert "".join("".join(sentences(text)).split()) == "".join(text.split())
+        assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())

@@ -17,37 +17,37 @@ COUNTS = {"spielplatz": 2, "spiel": 9, "platz": 8, "spielt": 3, "sitzplatz": 2, 
 
 def test_frequent_words_stay_whole_and_others_are_cut():
     pieces = Pieces.learn(COUNTS, 14)
-    assert [pieces.cut(word) for word in ("der", "spiel", "platz")] == [["der"], ["spiel"], ["platz"]]
-    assert pieces.cut("spielplatz") == ["spiel@@", "platz"]
-    assert pieces.cut("sitzplatz") == ["s@@", "itz@@", "platz"]
-    assert pieces.cut("platzspiel") == ["p@@", "l@@", "a@@", "t@@", "z@@", "spiel"]
-    assert pieces.cut("") == []
+    assert [pieces.split(word) for word in ("der", "spiel", "platz")] == [["der"], ["spiel"], ["platz"]]
+    assert pieces.split("spielplatz") == ["spiel@@", "platz"]
+    assert pieces.split("sitzplatz") == ["s@@", "itz@@", "platz"]
+    assert pieces.split("platzspiel") == ["p@@", "l@@", "a@@", "t@@", "z@@", "spiel"]
+    assert pieces.split("") == []
     assert Pieces.join(["der", "spiel@@", "platz", "."]) == ["der", "spielplatz", "."]
 
 
 def test_every_letter_is_a_piece_inside_and_at_the_end():
     pieces = Pieces.learn({"ab": 1, "": 5, "never": 0}, 10)
     assert pieces.pieces == ["a", "a@@", "b", "b@@"]
-    assert pieces.cut("bba") == ["b@@", "b@@", "a"]
+    assert pieces.split("bba") == ["b@@", "b@@", "a"]
     assert Pieces.learn({}, 3).pieces == []
 
 
 def test_the_longest_known_piece_is_taken_from_the_left():
     pieces = Pieces(["a", "a@@", "b@@", "b", "ab@@", "abb@@", "ba", "c@@"])
-    assert pieces.cut("abba") == ["abb@@", "a"]
-    assert pieces.cut("aba") == ["ab@@", "a"]
-    assert pieces.cut("aabba") == ["a@@", "abb@@", "a"]
-    assert pieces.cut("abb") == ["ab@@", "b"]  # abb@@ cannot end a word
-    assert pieces.cut("cba") == ["c@@", "ba"]
+    assert pieces.split("abba") == ["abb@@", "a"]
+    assert pieces.split("aba") == ["ab@@", "a"]
+    assert pieces.split("aabba") == ["a@@", "abb@@", "a"]
+    assert pieces.split("abb") == ["ab@@", "b"]  # abb@@ cannot end a word
+    assert pieces.split("cba") == ["c@@", "ba"]
 
 
 def test_letters_without_a_piece_are_unknown_each():
     pieces = Pieces.learn({"ab": 3, "b": 1}, 5)
-    assert pieces.cut("a?b") == ["a@@", "<unk>", "b"]
-    assert pieces.cut("\u4e00\u4e01") == ["<unk>", "<unk>"]
-    assert pieces.cut("ab\u4e00") == ["a@@", "b@@", "<unk>"]  # ab was never seen inside a word
-    assert Pieces(["a@@"]).cut("aa") == ["a@@", "<unk>"]
-    assert Pieces([]).cut("a") == ["<unk>"]
+    assert pieces.split("a?b") == ["a@@", "<unk>", "b"]
+    assert pieces.split("\u4e00\u4e01") == ["<unk>", "<unk>"]
+    assert pieces.split("ab\u4e00") == ["a@@", "b@@", "<unk>"]  # ab was never seen inside a word
+    assert Pieces(["a@@"]).split("aa") == ["a@@", "<unk>"]
+    assert Pieces([]).split("a") == ["<unk>"]
 
 
 def test_the_words_of_a_vocabulary_are_enough():
@@ -55,7 +55,7 @@ def test_the_words_of_a_vocabulary_are_enough():
     vocabulary = TargetVocabulary.from_bytes(TargetVocabulary(learned.pieces).to_bytes())
     again = Pieces(vocabulary.words)
     assert again.pieces == learned.pieces
-    assert [again.cut(word) for word in COUNTS] == [learned.cut(word) for word in COUNTS]
+    assert [again.split(word) for word in COUNTS] == [learned.split(word) for word in COUNTS]
 
 
 def test_a_word_without_its_end_is_a_word():
@@ -68,13 +68,13 @@ def test_a_word_without_its_end_is_a_word():
 def test_words_that_end_as_pieces_do():
     counts = {"@@": 50, "a@@": 50, "a@": 20, "@": 9, "@@a": 30, "b@@b": 30}
     pieces = Pieces.learn(counts, 30)
-    assert pieces.cut("@@") == ["@@@", "@"]
-    assert pieces.cut("a@@") == ["a@@@", "@"]
-    assert pieces.cut("@@a") == ["@@a"]
+    assert pieces.split("@@") == ["@@@", "@"]
+    assert pieces.split("a@@") == ["a@@@", "@"]
+    assert pieces.split("@@a") == ["@@a"]
     for word in [*counts, "@@@", "ab@@", "@@@@@"]:
-        assert Pieces.join([*pieces.cut(word), *pieces.cut("a@")]) == [word, "a@"]
+        assert Pieces.join([*pieces.split(word), *pieces.split("a@")]) == [word, "a@"]
     known = Pieces(["a", "a@@"])  # without a piece for the sign, it is unknown
-    assert known.cut("a@@") == ["a@@", "<unk>", "<unk>"]
+    assert known.split("a@@") == ["a@@", "<unk>", "<unk>"]
     assert Pieces(["@@", "", "a"]).pieces == ["a"]
 
 
@@ -82,18 +82,18 @@ def test_words_that_end_as_pieces_do():
 def test_no_piece_is_spelled_as_a_special_entry(special):
     pieces = Pieces.learn({special: 50}, 30)
     assert special not in pieces.pieces
-    assert len(pieces.cut(special)) == 2
-    assert Pieces.join(pieces.cut(special)) == [special]
+    assert len(pieces.split(special)) == 2
+    assert Pieces.join(pieces.split(special)) == [special]
 
 
 def test_of_equal_pairs_the_first_of_the_alphabet_is_merged():
-    assert subwords.merged({"xy": 2, "ab": 2, "cd": 3}, 9) == ["cd", "ab", "xy"]
-    assert subwords.merged({"ab": 1, "cd": 1}, 9) == []
-    assert subwords.merged({"abab": 2}, 9) == ["ab", "ab@@", "abab"]
+    assert subwords.learn_merges({"xy": 2, "ab": 2, "cd": 3}, 9) == ["cd", "ab", "xy"]
+    assert subwords.learn_merges({"ab": 1, "cd": 1}, 9) == []
+    assert subwords.learn_merges({"abab": 2}, 9) == ["ab", "ab@@", "abab"]
 
 
 def test_pieces_that_no_cut_uses_are_dropped():
-    assert subwords.merged({"der": 9}, 5) == ["de@@", "der"]
+    assert subwords.learn_merges({"der": 9}, 5) == ["de@@", "der"]
     assert Pieces.learn({"der": 9}, 5).pieces == ["d", "d@@", "der", "e", "e@@", "r", "r@@"]
 
 
@@ -144,7 +144,7 @@ SMALL = st.dictionaries(st.text("abc", min_size=1, max_size=9), st.integers(1, 9
 
 @given(SMALL, st.integers(0, 40))
 def test_merges_are_those_of_counting_anew(counts, merges):
-    assert subwords.merged(counts, merges) == slowly(counts, merges)
+    assert subwords.learn_merges(counts, merges) == slowly(counts, merges)
 
 
 LETTERS = "ab@<>unkpd\u00e4\u00df\U0001f600"
@@ -157,7 +157,7 @@ LETTERS = "ab@<>unkpd\u00e4\u00df\U0001f600"
 )
 def test_words_of_known_letters_are_put_together_again(counts, merges, words):
     pieces = Pieces.learn({LETTERS: 1, **counts}, merges)
-    cut = [piece for word in [*words, *counts] for piece in pieces.cut(word)]
+    cut = [piece for word in [*words, *counts] for piece in pieces.split(word)]
     assert set(cut) <= set(pieces.pieces)
     assert Pieces.join(cut) == [*words, *counts]
     assert len(pieces.pieces) <= 2 * len(LETTERS) + merges
@@ -167,7 +167,7 @@ def test_words_of_known_letters_are_put_together_again(counts, merges, words):
 @given(st.sets(st.text("ab@", max_size=5)), st.text("ab@c", max_size=12))
 def test_any_set_of_pieces_covers_every_letter_once(known, word):
     pieces = Pieces(known)
-    cut = pieces.cut(word)
+    cut = pieces.split(word)
     sizes = [1 if piece == "<unk>" else len(piece.removesuffix("@@")) for piece in cut]
     assert sum(sizes) == len(word)
     assert set(cut) <= {*pieces.pieces, "<unk>"}
@@ -176,14 +176,14 @@ def test_any_set_of_pieces_covers_every_letter_once(known, word):
 def test_words_are_cut_one_after_the_other():
     pieces = Pieces.learn({"abab": 9, "ab": 9, "c": 9}, 5)
     words = ["c", "ababab", "", "cab"]
-    assert pieces.cut_all(words) == [piece for word in words for piece in pieces.cut(word)]
-    assert Pieces.join(pieces.cut_all(words)) == ["c", "ababab", "cab"]
+    assert pieces.split_all(words) == [piece for word in words for piece in pieces.split(word)]
+    assert Pieces.join(pieces.split_all(words)) == ["c", "ababab", "cab"]
     with pytest.raises(InputError):
-        pieces.cut_all("abab")
+        pieces.split_all("abab")
 
 
 def test_a_huge_word_takes_time_in_proportion():
     pieces = Pieces.learn({"abab": 9, "ab": 9}, 5)
     word = "ab" * 100_000
-    cut = pieces.cut(word)
+    cut = pieces.split(word)
     assert Pieces.join(cut) == [word]

@@ -156,7 +156,7 @@ def test_moses_by_language_and_without_escapes():
     assert TOKENIZERS["moses"]('Don\'t say "A & B" [x].') == [
         *("Don", "'t", "say", '"', "A", "&", "B", '"', "[", "x", "]", ".")
     ]
-    assert tokenize.moses("l'eau", "fr") == ["l'", "eau"]
+    assert tokenize.tokenize_moses("l'eau", "fr") == ["l'", "eau"]
 
 
 def test_moses_without_its_library_says_what_to_install(monkeypatch):

@@ -9,7 +9,7 @@ from nse.text.vocabulary import Vocabulary
 
 
 def test_two_ids_are_kept_for_padding_and_the_unknown():
-    vocabulary = Vocabulary.of([["b", "a"], ["a", "c"], []])
+    vocabulary = Vocabulary.from_texts([["b", "a"], ["a", "c"], []])
     assert vocabulary.words == ("<pad>", "<unk>", "a", "b", "c")
     assert len(vocabulary) == 5
     assert vocabulary.encode(["a", "zebra", "c"]) == [2, 1, 4]
@@ -17,20 +17,20 @@ def test_two_ids_are_kept_for_padding_and_the_unknown():
 
 
 def test_a_text_that_spells_a_special_entry_is_unknown():
-    vocabulary = Vocabulary.of([["<pad>", "a", "<unk>"]])
+    vocabulary = Vocabulary.from_texts([["<pad>", "a", "<unk>"]])
     assert vocabulary.words == ("<pad>", "<unk>", "a")
     assert vocabulary.encode(["<pad>", "<unk>", "a"]) == [1, 1, 2]
 
 
 def test_a_text_is_not_taken_for_its_words():
-    for call in (lambda: Vocabulary.of(["a b"]), lambda: Vocabulary(["a"]).encode("a b")):
+    for call in (lambda: Vocabulary.from_texts(["a b"]), lambda: Vocabulary(["a"]).encode("a b")):
         with pytest.raises(InputError, match="expected a list of words, got the text 'a b'"):
             call()
 
 
 def test_counted_words_come_by_frequency_and_alphabet():
     counts = Counter({"b": 2, "rare": 1, "a": 2, "often": 9, "<pad>": 99})
-    assert Vocabulary.counted(counts).words[2:] == ("often", "a", "b", "rare")
+    assert Vocabulary.from_counts(counts).words[2:] == ("often", "a", "b", "rare")
 
 
 def test_a_word_given_twice_is_refused():
@@ -62,7 +62,7 @@ def test_written_and_read_word_by_word():
         (b"<pad>\n<unk>\na\ntrunc", "a line break last"),
         (b"<pad>\n<unk>\na\na\n", "'a' twice"),
         (b"<pad>\n<unk>\n\xff\n", "not UTF-8"),
-        (b"<pad>\n<unk>\n" + b"\n" * Vocabulary.MOST, "expected at most 5,000,000"),
+        (b"<pad>\n<unk>\n" + b"\n" * Vocabulary.MAX_WORDS, "expected at most 5,000,000"),
     ],
 )
 def test_broken_bytes_are_refused(content, message):

@@ -14,7 +14,7 @@ from nse import RunError
 from nse.metrics.ranking import MEASURES
 from nse.nn.pair import PairClassifier, PairConfig
 from nse.tasks import TASKS, load_recipe
-from nse.text.tensors import Labelled, Texts
+from nse.text.tensors import LabelledRows, Texts
 from nse.train import loop
 from nse.train.distributed import Share, Team, leads
 from nse.train.loop import fit
@@ -163,7 +163,7 @@ def test_the_scores_of_all_processes_add_up(size, rows, monkeypatch):
     monkeypatch.setattr(loop, "EVALUATION_BATCH", 4)
     model = PairClassifier(PairConfig(encoder="lstm", size=4, hidden=8), words=9, labels=2)
     texts = [Texts(torch.randint(2, 9, (rows, 5)), torch.randint(0, 6, (rows,))) for _ in range(2)]
-    split = Labelled(tuple(texts), torch.zeros(rows, dtype=torch.long))
+    split = LabelledRows(tuple(texts), torch.zeros(rows, dtype=torch.long))
     whole, parts = loop.scored(model, split), []
     for rank in range(size):
         team = member(rank, size)

@@ -18,8 +18,8 @@ from nse.metrics.bleu import bleu, signature
 from nse.nn.pair import PairClassifier, PairConfig
 from nse.nn.translator import Translator
 from nse.tasks import load_recipe
-from nse.text.sampler import USUAL, shares
-from nse.text.tensors import Labelled, Texts
+from nse.text.sampler import LONG_SENTENCE, draw_bounded_batches
+from nse.text.tensors import LabelledRows, Texts
 from nse.text.vocabulary import Vocabulary
 from nse.train.evaluate import describe, evaluate
 from small_models import document_model, sentence_model, translator, word_by_word
@@ -126,7 +126,7 @@ def test_the_split_of_a_run_is_made_by_its_own_recipe(tmp_path):
     (run / "recipe.toml").write_text(
         'task = "logic"\n[data]\ntrain = 60\ndev = 30\ntest = 36\nunseen = 30\nseed = 4\n'
     )
-    pairs = logic.corpus(recipe.data)["test"]
+    pairs = logic.generate_pairs(recipe.data)["test"]
     words = sorted({word for pair in pairs for word in f"{pair.premise} {pair.hypothesis}".split()})
     vocabulary = Vocabulary(words)
     config = hub.ModelConfig(
@@ -183,11 +183,11 @@ def test_mistakes_are_told(data, tmp_path):
 
 def texts(*lengths):
     ids = [torch.arange(2, 2 + length) % 7 + 2 for length in lengths]
-    return Texts.flat(torch.cat(ids), torch.tensor(lengths))
+    return Texts.from_ids(torch.cat(ids), torch.tensor(lengths))
 
 
 def pairs_of(premises, hypotheses):
-    return Labelled((texts(*premises), texts(*hypotheses)), torch.zeros(len(premises), dtype=torch.long))
+    return LabelledRows((texts(*premises), texts(*hypotheses)), torch.zeros(len(premises), dtype=torch.long))
 
 
 def test_answers_come_in_the_order_of_the_pairs():
@@ -201,13 +201,13 @@ def test_answers_come_in_the_order_of_the_pairs():
 
 def test_batches_hold_each_pair_once_and_never_too_many_words():
     lengths = [1, 5_000, 70, 3, 0, 999, 65, 64, 64, 64]
-    found = [share.tolist() for share in shares(pairs_of(lengths, [2] * 10), 4)]
+    found = [share.tolist() for share in draw_bounded_batches(pairs_of(lengths, [2] * 10), 4)]
     assert sorted(row for rows in found for row in rows) == list(range(10))
     for rows in found:
         assert 0 < len(rows) <= 4
-        assert len(rows) == 1 or len(rows) * max(lengths[row] for row in rows) <= 4 * USUAL
-    none = Labelled((Texts.flat(torch.zeros(0), torch.zeros(0)),) * 2, torch.zeros(0))
-    assert list(shares(none, 4)) == []
+        assert len(rows) == 1 or len(rows) * max(lengths[row] for row in rows) <= 4 * LONG_SENTENCE
+    none = LabelledRows((Texts.from_ids(torch.zeros(0), torch.zeros(0)),) * 2, torch.zeros(0))
+    assert list(draw_bounded_batches(none, 4)) == []
 
 
 def test_an_empty_split(data, tmp_path):
@@ -240,7 +240,7 @@ def test_scores_that_are_not_finite_are_no_answers():
     scores = torch.rand(9, 3)
     scores[4, 1] = float("nan")
     one = torch.ones(3, dtype=torch.long)
-    pairs = Labelled((texts(1, 1, 1), Texts.flat(torch.tensor([2, 4, 3]), one)), one)
+    pairs = LabelledRows((texts(1, 1, 1), Texts.from_ids(torch.tensor([2, 4, 3]), one)), one)
     found = compute_rows(Told(scores), pairs, 2, torch.device("cpu"))
     with pytest.raises(RunError, match=r"NaN or infinite, for rows counted from 0: 1$"):
         refuse_not_finite(found, "rows counted from 0:", range(3))

@@ -124,7 +124,7 @@ def test_a_folder_that_holds_anything_is_left_alone(tmp_path):
 
 def test_data_that_is_missing_leaves_the_folder_free(tmp_path, monkeypatch):
     recipe = load_recipe("logic/nse", SMALL)
-    monkeypatch.setattr("nse.data.readers.logic.corpus", broken)
+    monkeypatch.setattr("nse.data.readers.logic.generate_pairs", broken)
     with pytest.raises(RuntimeError, match="power cut"):
         train(tmp_path / "run", recipe)
     monkeypatch.undo()

@@ -11,8 +11,8 @@ from nse import RunError
 from nse.nn.pair import PairClassifier, PairConfig
 from nse.tasks import TASKS, load_recipe
 from nse.tasks.task import judged
-from nse.text.sampler import batches
-from nse.text.tensors import Labelled, Texts
+from nse.text.sampler import draw_batches
+from nse.text.tensors import LabelledRows, Texts
 from nse.train import loop
 from nse.train.progress import Progress
 from nse.train.step import Average, CapturedStep, Step, Update, adam, set_rate, waiting_refused
@@ -30,7 +30,7 @@ def texts(longest):
 
 
 def data(device):
-    pairs = Labelled((texts(12), texts(8)), torch.randint(3, (EXAMPLES,)))
+    pairs = LabelledRows((texts(12), texts(8)), torch.randint(3, (EXAMPLES,)))
     return pairs.to(torch.device(device))
 
 
@@ -359,7 +359,7 @@ def test_an_epoch_of_buckets_meets_few_shapes():
     step = step_of(CapturedStep, model := classifier("cuda"), pairs.to(torch.device("cuda")))
     generator = torch.Generator().manual_seed(0)
     for _ in range(4):
-        for index in batches(EXAMPLES, 16, generator, pairs.lengths):
-            assert step(index, pairs.shapes([index])[0]).isfinite().all()
+        for index in draw_batches(EXAMPLES, 16, generator, pairs.lengths):
+            assert step(index, pairs.compute_shapes([index])[0]).isfinite().all()
     assert 1 <= len(step.graphs) <= len(step.met) <= 6
     assert all(p.isfinite().all() for p in model.parameters())

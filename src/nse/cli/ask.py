@@ -14,7 +14,7 @@ from nse.cli.options import out_option, texts_argument
 from nse.cli.output import describe_predictions, describe_ranking, describe_translations, format_lines
 from nse.cli.pipeline import Result, answer_groups, answer_rows, open_run
 from nse.cli.rows import Columns, Input, Read, Row, group_candidates, split_chunks
-from nse.data.records import Problem
+from nse.data.records import BadLine
 from nse.errors import InputError
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def translate(
         def answer(rows: Sequence[Read]) -> list[Result]:
             results = answer_rows(loaded, "translate", batch, rows, beam=beam, strict=strict)
             for result in results:
-                if not people and not isinstance(result, Problem):
+                if not people and not isinstance(result, BadLine):
                     result["translation"] = " ".join(result["words"])
             return results
 
@@ -185,7 +185,7 @@ def encode(
         if ray:
             from nse.cli import ray as cluster
 
-            if run.source is None or run.source.is_input or not run.source.steady:
+            if run.source is None or run.source.is_stdin or not run.source.is_regular:
                 raise InputError("encode: with --ray give a --file")
             asking = cluster.Asking(model, device, strict, batch)
             results = cluster.answer_chunks(ray, workers, chunks, asking)

@@ -20,11 +20,11 @@ def status(data: options.Data = None, as_json: options.Json = False) -> None:
     """Show which data sets and vectors are there, how much of them, and how to get the others."""
     from rich.console import Console
 
-    from nse.data.folders import named_folder
+    from nse.data.folders import choose_data_folder
     from nse.data.status import describe_status
-    from nse.data.status import status as look
+    from nse.data.status import report_status as look
 
-    report = look(named_folder(data))
+    report = look(choose_data_folder(data))
     if as_json:
         print_json(report)
         return
@@ -48,13 +48,13 @@ def fetch(
     ] = None,
 ) -> None:
     """Get a data set or vectors from their public address; go on where an earlier try broke off."""
-    from nse.data.catalogue import downloads
-    from nse.data.fetch import fetch as get
-    from nse.data.folders import meter, named_folder
+    from nse.data.catalogue import get_downloads
+    from nse.data.fetch import fetch_file as get
+    from nse.data.folders import choose_data_folder, show_progress
 
-    for download in downloads(name):
-        with meter(download.file) as progress:
-            get(download, named_folder(data), mirror, progress=progress)
+    for download in get_downloads(name):
+        with show_progress(download.file) as progress:
+            get(download, choose_data_folder(data), mirror, progress=progress)
 
 
 @app.command()
@@ -70,20 +70,20 @@ def prepare(
     as_json: options.Json = False,
 ) -> None:
     """Turn a data set and word vectors into one file of ids, which training reads."""
-    from nse.data.cache import save
-    from nse.data.catalogue import data_set
-    from nse.data.folders import cache_folder, data_folder
-    from nse.data.prepare import file_name, sources
+    from nse.data.cache import save_prepared
+    from nse.data.catalogue import get_data_set
+    from nse.data.folders import choose_cache_folder, find_data_folder
+    from nse.data.prepare import list_sources, make_file_name
     from nse.data.prepare import prepare as make
     from nse.data.status import describe_prepared
 
-    folder = data_folder(data)
-    file = (out or cache_folder()) / file_name(name, vectors)
-    sources(data_set(name), vectors, folder)  # what is missing is told before anything is written
+    folder = find_data_folder(data)
+    file = (out or choose_cache_folder()) / make_file_name(name, vectors)
+    list_sources(get_data_set(name), vectors, folder)  # what is missing is told before anything is written
     with explain_errors(f"{file}: cannot be written", DataError, "; choose another folder with --out"):
         make_sure(file)
         prepared = make(name, vectors, folder)
-        save(prepared, file)
+        save_prepared(prepared, file)
     size, words = file.stat().st_size, len(prepared.vocabulary)
     report = {"file": str(file), "bytes": size, "fingerprint": prepared.fingerprint}
     report |= {"words": words, "information": prepared.information}

@@ -23,7 +23,7 @@ from nse.cli.rows import (
     stop_at_problem,
 )
 from nse.console import make_bar
-from nse.data.records import Problem, Source, guess_format
+from nse.data.records import BadLine, LineSource, guess_format
 from nse.errors import DataError, InputError, NSEError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from nse.inference.requests import Request, Verb
 
 Groups = Sequence[Sequence[Read]]  # the candidates of each question
-Result = Answer | Problem
+Result = Answer | BadLine
 Ask = Callable[[Sequence[Row]], "Request"]
 
 
@@ -44,7 +44,7 @@ def open_run(
     """Open what is read and what is written, before a model is loaded; at the end sum up."""
     if out and as_json:
         raise InputError(f"{given.command}: --json prints and --out writes a file: leave one out")
-    opened = nullcontext() if given.texts else Source(given.file)
+    opened = nullcontext() if given.texts else LineSource(given.file)
     with opened as source, open_writer(out, endings, format_lines if as_json else describe) as write:
         run = Run(given, bad, out, source, write)
         yield run
@@ -54,7 +54,7 @@ def open_run(
 class Run:
     """Rows that come and answers that go: they are written as they come, and problems met in their place."""
 
-    def __init__(self, given: Input, bad: Bad, out: Path | None, source: Source | None, write: Write):
+    def __init__(self, given: Input, bad: Bad, out: Path | None, source: LineSource | None, write: Write):
         self.given, self.bad, self.out, self.source, self.write = given, bad, out, source, write
         self.typed: list[Read] = [Row(number, (text,)) for number, text in enumerate(given.texts, start=1)]
         self.answers = self.cut = self.skipped = 0
@@ -74,7 +74,7 @@ class Run:
         """Read many rows at a time, but few where somebody waits for answers to what comes through a pipe."""
         if self.source is None:
             return [self.typed]
-        waits = not self.source.steady and self.out is None
+        waits = not self.source.is_regular and self.out is None
         return split_chunks(self.rows(columns), few if waits else max(few, many))
 
     def pour(self, results: Iterable[Sequence[Result]], what: str = "") -> None:
@@ -91,7 +91,7 @@ class Run:
                 count += len(part)
                 if self.bar and self.source:
                     note = f"{count:,} rows · {count / (time.perf_counter() - started):,.0f}/s"
-                    self.bar.update(self.bar.task_ids[0], completed=self.source.position(), note=note)
+                    self.bar.update(self.bar.task_ids[0], completed=self.source.bytes_read, note=note)
         if self.source and not self.answers and what:
             why = f"there are no {what} in it; write one on each line"
             raise DataError(f"{self.source.name}: {'every line was skipped' if self.skipped else why}")
@@ -101,7 +101,7 @@ class Run:
         answers: list[Answer] = []
         error: NSEError | None = None
         for result in results:
-            if not isinstance(result, Problem):
+            if not isinstance(result, BadLine):
                 answers.append(result)
                 continue
             last = result.number + result.lines - 1
@@ -157,7 +157,7 @@ def answer_rows(model: Model, verb: Verb, batch: int, rows: Sequence[Read], **se
 
     rows, request = request_rows(rows, ask)
     answers = iter(model.answer(request, batch) if request else ())
-    return [row if isinstance(row, Problem) else identify(row, next(answers)) for row in rows]
+    return [row if isinstance(row, BadLine) else identify(row, next(answers)) for row in rows]
 
 
 def answer_groups(
@@ -176,7 +176,7 @@ def answer_groups(
     scores = iter(model.compute(together, batch).split([len(r.rows) for _, r in requested if r]))
     results: list[Result] = []
     for group, request in requested:
-        results += dict.fromkeys(row for row in group if isinstance(row, Problem))  # once for each line
+        results += dict.fromkeys(row for row in group if isinstance(row, BadLine))  # once for each line
         rows = [row for row in group if isinstance(row, Row)]
         by_number = dict(zip(number_rows(rows), rows, strict=True))
         for answer in request.format(next(scores))[:top] if request else []:
@@ -203,7 +203,7 @@ def check_row(row: Read, ask: Ask) -> Read:
         if isinstance(row, Row):
             ask([row])
     except InputError as error:
-        return Problem(row.number, str(error))
+        return BadLine(row.number, str(error))
     return row
 
 

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from nse.data.records import (
+    BadLine,
     BadLineError,
     Format,
-    OpenQuote,
-    Problem,
-    Source,
+    LineSource,
+    UnclosedQuote,
     decode_line,
-    json_type,
+    name_json_type,
     read_records,
 )
 from nse.errors import DataError, InputError, NSEError
@@ -39,8 +39,8 @@ class Row(NamedTuple):
     place: int = 0  # which of the candidates of its line it is, from 1; 0 where a line is one row
 
 
-Read = Row | Problem
-Item = TypeVar("Item", bound=Row | Problem | list[Row | Problem])
+Read = Row | BadLine
+Item = TypeVar("Item", bound=Row | BadLine | list[Row | BadLine])
 
 
 class Columns(NamedTuple):
@@ -100,12 +100,12 @@ def parse_keys(given: str | None, columns: Columns) -> Columns:
     return columns._replace(keys=keys)
 
 
-def read_rows(source: Source, form: Format, columns: Columns) -> Iterator[Read]:
+def read_rows(source: LineSource, form: Format, columns: Columns) -> Iterator[Read]:
     """Read the rows of a source, in order; what cannot be parsed is a problem in its place."""
     if form == Format.text and (columns.id is not None or columns.keys):
         raise InputError(f"{source.name}: plain text has no columns: leave out --columns and --id")
     if form == Format.text:
-        return parse_records(source.name, source.lines(), partial(parse_text, columns))
+        return parse_records(source.name, source.read_lines(), partial(parse_text, columns))
     if form != Format.jsonl:
         columns = columns._replace(listed="")
     values = read_records(source, form, partial(check_header, columns, source.name))
@@ -117,15 +117,15 @@ def parse_records(
 ) -> Iterator[Read]:
     """Parse numbered lines or objects, each by itself."""
     for number, record in numbered:
-        if isinstance(record, OpenQuote):
+        if isinstance(record, UnclosedQuote):
             raise DataError(f"{name}: line {number}: {record.why}")
-        if isinstance(record, Problem):
+        if isinstance(record, BadLine):
             yield record
             continue
         try:
             yield from parse(number, record)
         except BadLineError as wrong:
-            yield Problem(number, str(wrong))
+            yield BadLine(number, str(wrong))
 
 
 def parse_text(columns: Columns, number: int, line: bytes) -> Iterator[Row]:
@@ -164,7 +164,7 @@ def find_text(value: dict[str, Any], key: str) -> str:
         there = ", ".join(repr(name) for name in list(value)[:8]) or "none"
         raise BadLineError(f"there is no key {key!r} (there are {there}); name it with --columns")
     if not isinstance(value[key], str):
-        raise BadLineError(f"{key!r}: expected a text, got {json_type(value[key])}")
+        raise BadLineError(f"{key!r}: expected a text, got {name_json_type(value[key])}")
     return str(value[key])
 
 
@@ -185,7 +185,7 @@ def find_id(value: dict[str, Any], columns: Columns) -> str | int | float | None
             raise BadLineError(f"there is no {key!r}, which --id asks for")
         return None
     if isinstance(name, bool) or not isinstance(name, (str, int, float)):
-        raise BadLineError(f"{key!r}: expected a text or a number, got {json_type(name)}")
+        raise BadLineError(f"{key!r}: expected a text or a number, got {name_json_type(name)}")
     try:
         json.dumps(name, ensure_ascii=False, allow_nan=False).encode()
     except ValueError:
@@ -244,7 +244,7 @@ def stop_at_problem(items: Iterable[Read]) -> Iterator[Read]:
     """Pass rows on up to the first problem, that one too: what comes after it is not waited for."""
     for item in items:
         yield item
-        if isinstance(item, Problem):
+        if isinstance(item, BadLine):
             return
 
 

@@ -35,7 +35,7 @@ TARGET = "target"  # the column of translations
 Ints = NDArray[np.int32]
 
 
-class Column(NamedTuple):
+class EncodedColumn(NamedTuple):
     """One text of each row, as ids."""
 
     ids: Ints  # of all texts, one after the other
@@ -48,22 +48,22 @@ class Column(NamedTuple):
         return len(self.lengths if self.counts is None else self.counts)
 
 
-class Columns(NamedTuple):
+class EncodedSplit(NamedTuple):
     """One split."""
 
-    texts: dict[str, Column]  # by name, such as premise and hypothesis
+    texts: dict[str, EncodedColumn]  # by name, such as premise and hypothesis
     labels: Ints  # [N]
     groups: Ints | None = None  # [N], of a ranking: the question of each row, from 0
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedData:
     """A data set as ids."""
 
     name: str
     vocabulary: Vocabulary
     vectors: NDArray[np.float16] | None  # [V, d], zero for padding and the unknown
-    splits: dict[str, Columns]
+    splits: dict[str, EncodedSplit]
     labels: tuple[str, ...]  # their names, in the order of their numbers
     information: dict[str, Any]  # where it comes from: counts, coverage, tokenizer, sources, their checksums
     target: TargetVocabulary | None = None  # the words of translations
@@ -72,12 +72,12 @@ class Prepared:
     def fingerprint(self) -> str:
         """Changes with any id, length, label, group, word or vector; not with where they were read from."""
         digest = hashlib.sha256()
-        for name, tensor in sorted(self.tensors().items()):
+        for name, tensor in sorted(self.to_tensors().items()):
             digest.update(f"{name} {tensor.dtype} {tensor.shape}\n".encode())
             digest.update(np.ascontiguousarray(tensor).data)
         return digest.hexdigest()
 
-    def tensors(self) -> dict[str, NDArray[Any]]:
+    def to_tensors(self) -> dict[str, NDArray[Any]]:
         """Name what the file holds."""
         found: dict[str, NDArray[Any] | None] = {"vectors": self.vectors}
         for name, known in (("vocabulary", self.vocabulary), ("target", self.target)):
@@ -88,21 +88,21 @@ class Prepared:
                 found |= {f"{split}.{name}.{part}": each for part, each in column._asdict().items()}
         return {name: tensor for name, tensor in found.items() if tensor is not None}
 
-    def words(self, column: str) -> Vocabulary:
+    def get_vocabulary(self, column: str) -> Vocabulary:
         """Return what the ids of a column stand for."""
         return self.target if self.target is not None and column == TARGET else self.vocabulary
 
 
-def save(prepared: Prepared, file: Path) -> None:
+def save_prepared(prepared: PreparedData, file: Path) -> None:
     """Write a prepared data set; whatever interrupts it, the file is the old one or the new one."""
     information = prepared.information | {"checksum": _compute_checksum(prepared)}
     metadata = {KEY: json.dumps(information, sort_keys=True, allow_nan=False)}
-    tensors = {name: np.ascontiguousarray(tensor) for name, tensor in prepared.tensors().items()}
+    tensors = {name: np.ascontiguousarray(tensor) for name, tensor in prepared.to_tensors().items()}
     file.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(file, to_bytes(tensors, metadata))
 
 
-def load(file: Path) -> Prepared:
+def load_prepared(file: Path) -> PreparedData:
     """Read what `save` wrote, strictly; `DataError` says what is wrong with another file."""
     try:
         with safe_open(file, framework="numpy") as opened:
@@ -116,7 +116,7 @@ def load(file: Path) -> Prepared:
         raise DataError(f"{file}: is not a prepared data set of format {FORMAT}: {error}; {AGAIN}") from None
 
 
-def _build(information: Any, tensors: dict[str, NDArray[Any]]) -> Prepared:
+def _build(information: Any, tensors: dict[str, NDArray[Any]]) -> PreparedData:
     """Build what a file holds; `ValueError` and the like where it is not what was written."""
     if not isinstance(information, dict) or information.get("format") != FORMAT:
         raise ValueError("it does not tell its format" if not information else "another format")
@@ -125,14 +125,14 @@ def _build(information: Any, tensors: dict[str, NDArray[Any]]) -> Prepared:
     for split, names in information["columns"].items():
         texts = {}
         for name in names:
-            ids, lengths, counts = (f"{split}.{name}.{part}" for part in Column._fields)
-            texts[name] = Column(tensors[ids], tensors[lengths], tensors.get(counts))
-        splits[split] = Columns(texts, tensors[f"{split}.labels"], tensors.get(f"{split}.groups"))
+            ids, lengths, counts = (f"{split}.{name}.{part}" for part in EncodedColumn._fields)
+            texts[name] = EncodedColumn(tensors[ids], tensors[lengths], tensors.get(counts))
+        splits[split] = EncodedSplit(texts, tensors[f"{split}.labels"], tensors.get(f"{split}.groups"))
     vocabulary = Vocabulary.from_bytes(tensors["vocabulary"].tobytes())
     target = TargetVocabulary.from_bytes(tensors["target"].tobytes()) if "target" in tensors else None
     name, labels = information["data"], tuple(information["labels"])
-    prepared = Prepared(name, vocabulary, tensors.get("vectors"), splits, labels, information, target)
-    if extra := tensors.keys() - prepared.tensors().keys():
+    prepared = PreparedData(name, vocabulary, tensors.get("vectors"), splits, labels, information, target)
+    if extra := tensors.keys() - prepared.to_tensors().keys():
         raise ValueError(f"unknown tensors: {', '.join(sorted(extra))}")
     if checksum is None:  # a file from before there were any
         _check_ids(prepared)
@@ -141,12 +141,12 @@ def _build(information: Any, tensors: dict[str, NDArray[Any]]) -> Prepared:
     return prepared
 
 
-def _check_ids(prepared: Prepared) -> None:
+def _check_ids(prepared: PreparedData) -> None:
     """Refuse ids, lengths and labels that stand for nothing."""
     for split, columns in prepared.splits.items():
         numbers = {"labels": (columns.labels, len(prepared.labels) or 1)}
         for name, (ids, lengths, counts) in columns.texts.items():
-            numbers[name] = ids, len(prepared.words(name))
+            numbers[name] = ids, len(prepared.get_vocabulary(name))
             sentences = lengths if counts is None else counts
             fits = lengths.sum() == len(ids) and len(sentences) == len(columns.labels)
             if not fits or lengths.min(initial=0) < 0:
@@ -156,6 +156,6 @@ def _check_ids(prepared: Prepared) -> None:
                 raise ValueError(f"{split}.{name}: expected numbers from 0 below {known:,}")
 
 
-def _compute_checksum(prepared: Prepared) -> str:
+def _compute_checksum(prepared: PreparedData) -> str:
     told = json.dumps(prepared.information, sort_keys=True) + prepared.fingerprint
     return hashlib.sha256(told.encode()).hexdigest()

@@ -28,7 +28,9 @@ class DataSet:
 
     labels: tuple[str, ...]  # in the order of their numbers
     tokenizer: str  # by its name in `TOKENIZERS`
-    sources: Callable[[Path], Mapping[str, DataFile]]  # finds files in a data folder, or raises `DataError`
+    find_sources: Callable[
+        [Path], Mapping[str, DataFile]
+    ]  # finds files in a data folder, or raises `DataError`
     read: Callable[[Path], Mapping[str, Rows]]  # the rows of each split
     count: Callable[[Path], Mapping[str, Rows]] | None = None  # as `read`, but faster, and texts may be wrong
     documents: bool = False  # whether texts are made of sentences
@@ -50,22 +52,22 @@ class VectorSet:
 
 
 def _publish(
-    reader: DataSet, published: Sequence[int], about: str, licence: str, *downloads: Download
+    reader: DataSet, published: Sequence[int], about: str, licence: str, *get_downloads: Download
 ) -> DataSet:
     """Tell what is published: the labelled rows of train, dev, test and perhaps one more, and where."""
     rows = dict(zip((*SPLITS, "test_2017"), published, strict=False))
-    return replace(reader, published=rows, about=about, licence=licence, downloads=downloads)
+    return replace(reader, published=rows, about=about, licence=licence, downloads=get_downloads)
 
 
 def _publish_tang(name: str, published: Sequence[int], about: str) -> DataSet:
-    sources, read = partial(tang.sources, name), partial(tang.read, name)
+    sources, read = partial(tang.find_sources, name), partial(tang.read, name)
     count, about = partial(read, raw=True), f"{about} (Tang et al. 2015, in {tang.ARCHIVE})"
     reader = DataSet(tang.LABELS[name], "treebank", sources, read, count, documents=True)
     return _publish(reader, published, about, "as its authors state (research)")
 
 
 def _publish_pairs(name: str, published: Sequence[int], about: str, licence: str) -> DataSet:
-    sources, read = partial(parallel.sources, name), partial(parallel.read, name)
+    sources, read = partial(parallel.find_sources, name), partial(parallel.read, name)
     count = partial(read, raw=True)
     reader = DataSet(parallel.LABELS, "moses-en", sources, read, count, translation=True)
     return _publish(reader, published, about, licence)
@@ -79,12 +81,17 @@ _SST = Download(
 )
 _SST_LICENCE = "as its authors state (Stanford Sentiment Treebank, research)"
 _ACLIMDB = DataSet(
-    aclimdb.LABELS, "informal", aclimdb.sources, aclimdb.read, partial(aclimdb.read, raw=True), documents=True
+    aclimdb.LABELS,
+    "informal",
+    aclimdb.find_sources,
+    aclimdb.read,
+    partial(aclimdb.read, raw=True),
+    documents=True,
 )
 
 DATA: dict[str, DataSet] = {
     "snli": _publish(
-        DataSet(snli.LABELS, "paper", snli.sources, snli.read),
+        DataSet(snli.LABELS, "paper", snli.find_sources, snli.read),
         (549_367, 9_842, 9_824),
         "Stanford Natural Language Inference corpus 1.0: pairs of English sentences",
         "CC BY-SA 4.0",
@@ -96,7 +103,7 @@ DATA: dict[str, DataSet] = {
         ),
     ),
     "wikiqa": _publish(
-        DataSet(wikiqa.LABELS, "lower", wikiqa.sources, wikiqa.read),
+        DataSet(wikiqa.LABELS, "lower", wikiqa.find_sources, wikiqa.read),
         (20_360, 2_733, 6_165),
         "WikiQA: questions, and sentences of Wikipedia of which some answer them",
         "Microsoft Research data licence, research only",
@@ -108,14 +115,14 @@ DATA: dict[str, DataSet] = {
         ),
     ),
     "sst-fine": _publish(
-        DataSet(sst.LABELS, "treebank", sst.sources, sst.read),
+        DataSet(sst.LABELS, "treebank", sst.find_sources, sst.read),
         (318_582, 1_101, 2_210),
         "Stanford Sentiment Treebank, five classes: phrases and sentences of film reviews",
         _SST_LICENCE,
         _SST,
     ),
     "sst-binary": _publish(
-        DataSet(sst.BINARY_LABELS, "treebank", sst.sources, partial(sst.read, binary=True)),
+        DataSet(sst.BINARY_LABELS, "treebank", sst.find_sources, partial(sst.read, binary=True)),
         (98_794, 872, 1_821),
         "Stanford Sentiment Treebank, two classes: the same without what is neutral",
         _SST_LICENCE,
@@ -181,7 +188,7 @@ VECTORS: dict[str, VectorSet] = {
 }
 
 
-def data_set(name: str) -> DataSet:
+def get_data_set(name: str) -> DataSet:
     """Return a data set by its name."""
     if name not in DATA:
         raise DataError(f"no data set is called {_explain_unknown(name, DATA)}")
@@ -197,7 +204,7 @@ def describe_data(name: str) -> dict[str, str]:
     return {"data": told, "data license": DATA[name].licence}
 
 
-def downloads(name: str) -> tuple[Download, ...]:
+def get_downloads(name: str) -> tuple[Download, ...]:
     """List the files to fetch for a data set, or for word vectors."""
     known: dict[str, DataSet | VectorSet] = {**DATA, **VECTORS}
     if name not in known:

@@ -14,7 +14,7 @@ from typing import Any
 
 from nse import __version__
 from nse.data.catalogue import Download
-from nse.data.folders import CHUNK, checksums, say
+from nse.data.folders import CHUNK, compute_checksums, print_log
 from nse.data.sources import Progress
 from nse.errors import DataError
 from nse.files import settle
@@ -23,11 +23,11 @@ TIMEOUT = 30.0  # seconds without a byte, after which a server counts as gone
 MIRROR = "try a mirror with --from ADDRESS"
 
 
-def fetch(
+def fetch_file(
     download: Download,
     folder: Path,
     address: str | None = None,
-    log: Callable[[str], None] = say,
+    log: Callable[[str], None] = print_log,
     progress: Progress | None = None,
 ) -> Path:
     """Get one file into a data folder; the address of a mirror's folder ends in a slash."""
@@ -74,7 +74,7 @@ class _Part:
         """Compute the checksum of a file that is the published one; `DataError` if it is not."""
         if (size := file.stat().st_size) != self.whole:
             raise DataError(f"{file}: has {size:,} bytes, the published file {self.whole:,}; {advice}")
-        (sha256,) = checksums([file], self.progress)
+        (sha256,) = compute_checksums([file], self.progress)
         if self.sha256 and sha256 != self.sha256:
             raise DataError(f"{file}: has the sha256 {sha256}, the published file {self.sha256}; {advice}")
         return sha256

@@ -15,21 +15,21 @@ from nse.errors import DataError
 CHUNK = 1 << 20
 
 
-def named_folder(option: Path | None) -> Path:
+def choose_data_folder(option: Path | None) -> Path:
     """Name the data folder, there or not: `--data`, else NSE_DATA, else ./data."""
     return option or Path(os.environ.get("NSE_DATA") or "data")
 
 
-def data_folder(option: Path | None) -> Path:
+def find_data_folder(option: Path | None) -> Path:
     """Name the data folder, which must be there."""
-    folder = named_folder(option)
+    folder = choose_data_folder(option)
     if not folder.is_dir():
         advice = "name yours with --data or NSE_DATA, or get data into ./data with `nse data fetch snli`"
         raise DataError(f"there is no data folder {folder}: {advice}")
     return folder
 
 
-def cache_folder() -> Path:
+def choose_cache_folder() -> Path:
     """Name the folder of prepared files: NSE_CACHE, else ~/.cache/nse."""
     try:
         return Path(os.environ.get("NSE_CACHE") or "~/.cache/nse").expanduser()
@@ -38,7 +38,7 @@ def cache_folder() -> Path:
         raise DataError(wrong) from None
 
 
-def checksums(files: Sequence[Path], progress: Progress | None = None) -> list[str]:
+def compute_checksums(files: Sequence[Path], progress: Progress | None = None) -> list[str]:
     """Compute the sha256 of each file."""
     total, done, sums = sum(file.stat().st_size for file in files), 0, []
     for file in files:
@@ -53,7 +53,7 @@ def checksums(files: Sequence[Path], progress: Progress | None = None) -> list[s
     return sums
 
 
-def say(line: str) -> None:
+def print_log(line: str) -> None:
     """Tell a person what is done, on standard error: results go to standard output."""
     from rich.console import Console
 
@@ -61,7 +61,7 @@ def say(line: str) -> None:
 
 
 @contextmanager
-def meter(what: str) -> Iterator[Progress | None]:
+def show_progress(what: str) -> Iterator[Progress | None]:
     """Show a bar by bytes on standard error for the time of a block; nothing where that is not a terminal."""
     from rich.progress import DownloadColumn, TransferSpeedColumn
 

@@ -14,20 +14,34 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nse.data.cache import FORMAT, TARGET, Column, Columns, Prepared, load, save
-from nse.data.catalogue import DataSet, data_set
-from nse.data.folders import cache_folder, checksums, data_folder, meter, say
-from nse.data.readers.word_vectors import load_vectors, vector_sources
+from nse.data.cache import (
+    FORMAT,
+    TARGET,
+    EncodedColumn,
+    EncodedSplit,
+    PreparedData,
+    load_prepared,
+    save_prepared,
+)
+from nse.data.catalogue import DataSet, get_data_set
+from nse.data.folders import (
+    choose_cache_folder,
+    compute_checksums,
+    find_data_folder,
+    print_log,
+    show_progress,
+)
+from nse.data.readers.word_vectors import find_vector_files, load_vectors
 from nse.data.sources import Rows
 from nse.errors import DataError
 from nse.text.tokenize import TOKENIZERS
-from nse.text.vectors import Vectors, coverage
+from nse.text.vectors import WordVectors, measure_coverage
 from nse.text.vocabulary import TargetVocabulary, Vocabulary
 
 Log = Callable[[str], None]
 
 
-def obtain(name: str, vectors: str | None, data: Path | None, log: Log = say) -> Prepared:
+def load_or_prepare(name: str, vectors: str | None, data: Path | None, log: Log = print_log) -> PreparedData:
     """Take a data set as ids, made only where it has to be.
 
     A prepared file in the data folder or in `prepared/` in it is taken as it is. Else the published files are
@@ -41,42 +55,42 @@ def obtain(name: str, vectors: str | None, data: Path | None, log: Log = say) ->
         data: The data folder; None means NSE_DATA, else ./data.
         log: Called with a line about what is done; prints it on standard error by default.
     """
-    entry, folder, called = data_set(name), data_folder(data), file_name(name, vectors)
+    entry, folder, called = get_data_set(name), find_data_folder(data), make_file_name(name, vectors)
     for place in (folder, folder / "prepared"):
         if (file := place / called).is_file():
             return _load_named(file, called)
     try:
-        files = sources(entry, vectors, folder)
+        files = list_sources(entry, vectors, folder)
     except DataError:
-        if vectors is None and (found := prepared_files(name, folder)):
+        if vectors is None and (found := list_prepared_files(name, folder)):
             log(f"reading {found[0]}, because the published files are not in {folder}")
             return _load_named(found[0])
         raise
-    cached = cache_folder() / called
+    cached = choose_cache_folder() / called
     stamps = [[file.name, (status := file.stat()).st_size, status.st_mtime_ns] for file in files]
     held = None
     try:
-        held = load(cached) if cached.is_file() else None
+        held = load_prepared(cached) if cached.is_file() else None
     except DataError as error:  # it can be made again
         log(str(error))
     if held is not None and _is_current(held, entry, files, stamps):
         if held.information.get("stamps") != stamps:
             held.information["stamps"] = stamps  # so that next time nobody has to read the files
             with suppress(OSError):
-                save(held, cached)
+                save_prepared(held, cached)
         return held
     log(f"preparing {name}" + (f" with {vectors}" if vectors else ""))
     prepared = prepare(name, vectors, folder)
     prepared.information["stamps"] = stamps
     try:
-        save(prepared, cached)
+        save_prepared(prepared, cached)
         log(f"kept in {cached}")
     except OSError as error:
         log(f"not kept, because {cached} cannot be written: {error.strerror}")
     return prepared
 
 
-def file_name(name: str, vectors: str | None) -> str:
+def make_file_name(name: str, vectors: str | None) -> str:
     """Name the file of a data set and vectors."""
     file = f"{name}.{vectors}.safetensors" if vectors else f"{name}.safetensors"
     if Path(file).name != file:
@@ -84,19 +98,19 @@ def file_name(name: str, vectors: str | None) -> str:
     return file
 
 
-def prepared_files(name: str, folder: Path) -> list[Path]:
+def list_prepared_files(name: str, folder: Path) -> list[Path]:
     """List the prepared files of a data set in a data folder."""
     found = [sorted(place.glob(f"{name}.*safetensors")) for place in (folder, folder / "prepared")]
     return [file for files in found for file in files if file.is_file()]
 
 
-def _load_named(file: Path, called: str = "") -> Prepared:
+def _load_named(file: Path, called: str = "") -> PreparedData:
     """Load a file that holds what its name says, in the words into which its data set is cut by now."""
-    prepared = load(file)
+    prepared = load_prepared(file)
     name, vectors = prepared.name, prepared.information["vectors"]
-    if called and file_name(name, vectors) != called:
-        raise DataError(f"{file}: holds {file_name(name, vectors)}; rename it, or remove it")
-    made_with, tokenizer = prepared.information.get("tokenizer"), data_set(name).tokenizer
+    if called and make_file_name(name, vectors) != called:
+        raise DataError(f"{file}: holds {make_file_name(name, vectors)}; rename it, or remove it")
+    made_with, tokenizer = prepared.information.get("tokenizer"), get_data_set(name).tokenizer
     if made_with != tokenizer:
         given = f" --vectors {vectors}" if vectors else ""
         wrong = f"has the words of the tokenizer {made_with}, and {name} is read with {tokenizer}"
@@ -105,7 +119,7 @@ def _load_named(file: Path, called: str = "") -> Prepared:
     return prepared
 
 
-def _is_current(held: Prepared, entry: DataSet, files: Sequence[Path], stamps: list[list[Any]]) -> bool:
+def _is_current(held: PreparedData, entry: DataSet, files: Sequence[Path], stamps: list[list[Any]]) -> bool:
     """Tell whether a data set was made from these files, unread where they have the same size and time."""
     information = held.information
     sizes = [[source["name"], source["size"]] for source in information["sources"]]
@@ -116,7 +130,7 @@ def _is_current(held: Prepared, entry: DataSet, files: Sequence[Path], stamps: l
 
 def prepare(
     name: str, vectors: str | None, data: Path, entry: DataSet | None = None, least: int = 0
-) -> Prepared:
+) -> PreparedData:
     """Turn published files into ids.
 
     With vectors, the vocabulary is the words of all splits that have one, and every other word is unknown.
@@ -129,8 +143,8 @@ def prepare(
         entry: How the data set is read, where it is not in the catalogue.
         least: Without vectors, known words are those that occur so often in train; 0 means every word.
     """
-    entry = entry or data_set(name)
-    files = sources(entry, vectors, data)  # before anything is read: what is missing is told at once
+    entry = entry or get_data_set(name)
+    files = list_sources(entry, vectors, data)  # before anything is read: what is missing is told at once
     rows = entry.read(data)
     columns = {split: list(each.texts) for split, each in rows.items()}
     names = [name for name in next(iter(columns.values())) if name != TARGET]
@@ -138,7 +152,7 @@ def prepare(
     counts = _count_words(words, texts.values())
     found, known = None, counts.keys()
     if vectors:
-        with meter(vectors) as progress:
+        with show_progress(vectors) as progress:
             found = load_vectors(data, vectors, known, progress)
         known = found.words.keys()
     elif least:
@@ -163,7 +177,7 @@ def prepare(
             for split, each in rows.items()
         },
         "columns": columns,
-        "coverage": asdict(coverage(counts, known)),
+        "coverage": asdict(measure_coverage(counts, known)),
         "sources": _describe(files),
     }
     if grouped := [split for split, each in rows.items() if each.groups is not None]:
@@ -176,27 +190,27 @@ def prepare(
     splits = {}
     for split, each in rows.items():
         groups = None if each.groups is None else np.array(each.groups, np.int32)
-        splits[split] = Columns(texts[split], np.array(each.labels, np.int32), groups)
-    return Prepared(name, vocabulary, matrix, splits, entry.labels, information, target)
+        splits[split] = EncodedSplit(texts[split], np.array(each.labels, np.int32), groups)
+    return PreparedData(name, vocabulary, matrix, splits, entry.labels, information, target)
 
 
-def sources(entry: DataSet, vectors: str | None, data: Path) -> list[Path]:
+def list_sources(entry: DataSet, vectors: str | None, data: Path) -> list[Path]:
     """Find every file that `prepare` reads; `DataError` says what is missing."""
-    found = [*entry.sources(data).values(), *(vector_sources(data, vectors) if vectors else ())]
+    found = [*entry.find_sources(data).values(), *(find_vector_files(data, vectors) if vectors else ())]
     return list(dict.fromkeys(file.path for file in found))
 
 
 def _describe(files: Sequence[Path]) -> list[dict[str, Any]]:
     """Tell name, size and checksum of each file."""
     try:
-        with meter("checksums") as progress:
-            sums = zip(files, checksums(files, progress), strict=True)
+        with show_progress("checksums") as progress:
+            sums = zip(files, compute_checksums(files, progress), strict=True)
         return [{"name": file.name, "size": file.stat().st_size, "sha256": known} for file, known in sums]
     except OSError as error:
         raise DataError(f"{error.filename or files[0].parent}: cannot be read: {error.strerror}") from None
 
 
-Texts = dict[str, dict[str, Column]]  # the columns of each split
+Texts = dict[str, dict[str, EncodedColumn]]  # the columns of each split
 Tokenize = Callable[[str], list[str]]
 
 
@@ -214,7 +228,7 @@ def _number_words(
 
 def _number_column(
     texts: Iterable[str], tokenize: Tokenize, documents: bool, numbers: dict[str, int]
-) -> Column:
+) -> EncodedColumn:
     """Number the words of one column; those that were not met before get the next number."""
     flat, lengths, counts = array("i"), array("i"), array("i")
     for text in texts:
@@ -225,7 +239,7 @@ def _number_column(
             lengths.append(len(words))
         counts.append(len(sentences))
     found = (np.array(each, np.int32) for each in (flat, lengths, counts))
-    return Column(*found) if documents else Column(next(found), next(found))
+    return EncodedColumn(*found) if documents else EncodedColumn(next(found), next(found))
 
 
 def _split_spaced(text: str) -> list[str]:
@@ -233,7 +247,7 @@ def _split_spaced(text: str) -> list[str]:
     return text.split(" ") if text else []
 
 
-def _count_words(words: Sequence[str], splits: Iterable[Mapping[str, Column]]) -> Counter[str]:
+def _count_words(words: Sequence[str], splits: Iterable[Mapping[str, EncodedColumn]]) -> Counter[str]:
     """Count numbered words in some splits."""
     totals = np.zeros(len(words), np.int64)
     for column in (column for columns in splits for column in columns.values()):
@@ -251,16 +265,16 @@ def _replace_numbers(texts: Texts, words: Sequence[str], vocabulary: Vocabulary)
 def _add_target(rows: Mapping[str, Rows], texts: Texts) -> TargetVocabulary:
     """Add the column of translations; their words by how frequent they are in train, then the others."""
     targets, words = _number_words(rows, [TARGET], _split_spaced)
-    vocabulary = TargetVocabulary.counted(_count_words(words, [targets.get("train", {})]))
+    vocabulary = TargetVocabulary.from_counts(_count_words(words, [targets.get("train", {})]))
     _replace_numbers(targets, words, vocabulary)
     for split, columns in texts.items():
         columns.update(targets[split])
     return vocabulary
 
 
-def _make_matrix(vectors: Vectors, words: Sequence[str]) -> NDArray[np.float16]:
+def _make_matrix(vectors: WordVectors, words: Sequence[str]) -> NDArray[np.float16]:
     with np.errstate(over="ignore"):
-        matrix = vectors.of(words).astype(np.float16)
+        matrix = vectors.look_up(words).astype(np.float16)
     if not np.isfinite(matrix).all():
         raise DataError(f"vectors {vectors.name}: hold numbers that are too large for float16")
     matrix[[Vocabulary.PAD, Vocabulary.UNKNOWN]] = 0  # also where a set has a vector called <unk>

@@ -17,10 +17,10 @@ from typing import IO, Any, NamedTuple, TypeVar
 from nse.errors import DataError
 from nse.files import BROKEN, COMPRESSED, decompress
 
-LONGEST = 1 << 20  # bytes of a line: a file without line breaks does not fill the memory
+MAX_LINE_BYTES = 1 << 20  # bytes of a line: a file without line breaks does not fill the memory
 
 
-class Problem(NamedTuple):
+class BadLine(NamedTuple):
     """Why a line cannot be read or answered, or a record of several lines."""
 
     number: int
@@ -28,61 +28,62 @@ class Problem(NamedTuple):
     lines: int = 1
 
 
-def number_lines(handle: IO[bytes]) -> Iterator[tuple[int, bytes | Problem]]:
+def number_lines(handle: IO[bytes]) -> Iterator[tuple[int, bytes | BadLine]]:
     """Number lines from 1, without what ends them; one that is too long is a problem."""
     number = 0
-    while line := handle.readline(LONGEST + 2):
+    while line := handle.readline(MAX_LINE_BYTES + 2):
         number += 1
         content = line.removesuffix(b"\n").removesuffix(b"\r")
-        if len(content) > LONGEST:
+        if len(content) > MAX_LINE_BYTES:
             while line and not line.endswith(b"\n"):
-                line = handle.readline(LONGEST)
-            yield number, Problem(number, f"is longer than {LONGEST:,} bytes; break it up")
+                line = handle.readline(MAX_LINE_BYTES)
+            yield number, BadLine(number, f"is longer than {MAX_LINE_BYTES:,} bytes; break it up")
         else:
             yield number, content.removeprefix(BOM_UTF8) if number == 1 else content
 
 
-class Source:
+class LineSource:
     """A file, opened at once, or standard input (`None` or "-"), which stays open.
 
     It is steady if it is there already, not a pipe or a terminal that somebody writes to; then it has a size.
     """
 
     def __init__(self, file: Path | None):
-        self.is_input = file is None or file == Path("-")
-        self.name = "standard input" if self.is_input else str(file)
-        if self.is_input and sys.stdin is None:
+        self.is_stdin = file is None or file == Path("-")
+        self.name = "standard input" if self.is_stdin else str(file)
+        if self.is_stdin and sys.stdin is None:
             raise DataError("standard input is closed: give texts or --file, or leave out <&-")
         try:
-            self._raw = sys.stdin.buffer if self.is_input else open(str(file), "rb")  # noqa: SIM115
+            self._raw = sys.stdin.buffer if self.is_stdin else open(str(file), "rb")  # noqa: SIM115
         except OSError as error:
-            raise self._refused(error) from None
+            raise self._make_error(error) from None
         self._handle = decompress(self._raw, self.name)
         try:
             status = os.fstat(self._raw.fileno())
-            self.steady, self.size = stat.S_ISREG(status.st_mode), status.st_size
+            self.is_regular, self.size = stat.S_ISREG(status.st_mode), status.st_size
         except (io.UnsupportedOperation, OSError):  # standard input of a test
-            self.steady, self.size = False, 0
+            self.is_regular, self.size = False, 0
 
-    def __enter__(self) -> Source:
+    def __enter__(self) -> LineSource:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self.is_input:
+        if not self.is_stdin:
             self._raw.close()
 
-    def position(self) -> int:
+    @property
+    def bytes_read(self) -> int:
         """Tell how many bytes of a steady source were taken so far."""
-        return self._raw.tell() if self.steady else 0
+        return self._raw.tell() if self.is_regular else 0
 
-    def lines(self) -> Iterator[tuple[int, bytes | Problem]]:
+    def read_lines(self) -> Iterator[tuple[int, bytes | BadLine]]:
         """Number its lines; `DataError` tells that it cannot be read on."""
         try:
             yield from number_lines(self._handle)
         except BROKEN as error:
-            raise self._refused(error) from None
+            raise self._make_error(error) from None
 
-    def _refused(self, error: Exception) -> DataError:
+    def _make_error(self, error: Exception) -> DataError:
         return DataError(f"{self.name}: cannot be read: {getattr(error, 'strerror', None) or error}")
 
 
@@ -95,14 +96,20 @@ class Format(StrEnum):
     text = "text"
 
 
-ENDINGS = dict.fromkeys((".jsonl", ".ndjson", ".json"), Format.jsonl)
-ENDINGS |= {".tsv": Format.tsv, ".csv": Format.csv}  # any other is text
+FORMATS = dict.fromkeys((".jsonl", ".ndjson", ".json"), Format.jsonl)
+FORMATS |= {".tsv": Format.tsv, ".csv": Format.csv}  # any other is text
 
-WORDS = {"NoneType": "null", "bool": "a truth value", "int": "a number", "float": "a number", "str": "a text"}
-WORDS |= {"list": "a list", "dict": "an object"}
+JSON_TYPES = {
+    "NoneType": "null",
+    "bool": "a truth value",
+    "int": "a number",
+    "float": "a number",
+    "str": "a text",
+}
+JSON_TYPES |= {"list": "a list", "dict": "an object"}
 
 
-class OpenQuote(Problem):
+class UnclosedQuote(BadLine):
     """A quote of a CSV that is not closed; the lines after it cannot be told from its text."""
 
 
@@ -115,7 +122,7 @@ def guess_format(file: Path | None) -> Format:
     if file is None:
         return Format.text
     plain = file.with_suffix("") if file.suffix in COMPRESSED else file
-    return ENDINGS.get(plain.suffix.lower(), Format.text)
+    return FORMATS.get(plain.suffix.lower(), Format.text)
 
 
 def decode_line(line: bytes) -> str:
@@ -143,27 +150,31 @@ def parse_object(line: bytes | str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, a list of lists of lists
         raise BadLineError(f"is not JSON that can be read: {error}") from None
     if not isinstance(value, dict):
-        raise BadLineError(f"expected a JSON object, got {json_type(value)}; write one object on each line")
+        raise BadLineError(
+            f"expected a JSON object, got {name_json_type(value)}; write one object on each line"
+        )
     return value
 
 
-Lines = Iterable[tuple[int, bytes | Problem]]
+Lines = Iterable[tuple[int, bytes | BadLine]]
 Parsed = TypeVar("Parsed")
 
 
-def parse_each(lines: Lines, parse: Callable[[bytes], Parsed]) -> Iterator[tuple[int, Parsed | Problem]]:
+def parse_filled_lines(
+    lines: Lines, parse: Callable[[bytes], Parsed]
+) -> Iterator[tuple[int, Parsed | BadLine]]:
     """Parse lines that are not blank, each by itself."""
     for number, line in lines:
-        if isinstance(line, Problem):
+        if isinstance(line, BadLine):
             yield number, line
         elif line.strip():
             try:
                 yield number, parse(line)
             except BadLineError as wrong:
-                yield number, Problem(number, str(wrong))
+                yield number, BadLine(number, str(wrong))
 
 
-def split_csv(lines: Lines) -> Iterator[tuple[int, list[str] | Problem]]:
+def split_csv(lines: Lines) -> Iterator[tuple[int, list[str] | BadLine]]:
     """Read records of CSV, of several lines where a quoted text has line breaks.
 
     Ends with an `OpenQuote` where a quote may not be closed: nobody knows then where the next row begins.
@@ -175,13 +186,13 @@ def split_csv(lines: Lines) -> Iterator[tuple[int, list[str] | Problem]]:
     def texts() -> Iterator[str]:
         nonlocal size, quotes, ended
         for _, line in lines:
-            if isinstance(line, Problem):
+            if isinstance(line, BadLine):
                 wrong.append(line.why)
                 yield "\n"
                 continue
             size += len(line)
-            if size > LONGEST:
-                raise csv.Error(f"not closed for {LONGEST:,} bytes")
+            if size > MAX_LINE_BYTES:
+                raise csv.Error(f"not closed for {MAX_LINE_BYTES:,} bytes")
             quotes += line.count(b'"')
             try:
                 yield decode_line(line) + "\n"
@@ -202,26 +213,26 @@ def split_csv(lines: Lines) -> Iterator[tuple[int, list[str] | Problem]]:
         except csv.Error as error:
             if quotes % 2 or ended or reader.line_num > number:
                 advice = "close it, or write it twice where it is a part of a text"
-                yield number, OpenQuote(number, f"a quote is perhaps not closed: {error}; {advice}")
+                yield number, UnclosedQuote(number, f"a quote is perhaps not closed: {error}; {advice}")
                 return
             wrong.append(f"is not CSV: {error}")
             fields = []
-        yield number, Problem(number, wrong[0], reader.line_num + 1 - number) if wrong else fields
+        yield number, BadLine(number, wrong[0], reader.line_num + 1 - number) if wrong else fields
 
 
 def read_records(
-    source: Source, form: Format, check_header: Callable[[list[str], int], object]
-) -> Iterator[tuple[int, dict[str, Any] | Problem]]:
+    source: LineSource, form: Format, check_header: Callable[[list[str], int], object]
+) -> Iterator[tuple[int, dict[str, Any] | BadLine]]:
     """Read JSON objects, or as such the rows under a header, which is checked; each with its first line."""
-    lines = source.lines()
+    lines = source.read_lines()
     if form == Format.jsonl:
-        yield from parse_each(lines, parse_object)
+        yield from parse_filled_lines(lines, parse_object)
         return
     header: list[str] = []
-    rows = split_csv(lines) if form == Format.csv else parse_each(lines, split_tabs)
+    rows = split_csv(lines) if form == Format.csv else parse_filled_lines(lines, split_tabs)
     for number, fields in rows:
-        if isinstance(fields, Problem):
-            if not header and not isinstance(fields, OpenQuote):
+        if isinstance(fields, BadLine):
+            if not header and not isinstance(fields, UnclosedQuote):
                 raise DataError(f"{source.name}: line {number}: the header {fields.why}")
             yield number, fields
         elif not any(fields):
@@ -231,17 +242,17 @@ def read_records(
             check_header(header, number)
         elif len(fields) != len(header):
             why = f"expected {len(header)} fields, as in the header, got {len(fields)}"
-            yield number, Problem(number, why, 1 + sum(field.count("\n") for field in fields))
+            yield number, BadLine(number, why, 1 + sum(field.count("\n") for field in fields))
         else:
             yield number, dict(zip(header, fields, strict=True))
 
 
-def json_type(value: Any) -> str:
+def name_json_type(value: Any) -> str:
     """Name the type of a JSON value."""
-    return WORDS[type(value).__name__]
+    return JSON_TYPES[type(value).__name__]
 
 
-def check_text(record: Mapping[str, object], key: str, expected: str = "a text") -> str:
+def get_text(record: Mapping[str, object], key: str, expected: str = "a text") -> str:
     """Return a text of a record; `BadLineError` says what is wrong with any other value."""
     text = record.get(key)
     if not isinstance(text, str):

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple, TypeVar, cast
 
 from nse import files
-from nse.data.records import Problem, number_lines
+from nse.data.records import BadLine, number_lines
 from nse.errors import DataError
 
 Key = TypeVar("Key")
@@ -60,7 +60,7 @@ def find_file(folders: Iterable[Path], name: str, archives: Iterable[Path] = ())
         if path.is_file():
             return DataFile(path)
     for path in filter(Path.is_file, archives):
-        with name_errors(DataFile(path)), zipfile.ZipFile(path) as opened:
+        with explain_read_errors(DataFile(path)), zipfile.ZipFile(path) as opened:
             for member in opened.namelist():
                 if PurePosixPath(member).name == name and not member.startswith("__MACOSX"):
                     return DataFile(path, member)
@@ -90,7 +90,7 @@ def _join(items: Iterable[str]) -> str:
 
 
 @contextmanager
-def name_errors(file: DataFile) -> Iterator[None]:
+def explain_read_errors(file: DataFile) -> Iterator[None]:
     """Raise errors of reading a file as those for people, with its name."""
     try:
         yield
@@ -101,9 +101,9 @@ def name_errors(file: DataFile) -> Iterator[None]:
 
 def read_lines(file: DataFile, progress: Progress | None = None) -> Iterator[tuple[int, bytes]]:
     """Read the lines of a file with their numbers from 1, without what ends them."""
-    with name_errors(file), _open(file) as (handle, position, total):
+    with explain_read_errors(file), _open(file) as (handle, position, total):
         for number, line in number_lines(handle):
-            if isinstance(line, Problem):
+            if isinstance(line, BadLine):
                 raise DataError(f"{file}: line {number}: {line.why}")
             if progress and number % EVERY == 0:
                 progress(position(), total)

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from nse.data.cache import load
+from nse.data.cache import load_prepared
 from nse.data.catalogue import DATA, VECTORS, DataSet, VectorSet
-from nse.data.prepare import prepared_files
-from nse.data.readers.word_vectors import list_vectors, open_array, vector_sources
+from nse.data.prepare import list_prepared_files
+from nse.data.readers.word_vectors import find_vector_files, list_vectors, open_array
 from nse.data.sources import DataFile, read_lines
 from nse.errors import DataError
 from nse.text.vectors import Coverage
@@ -20,7 +20,7 @@ Counts = dict[str, dict[str, int | None]]
 Report = dict[str, Any]
 
 
-def status(folder: Path) -> Report:
+def report_status(folder: Path) -> Report:
     """Look for every known data set and vectors: whether they are there, where, and how much of them."""
     vectors = {name: VECTORS.get(name) for name in [*VECTORS, *list_vectors(folder)]}
     return {
@@ -28,7 +28,7 @@ def status(folder: Path) -> Report:
         "exists": folder.is_dir(),
         "data": [_look_for(name, entry, folder) for name, entry in DATA.items()],
         "vectors": [_look_for(name, entry, folder) for name, entry in vectors.items()],
-        "prepared": [_look_at_prepared(file) for name in DATA for file in prepared_files(name, folder)],
+        "prepared": [_look_at_prepared(file) for name in DATA for file in list_prepared_files(name, folder)],
     }
 
 
@@ -38,9 +38,9 @@ def _look_for(name: str, entry: DataSet | VectorSet | None, folder: Path) -> Rep
     row |= {"counts": {}, "problem": None, "get": None}
     try:
         if isinstance(entry, DataSet):
-            source, *_ = entry.sources(folder).values()
+            source, *_ = entry.find_sources(folder).values()
         else:
-            source, *_ = vector_sources(folder, name)
+            source, *_ = find_vector_files(folder, name)
     except DataError as error:
         by_hand = str(error) if isinstance(entry, DataSet) else None
         return row | {"get": f"nse data fetch {name}" if entry and entry.downloads else by_hand}
@@ -78,7 +78,7 @@ def _measure_vectors(source: DataFile, entry: VectorSet | None) -> Report:
 
 def _look_at_prepared(file: Path) -> Report:
     try:
-        prepared = load(file)
+        prepared = load_prepared(file)
     except DataError as error:
         return {"where": str(file), "problem": str(error)}
     rows = prepared.information["rows"]

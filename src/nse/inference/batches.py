@@ -17,8 +17,8 @@ from torch import Tensor
 from nse.errors import InputError, RunError
 from nse.inference.inputs import Row, stack_rows
 from nse.nn.translator import TranslationConfig
-from nse.text.sampler import shares
-from nse.text.tensors import Labelled
+from nse.text.sampler import draw_bounded_batches
+from nse.text.tensors import LabelledRows
 from nse.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -75,7 +75,9 @@ def search(model: Model, beam: int, ids: Tensor, lengths: Tensor) -> Tensor:
     return torch.stack([found.ids, found.places], dim=1)
 
 
-def compute_rows(function: Callable[..., Tensor], rows: Labelled, batch: int, device: torch.device) -> Tensor:
+def compute_rows(
+    function: Callable[..., Tensor], rows: LabelledRows, batch: int, device: torch.device
+) -> Tensor:
     """Compute a function of rows, many at a time; the results [N, ...] are on the host, in their order."""
 
     @torch.inference_mode()  # which is of a thread
@@ -83,7 +85,7 @@ def compute_rows(function: Callable[..., Tensor], rows: Labelled, batch: int, de
         return function(*rows.select(index).to(device).inputs).cpu()
 
     # The longest first, so that no core waits long for another in the end.
-    index = list(shares(rows, at_once(batch, len(rows.labels))))[::-1]
+    index = list(draw_bounded_batches(rows, at_once(batch, len(rows.labels))))[::-1]
     if not index:
         return torch.zeros(0, 1)
     computed = _threads.map(compute, index) if _threads else map(compute, index)

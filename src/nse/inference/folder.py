@@ -36,7 +36,7 @@ from nse.nn.text_model import TextConfig
 from nse.text.vocabulary import TargetVocabulary, Vocabulary
 
 if TYPE_CHECKING:
-    from nse.text.vectors import Vectors as WordVectors
+    from nse.text.vectors import WordVectors
 
 FORMAT = 1  # of the folder; one that a newer version made is refused by its number
 CONFIG, WEIGHTS, WORDS, TARGET = "config.json", "model.safetensors", "vocabulary.txt", "target.txt"
@@ -107,9 +107,9 @@ def save(
     if KINDS[config.kind].translates != (target is not None):
         raise ModelError(f"{folder}: a translator, and nothing else, needs the words that it translates into")
     words, into = vocabulary.to_bytes(), target.to_bytes() if target else b""
-    if (size := max(len(words), len(into))) > Vocabulary.LONGEST or len(vocabulary) > Vocabulary.MOST:
-        got, most = f"{len(vocabulary):,} words in {size:,} bytes", f"{Vocabulary.MOST:,} words"
-        raise ModelError(f"{folder}: {got}; at most {most} in {Vocabulary.LONGEST:,} bytes can be loaded")
+    if (size := max(len(words), len(into))) > Vocabulary.MAX_BYTES or len(vocabulary) > Vocabulary.MAX_WORDS:
+        got, most = f"{len(vocabulary):,} words in {size:,} bytes", f"{Vocabulary.MAX_WORDS:,} words"
+        raise ModelError(f"{folder}: {got}; at most {most} in {Vocabulary.MAX_BYTES:,} bytes can be loaded")
     modules = outline(folder, config, vocabulary, target), model
     expected, found = (weights.describe_layout(each.state_dict(), config) for each in modules)
     if mistakes := weights.compare_layouts(expected, found):
@@ -183,7 +183,7 @@ def add_words(loaded: Model, words: WordVectors) -> tuple[nn.Module, Vocabulary]
     """Return the model with these words behind its own."""
 
     def stack(words_of: Iterable[str]) -> Tensor:
-        return torch.from_numpy(words.of(list(words_of))).float()
+        return torch.from_numpy(words.look_up(list(words_of))).float()
 
     if loaded.config.model.trained:
         raise ModelError(f"{loaded.folder}: it learned the vectors of its words; others would not fit")
@@ -274,7 +274,7 @@ def read_config(sums: Checksums) -> ModelConfig:
 
 def read_vocabulary(sums: Checksums, name: str, kind: type[Words]) -> tuple[Words, bytes]:
     """Read the words of a folder, given its checksums; returns them and their file as it is."""
-    content = sums.read(name, kind.LONGEST)
+    content = sums.read(name, kind.MAX_BYTES)
     try:
         return kind.from_bytes(content), content
     except InputError as error:

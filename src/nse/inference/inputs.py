@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from nse.errors import InputError
-from nse.text.sentence_splitter import sentences
-from nse.text.tensors import Documents, Labelled, Texts
+from nse.text.sentence_splitter import split_sentences
+from nse.text.tensors import Documents, LabelledRows, Texts
 from nse.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def encode_text(model: Model, name: str, text: str, strict: bool, may_be_empty: 
     """Encode a text, cut to what the model reads."""
     check_text(name, text)
     has_sentences, most = model.kind.has_sentences, limit(model)
-    split = sentences(text) if has_sentences else [text]
+    split = split_sentences(text) if has_sentences else [text]
     parts = [model.tokenize(part) for part in split] if text.strip() else []
     count = sum(map(len, parts))
     if not count and not may_be_empty:
@@ -105,17 +105,19 @@ def split_ids(ids: Sequence[int], lengths: Sequence[int], longest: int) -> tuple
     return tuple(tuple(ids[start : start + size]) for start, size in places if start < len(ids))
 
 
-def stack_rows(rows: Sequence[Row], has_sentences: bool) -> Labelled:
+def stack_rows(rows: Sequence[Row], has_sentences: bool) -> LabelledRows:
     """Make tensors of rows, a column for each text."""
     columns: list[Any] = []
     for column in zip(*rows, strict=True):
         counts, flat = join(column)
         if has_sentences:
             lengths, ids = join(flat)
-            columns.append(Documents.of(Texts.flat(torch.tensor(ids, dtype=torch.long), lengths), counts))
+            columns.append(
+                Documents.from_sentences(Texts.from_ids(torch.tensor(ids, dtype=torch.long), lengths), counts)
+            )
         else:
-            columns.append(Texts.flat(torch.tensor(flat, dtype=torch.long), counts))
-    return Labelled(tuple(columns), torch.zeros(len(rows), dtype=torch.long))
+            columns.append(Texts.from_ids(torch.tensor(flat, dtype=torch.long), counts))
+    return LabelledRows(tuple(columns), torch.zeros(len(rows), dtype=torch.long))
 
 
 def join(parts: Sequence[Sequence[Any]]) -> tuple[torch.Tensor, list[Any]]:

@@ -17,7 +17,7 @@ from nse.nn.pair import PairClassifier, PairConfig
 from nse.nn.sentence import SentenceClassifier, SentenceConfig
 from nse.nn.text_model import TextConfig
 from nse.nn.translator import TranslationConfig, Translator
-from nse.text.moses import detokenized
+from nse.text.moses import detokenize
 from nse.text.subwords import Pieces
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class TranslatorKind(Kind):
         answers = []
         for item, (ids, places) in zip(items, values.tolist(), strict=True):
             words = spell(model, item.texts[0].words, ids, places)
-            text = {"translation": detokenized(words) if words else "", "words": words}
+            text = {"translation": detokenize(words) if words else "", "words": words}
             counts = {"unknown": item.counts["unknown"], "cut": item.counts["cut"]}
             answers.append({"number": item.number, **item.given, **text, **counts})
         return answers

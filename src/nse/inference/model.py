@@ -98,7 +98,7 @@ class Model:
     def tokenize(self, text: str) -> list[str]:
         """Cut a text into words or pieces of words, as the model was trained."""
         words = TOKENIZERS[self.config.tokenizer](text)
-        return self._pieces.cut_all(words) if self._pieces else words
+        return self._pieces.split_all(words) if self._pieces else words
 
     def predict(
         self, texts: Sequence[str | tuple[str, str]], batch: int = BATCH, strict: bool = False

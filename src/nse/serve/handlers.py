@@ -20,7 +20,7 @@ from nse.serve import schemas
 from nse.serve.errors import Problem
 from nse.serve.queue import HttpRequest
 from nse.serve.settings import MOST_CANDIDATES, MOST_SENTENCES, MOST_WORDS, Settings
-from nse.text.sentence_splitter import sentences
+from nse.text.sentence_splitter import split_sentences
 
 LONGEST_NAME = 60  # characters of the name of a part that a request has too much, or twice
 write_json = partial(json.dumps, allow_nan=False, separators=(",", ":"), default=methodcaller("tolist"))
@@ -250,7 +250,7 @@ def refuse_undrawable(model: Model, texts: Sequence[str]) -> None:
     for number, text in enumerate(texts, start=1):
         words, what, most = min(len(model.tokenize(text)), limit(model)), "words", MOST_WORDS
         if model.kind.has_sentences:
-            words, what, most = len(sentences(text)), "sentences", MOST_SENTENCES
+            words, what, most = len(split_sentences(text)), "sentences", MOST_SENTENCES
         if words > most:
             refuse_length(
                 f"text {number} has {words:,} {what} and a picture shows {most}: shorten it, or ask for the "

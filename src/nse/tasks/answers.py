@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nse.data.cache import Columns
+from nse.data.cache import EncodedSplit
 from nse.data.readers.wikiqa import LABELS
 from nse.data.records import BadLineError
 from nse.errors import DataError
@@ -24,7 +24,7 @@ from nse.metrics import ranking
 from nse.tasks.recipe import Recipe, Training
 from nse.tasks.source import ColumnNames, OwnFiles, PublishedData
 from nse.tasks.task import Examples, Figure, Judged, Task, read_examples
-from nse.text.tensors import Labelled
+from nse.text.tensors import LabelledRows
 
 RIGHT = {"1": 1, "true": 1, "yes": 1, "0": 0, "false": 0, "no": 0}
 """What a candidate may be labelled with, in any case, and whether it is right."""
@@ -37,7 +37,7 @@ class CandidateData:
     answerable: bool = False
     """Train only on questions that have a right answer among their candidates."""
 
-    def pick(self, rows: Labelled, columns: Columns) -> Labelled:
+    def pick(self, rows: LabelledRows, columns: EncodedSplit) -> LabelledRows:
         """Pick the rows whose question has a right answer, if that is wanted."""
         if not self.answerable:
             return rows
@@ -116,7 +116,7 @@ def examples(recipe: Recipe, folder: Path | None = None) -> Examples:
     return found._replace(labels=("right",))
 
 
-def loss(recipe: Recipe, scores: Tensor, batch: Labelled) -> Judged:
+def loss(recipe: Recipe, scores: Tensor, batch: LabelledRows) -> Judged:
     """Sigmoid cross-entropy of scores [B, 1], or a ranking loss; and how many are on the right side of 0."""
     score, right = scores[:, 0], batch.labels == 1
     counted = ((score.detach() > 0) == right).sum()
@@ -126,7 +126,7 @@ def loss(recipe: Recipe, scores: Tensor, batch: Labelled) -> Judged:
     return F.binary_cross_entropy_with_logits(score, right.to(score.dtype), weights), counted
 
 
-def pairwise(score: Tensor, batch: Labelled) -> Tensor:
+def pairwise(score: Tensor, batch: LabelledRows) -> Tensor:
     """Measure how far right answers are not above the wrong ones of the same question, over all such pairs.
 
     Of several processes each has a part of the batch, and only the pairs within it.

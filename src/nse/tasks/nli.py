@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from nse.data.cache import Columns, Prepared
+from nse.data.cache import EncodedSplit, PreparedData
 from nse.data.catalogue import DataSet
 from nse.data.prepare import prepare
 from nse.data.readers import logic
@@ -21,7 +21,7 @@ from nse.inference.folder import ModelConfig
 from nse.inference.kinds import PAIR
 from nse.tasks.source import ColumnNames, DataSource, NamedSplit, OwnFiles, PublishedData
 from nse.tasks.task import Task
-from nse.text.tensors import Labelled
+from nse.text.tensors import LabelledRows
 from nse.text.vocabulary import Vocabulary
 
 
@@ -40,7 +40,7 @@ class SNLIData(PublishedData):
         if self.train < 0:
             raise ValueError(f"train must be at least 0, got {self.train}")
 
-    def pick(self, rows: Labelled, columns: Columns) -> Labelled:
+    def pick(self, rows: LabelledRows, columns: EncodedSplit) -> LabelledRows:
         """Pick the first pairs."""
         return rows.select(torch.arange(len(rows.labels))[: self.train]) if self.train else rows
 
@@ -58,13 +58,13 @@ class LogicPairs(logic.LogicData, DataSource):
         if self.train < 1 or self.dev < 1:
             raise ValueError(f"data.train and data.dev must be at least 1, got {self.train}, {self.dev}")
 
-    def prepare(self, folder: Path | None, least: int = 1) -> Prepared:
+    def prepare(self, folder: Path | None, least: int = 1) -> PreparedData:
         """Generate the corpus; no folder of data is looked at. Its words are in the order of the alphabet."""
         rows = logic.read(self)
-        entry = DataSet(logic.LABELS, "whitespace", sources=lambda _: {}, read=lambda _: rows)
+        entry = DataSet(logic.LABELS, "whitespace", find_sources=lambda _: {}, read=lambda _: rows)
         found = prepare(logic.NAME, None, Path(), entry, least)
         found.information["fingerprint"] = logic.compute_fingerprint(rows)
-        vocabulary = Vocabulary.of([found.vocabulary.words])
+        vocabulary = Vocabulary.from_texts([found.vocabulary.words])
         ids = np.array(vocabulary.encode(found.vocabulary.words), np.int32)
         for columns in found.splits.values():
             for name, column in columns.texts.items():

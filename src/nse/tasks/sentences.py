@@ -13,12 +13,12 @@ from typing import Literal
 
 import torch
 
-from nse.data.cache import Columns, Prepared
-from nse.data.prepare import obtain
+from nse.data.cache import EncodedSplit, PreparedData
+from nse.data.prepare import load_or_prepare
 from nse.inference.kinds import SENTENCE
 from nse.tasks.source import ColumnNames, OwnFiles, PublishedData
 from nse.tasks.task import Task
-from nse.text.tensors import Labelled
+from nse.text.tensors import LabelledRows
 
 
 @dataclass
@@ -33,11 +33,11 @@ class SSTData(PublishedData):
     phrases: Literal["once", "all"] = "once"
     """To train on: each phrase once, as the model reads it, or as often as it occurs in the trees."""
 
-    def prepare(self, folder: Path | None) -> Prepared:
+    def prepare(self, folder: Path | None) -> PreparedData:
         """Take or prepare the treebank with these labels."""
-        return obtain(f"sst-{self.labels}", self.vectors or None, folder)
+        return load_or_prepare(f"sst-{self.labels}", self.vectors or None, folder)
 
-    def pick(self, rows: Labelled, columns: Columns) -> Labelled:
+    def pick(self, rows: LabelledRows, columns: EncodedSplit) -> LabelledRows:
         """Pick the rows that do not repeat an earlier one: the same ids, the same label."""
         if self.phrases == "all":
             return rows

@@ -13,22 +13,22 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args, get_type_hints
 
 from nse.config import check_name
-from nse.data.cache import Columns, Prepared
+from nse.data.cache import EncodedSplit, PreparedData
 from nse.data.catalogue import DATA, DataSet
-from nse.data.folders import data_folder
-from nse.data.prepare import obtain, prepare
+from nse.data.folders import find_data_folder
+from nse.data.prepare import load_or_prepare, prepare
 from nse.data.readers import logic
-from nse.data.readers.table import LISTED, find_labels, hold_out, make_rows, read_table
+from nse.data.readers.table import MAX_LISTED, hold_out, list_labels, make_rows, read_table
 from nse.data.records import BadLineError
 from nse.data.sources import SPLITS, DataFile, Rows
 from nse.errors import FieldsError, InputError
 from nse.inference.folder import ModelConfig
-from nse.text.tensors import Labelled
+from nse.text.tensors import LabelledRows
 
 VECTORS = re.compile(r"\.(npy|zip|txt|txt\.gz|txt\.xz)$")
 """How files of word vectors end."""
 
-NamedSplit = tuple[Prepared, str]
+NamedSplit = tuple[PreparedData, str]
 """A data set, and the name of the split in it that a model is scored on."""
 
 
@@ -47,7 +47,7 @@ class DataSource:
         """List the names by which a recipe picks this source."""
         return get_args(get_type_hints(cls)["name"]) or (cls.name,)
 
-    def prepare(self, folder: Path | None) -> Prepared:
+    def prepare(self, folder: Path | None) -> PreparedData:
         """Read every split as ids."""
         raise NotImplementedError
 
@@ -55,11 +55,11 @@ class DataSource:
         """Read a split, or the usual one, as ids of all words, which a model knows or not; and name it."""
         return self.prepare(folder), split or "test"
 
-    def pick(self, rows: Labelled, columns: Columns) -> Labelled:
+    def pick(self, rows: LabelledRows, columns: EncodedSplit) -> LabelledRows:
         """Pick the rows to train on."""
         return rows
 
-    def describe(self, prepared: Prepared, splits: Mapping[str, Labelled]) -> dict[str, Any]:
+    def describe(self, prepared: PreparedData, splits: Mapping[str, LabelledRows]) -> dict[str, Any]:
         """Tell what the data is, for the run's folder."""
         told, counts = prepared.information, {name: len(split.labels) for name, split in splits.items()}
         return {
@@ -79,9 +79,9 @@ class PublishedData(DataSource):
     vectors: str = "spacy.md.300d"
     """Word vectors by name, such as glove.840B.300d, the paper's; two joined by + are put side by side."""
 
-    def prepare(self, folder: Path | None) -> Prepared:
+    def prepare(self, folder: Path | None) -> PreparedData:
         """Take the prepared data set from the data folder or the cache, or prepare it."""
-        return obtain(self.name, self.vectors or None, folder)
+        return load_or_prepare(self.name, self.vectors or None, folder)
 
 
 @dataclass
@@ -149,12 +149,12 @@ class OwnFiles(DataSource):
 
     def prepare(
         self, folder: Path | None, wanted: Sequence[str] = SPLITS, labels: tuple[str, ...] = ()
-    ) -> Prepared:
+    ) -> PreparedData:
         """Read splits as ids; of those wanted that have no file, dev is held out of train."""
         rows, labels, notes = self.read_rows(wanted, labels)
         rows = {split: rows[split] for split in wanted if split in rows}
         files = {split: DataFile(Path(getattr(self, split) or self.train)) for split in rows}
-        place, vectors = data_folder(folder) if self.vectors else Path(), self.vectors or None
+        place, vectors = find_data_folder(folder) if self.vectors else Path(), self.vectors or None
         if os.sep in self.vectors:
             place, vectors = Path(self.vectors).parent, VECTORS.sub("", Path(self.vectors).name)
         translation = hasattr(self.columns, "target")
@@ -175,7 +175,7 @@ class OwnFiles(DataSource):
         for split in SPLITS:
             if (file := getattr(self, split)) and (split in wanted or (first and split == "train")):
                 table = tables[split] = read_table(Path(file), named, partial(self.check_row, labels))
-                found = find_labels(table) if "label" in named and not labels else ()
+                found = list_labels(table) if "label" in named and not labels else ()
                 labels = labels or self.labels_known or found
                 rows[split] = make_rows(table, self.numbers or {name: n for n, name in enumerate(labels)})
         if self.dev or "train" not in rows:
@@ -188,10 +188,10 @@ class OwnFiles(DataSource):
     def check_row(self, labels: tuple[str, ...], row: dict[str, str]) -> None:
         """Refuse a label that train does not have."""
         if labels and row["label"] not in labels:
-            shown = ", ".join(labels[:LISTED]) + (", ..." if len(labels) > LISTED else "")
+            shown = ", ".join(labels[:MAX_LISTED]) + (", ..." if len(labels) > MAX_LISTED else "")
             raise BadLineError(f"the label {row['label'][:40]!r} is not one that was trained on: {shown}")
 
-    def describe(self, prepared: Prepared, splits: Mapping[str, Labelled]) -> dict[str, Any]:
+    def describe(self, prepared: PreparedData, splits: Mapping[str, LabelledRows]) -> dict[str, Any]:
         """Tell also of its files; the fingerprint knows the labels' names too."""
         everything, told = super().describe(prepared, splits), prepared.information
         named = f"{everything['fingerprint']}{json.dumps(prepared.labels)}"

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nse.data.cache import Column, Columns, Prepared
+from nse.data.cache import EncodedColumn, EncodedSplit, PreparedData
 from nse.errors import ConfigError, DataError
 from nse.inference.folder import ModelConfig
 from nse.inference.kinds import KINDS, Kind
@@ -20,14 +20,16 @@ from nse.nn.text_model import TextConfig, TextModel
 from nse.ops import dispatch
 from nse.tasks.recipe import Recipe, Training
 from nse.tasks.source import DataSource
-from nse.text.tensors import Documents, Labelled, Texts
+from nse.text.tensors import Documents, LabelledRows, Texts
 from nse.text.vocabulary import TargetVocabulary, Vocabulary
 
 
 class Examples(NamedTuple):
     """The data of a task as tensors."""
 
-    splits: dict[str, Labelled]  # "train" to learn from, "dev" to choose by, the others to report on, once
+    splits: dict[
+        str, LabelledRows
+    ]  # "train" to learn from, "dev" to choose by, the others to report on, once
     vocabulary: Vocabulary
     about: dict[str, Any]  # its name, counts, and a fingerprint by which a resumed run knows it again
     vectors: Tensor | None = None  # [V, d], of the words, where they are given
@@ -47,7 +49,7 @@ def read_examples(recipe: Recipe, folder: Path | None = None) -> Examples:
     return make_examples(recipe, prepared, splits)
 
 
-def make_examples(recipe: Recipe, prepared: Prepared, splits: dict[str, Labelled]) -> Examples:
+def make_examples(recipe: Recipe, prepared: PreparedData, splits: dict[str, LabelledRows]) -> Examples:
     """Put examples together, of the rows that are picked to train on."""
     splits["train"] = recipe.data.pick(splits["train"], prepared.splits["train"])
     if not len(splits["train"].labels):
@@ -57,20 +59,20 @@ def make_examples(recipe: Recipe, prepared: Prepared, splits: dict[str, Labelled
     return Examples(splits, prepared.vocabulary, about, vectors, prepared.labels, tokenizer)
 
 
-def read_rows(columns: Columns, names: tuple[str, ...], longest: int) -> Labelled:
+def read_rows(columns: EncodedSplit, names: tuple[str, ...], longest: int) -> LabelledRows:
     """Turn one split into tensors, its texts in the order of `names`."""
     texts = tuple(read_texts(columns.texts[name], longest) for name in names)
     groups = None if columns.groups is None else torch.from_numpy(columns.groups).long()
-    return Labelled(texts, torch.from_numpy(columns.labels).long(), groups)
+    return LabelledRows(texts, torch.from_numpy(columns.labels).long(), groups)
 
 
-def read_texts(column: Column, longest: int) -> Texts | Documents:
+def read_texts(column: EncodedColumn, longest: int) -> Texts | Documents:
     """Turn a column into tensors: a long text is cut, a long sentence of a document becomes several."""
     ids, lengths = torch.from_numpy(column.ids), torch.from_numpy(column.lengths)
     if column.counts is None:
-        return Texts.flat(ids, lengths, longest)
+        return Texts.from_ids(ids, lengths, longest)
     lengths, counts = cut_sentences(lengths, torch.from_numpy(column.counts), longest)
-    return Documents.of(Texts.flat(ids, lengths), counts)
+    return Documents.from_sentences(Texts.from_ids(ids, lengths), counts)
 
 
 def cut_sentences(lengths: Tensor, counts: Tensor, longest: int) -> tuple[Tensor, Tensor]:
@@ -82,7 +84,7 @@ def cut_sentences(lengths: Tensor, counts: Tensor, longest: int) -> tuple[Tensor
     return cut, ends[last] - ends[last - counts]
 
 
-def read_vectors(model: TextConfig, prepared: Prepared) -> Tensor | None:
+def read_vectors(model: TextConfig, prepared: PreparedData) -> Tensor | None:
     """Give the vectors of a data set's words, if a model of these sizes takes them."""
     if prepared.vectors is None:
         return None
@@ -167,12 +169,12 @@ def judged(scores: Tensor, labels: Tensor, smoothing: float = 0.0) -> Judged:
     return loss, (scores.detach().argmax(dim=-1) == labels).sum()
 
 
-def cross_entropy(recipe: Recipe, scores: Tensor, batch: Labelled) -> Judged:
+def cross_entropy(recipe: Recipe, scores: Tensor, batch: LabelledRows) -> Judged:
     """Compute the loss where one of several labels is right."""
     return judged(scores, batch.labels, recipe.train.smoothing)
 
 
-def scores_of(recipe: Recipe | None, model: nn.Module, batch: Labelled) -> Tensor:
+def scores_of(recipe: Recipe | None, model: nn.Module, batch: LabelledRows) -> Tensor:
     """Compute what a model says of rows: scores [B, labels]."""
     scores: Tensor = model(*batch.inputs)
     return scores.float()
@@ -208,8 +210,8 @@ class Task:
     training: type[Training] = Training
     examples: Callable[..., Examples] = read_examples
     model: Callable[[Any, Examples], nn.Module] = build_model
-    loss: Callable[[Any, Tensor, Labelled], Judged] = cross_entropy
-    answers: Callable[[Any, nn.Module, Labelled], Tensor] = scores_of  # of a model to rows [B, n]
+    loss: Callable[[Any, Tensor, LabelledRows], Judged] = cross_entropy
+    answers: Callable[[Any, nn.Module, LabelledRows], Tensor] = scores_of  # of a model to rows [B, n]
     figures: Callable[[Any, Tensor, Examples, str], dict[str, float]] = accuracy  # of the answers to a split
     shown: tuple[Figure, ...] = ACCURACY  # the columns of its table
     paper: Mapping[str, dict[str, float]] = field(default_factory=dict)  # its test figures, by recipe

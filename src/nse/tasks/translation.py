@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nse.data.cache import TARGET, Column, Columns, Prepared
+from nse.data.cache import TARGET, EncodedColumn, EncodedSplit, PreparedData
 from nse.data.readers.parallel import LABELS
 from nse.data.records import BadLineError
 from nse.errors import ConfigError
@@ -28,7 +28,7 @@ from nse.tasks.source import ColumnNames, OwnFiles, PublishedData
 from nse.tasks.task import Examples, Figure, Judged, Task, build_model, make_examples
 from nse.text import moses
 from nse.text.subwords import Pieces
-from nse.text.tensors import Labelled, Texts
+from nse.text.tensors import LabelledRows, Texts
 from nse.text.tokenize import TOKENIZERS
 from nse.text.vocabulary import TargetVocabulary, Vocabulary
 
@@ -63,7 +63,7 @@ class TranslationData:
         if min(self.targets, self.longest, self.subwords) < 0:
             raise ValueError("targets, longest and subwords must be at least 0")
 
-    def pick(self, rows: Labelled, columns: Columns) -> Labelled:
+    def pick(self, rows: LabelledRows, columns: EncodedSplit) -> LabelledRows:
         """Pick the pairs that have at most so many words on each side."""
         if not self.longest:
             return rows
@@ -123,10 +123,10 @@ class TranslationFiles(TranslationData, OwnFiles):
 
     def cut_target(self, text: str) -> list[str]:
         """Cut a translation into words."""
-        plain = moses.plain(text)
+        plain = moses.normalize_spaces(text)
         if not self.language:
             return plain.split()
-        return [word.lower() for word in moses.moses(plain, self.language)]
+        return [word.lower() for word in moses.tokenize_moses(plain, self.language)]
 
 
 def examples(recipe: Recipe, data: Path | None = None) -> Examples:
@@ -139,7 +139,7 @@ def examples(recipe: Recipe, data: Path | None = None) -> Examples:
     splits = {}
     for split, columns in prepared.splits.items():
         texts = tuple(map_ids(columns.texts[name], tables[name]) for name in COLUMNS)
-        splits[split] = Labelled(texts, torch.from_numpy(columns.labels).long())
+        splits[split] = LabelledRows(texts, torch.from_numpy(columns.labels).long())
     found = make_examples(recipe, prepared, splits)
     found.about["fingerprint"] += f"-{len(source)}-{len(target)}"
     pairs = {name: spell_pairs(prepared, name) for name in prepared.splits if name != "train"}
@@ -151,14 +151,14 @@ Ids = list[list[int]]
 
 
 def learn_words(
-    data: TranslationData, prepared: Prepared
+    data: TranslationData, prepared: PreparedData
 ) -> tuple[Vocabulary, TargetVocabulary, dict[str, Ids]]:
     """Learn from train what a model reads and writes, words or pieces, and which of it each word becomes."""
     counts = {name: count_words(prepared, name) for name in COLUMNS}
     if data.subwords:
         pieces = Pieces.learn(counts["source"] + counts[TARGET], data.subwords)
-        source = Vocabulary.counted(count_pieces(pieces, counts["source"]))
-        target = TargetVocabulary.counted(count_pieces(pieces, counts[TARGET]))
+        source = Vocabulary.from_counts(count_pieces(pieces, counts["source"]))
+        target = TargetVocabulary.from_counts(count_pieces(pieces, counts[TARGET]))
     else:
         assert prepared.target is not None
         first, special = len(Vocabulary.SPECIAL), len(TargetVocabulary.SPECIAL)
@@ -167,14 +167,14 @@ def learn_words(
         target = TargetVocabulary(prepared.target.words[special:][: min(data.targets or known, known)])
     tables = {}
     for name, vocabulary in zip(COLUMNS, (source, target), strict=True):
-        cut = Pieces(vocabulary.words).cut if data.subwords else lambda word: [word]
-        tables[name] = [vocabulary.encode(cut(word)) for word in prepared.words(name).words]
+        cut = Pieces(vocabulary.words).split if data.subwords else lambda word: [word]
+        tables[name] = [vocabulary.encode(cut(word)) for word in prepared.get_vocabulary(name).words]
     return source, target, tables
 
 
-def count_words(prepared: Prepared, name: str) -> Counter[str]:
+def count_words(prepared: PreparedData, name: str) -> Counter[str]:
     """Count how often each word of a column occurs in train."""
-    words = prepared.words(name).words
+    words = prepared.get_vocabulary(name).words
     numbers = np.bincount(prepared.splits["train"].texts[name].ids, minlength=len(words)).tolist()
     return Counter({word: n for word, n in zip(words, numbers, strict=True) if n})
 
@@ -183,12 +183,12 @@ def count_pieces(pieces: Pieces, counts: Counter[str]) -> Counter[str]:
     """Count how often each piece of these words occurs."""
     found: Counter[str] = Counter()
     for word, n in counts.items():
-        for piece in pieces.cut(word):
+        for piece in pieces.split(word):
             found[piece] += n
     return found
 
 
-def map_ids(column: Column, table: Ids) -> Texts:
+def map_ids(column: EncodedColumn, table: Ids) -> Texts:
     """Map a column to the ids of a table, several for a word where words are cut."""
     sizes = np.array([len(ids) for ids in table])
     flat = np.array([i for ids in table for i in ids])
@@ -198,14 +198,14 @@ def map_ids(column: Column, table: Ids) -> Texts:
     owner = np.repeat(np.arange(len(column.lengths)), column.lengths)
     lengths = np.bincount(owner, weights=many, minlength=len(column.lengths)).astype(np.int64)
     ids = flat[np.repeat(starts[column.ids], many) + within]
-    return Texts.flat(torch.from_numpy(ids), torch.from_numpy(lengths))
+    return Texts.from_ids(torch.from_numpy(ids), torch.from_numpy(lengths))
 
 
-def spell_pairs(prepared: Prepared, split: str) -> list[tuple[str, str]]:
+def spell_pairs(prepared: PreparedData, split: str) -> list[tuple[str, str]]:
     """Spell the words of each pair of a split, as they are in the data."""
     sides = []
     for name in COLUMNS:
-        column, words = prepared.splits[split].texts[name], prepared.words(name).words
+        column, words = prepared.splits[split].texts[name], prepared.get_vocabulary(name).words
         ends = column.lengths.cumsum().tolist()
         ids = column.ids.tolist()
         sides.append([" ".join(words[i] for i in ids[a:b]) for a, b in zip([0, *ends], ends, strict=False)])
@@ -221,7 +221,7 @@ def model(recipe: Recipe, examples: Examples) -> nn.Module:
     return made
 
 
-def loss(recipe: Recipe, scores: Tensor, batch: Labelled) -> Judged:
+def loss(recipe: Recipe, scores: Tensor, batch: LabelledRows) -> Judged:
     """Cross-entropy of the next words [B, T + 1, V], and of how many rows they are right, as a share."""
     ids, lengths = batch.texts[1]
     wanted = F.pad(ids, (0, 1)).scatter(1, lengths[:, None], TargetVocabulary.END)
@@ -234,7 +234,7 @@ def loss(recipe: Recipe, scores: Tensor, batch: Labelled) -> Judged:
     return found, right * len(ids)
 
 
-def answers(recipe: Recipe, model: nn.Module, batch: Labelled) -> Tensor:
+def answers(recipe: Recipe, model: nn.Module, batch: LabelledRows) -> Tensor:
     """Translate: ids, then for each the place of the source word that was most attended to."""
     assert isinstance(model, Translator)
     found = model.translate(*batch.texts[0])
@@ -249,7 +249,7 @@ def figures(recipe: Recipe, found: Tensor, examples: Examples, split: str) -> di
     ids, places = found.long().chunk(2, dim=1)
     sources = [source.split(" ") for source, _ in pairs]
     if recipe.data.subwords:  # places are those of pieces
-        sources = list(map(Pieces(examples.vocabulary.words).cut_all, sources))
+        sources = list(map(Pieces(examples.vocabulary.words).split_all, sources))
     translations = []
     for row, at, source in zip(ids.tolist(), places.tolist(), sources, strict=True):
         words = examples.target.decode(row, at, source if recipe.model.replace else ())

@@ -8,28 +8,28 @@ from functools import cache
 from typing import Any
 
 from nse.errors import InputError
-from nse.text.vocabulary import refuse_text
+from nse.text.vocabulary import check_words
 
 _UNSEEN = frozenset({"Cc", "Cf", "Cs"})
 """Categories of Unicode: control, format (such as zero-width characters), half of a surrogate pair."""
 
 
-def moses(text: str, language: str = "en") -> list[str]:
+def tokenize_moses(text: str, language: str = "en") -> list[str]:
     """Split a text as the Moses toolkit does for a language, nothing escaped."""
     return list(_sacremoses("Tokenizer", language).tokenize(text, escape=False))
 
 
-def english(text: str) -> list[str]:
+def tokenize_english(text: str) -> list[str]:
     """Split an English text into words in lower case, of which none holds white space of any kind."""
-    return [word.lower() for word in moses(plain(text), "en")]
+    return [word.lower() for word in tokenize_moses(normalize_spaces(text), "en")]
 
 
-def german(text: str) -> list[str]:
+def tokenize_german(text: str) -> list[str]:
     """Split a German text into words in lower case, of which none holds white space of any kind."""
-    return [word.lower() for word in moses(plain(text), "de")]
+    return [word.lower() for word in tokenize_moses(normalize_spaces(text), "de")]
 
 
-def plain(text: str) -> str:
+def normalize_spaces(text: str) -> str:
     """Drop characters that nobody sees from a text, and write one plain space for white space of any kind.
 
     Else a no-break space or a line separator inside a word would be one word for some programs that compute
@@ -42,9 +42,9 @@ def plain(text: str) -> str:
     return " ".join(seen.split())  # again: what is gone may have stood between two spaces
 
 
-def detokenized(words: Sequence[str], language: str = "de") -> str:
+def detokenize(words: Sequence[str], language: str = "de") -> str:
     """Write words as a text, with spaces as people write them; lower case stays lower case."""
-    refuse_text(words)
+    check_words(words)
     # Nothing was escaped, so a word that looks like an escape is meant as it is.
     return str(_sacremoses("Detokenizer", language).detokenize(list(words), unescape=False))
 

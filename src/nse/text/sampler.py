@@ -7,16 +7,16 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from nse.text.tensors import Labelled
+from nse.text.tensors import LabelledRows
 
-USUAL = 64
+LONG_SENTENCE = 64
 """Words of a long sentence: a batch of longer ones has fewer of them, which bounds the memory."""
 
 POOL = 6400
 """Batches of similar length are made out of so many random examples."""
 
 
-def batches(
+def draw_batches(
     size: int,
     batch: int,
     generator: torch.Generator | None = None,
@@ -43,10 +43,10 @@ def batches(
     return [found[i] for i in torch.randperm(len(found), generator=generator).tolist()]
 
 
-def shares(rows: Labelled, batch: int) -> Iterator[Tensor]:
+def draw_bounded_batches(rows: LabelledRows, batch: int) -> Iterator[Tensor]:
     """Draw rows of similar length, as they come, and no more words at once than a batch of usual ones has."""
     lengths, sizes = rows.lengths.cpu(), rows.sizes.cpu()
-    for index in batches(len(rows.labels), batch, lengths=lengths):
+    for index in draw_batches(len(rows.labels), batch, lengths=lengths):
         if len(index):
             largest = max(1, int(sizes[index].max()))
-            yield from index.split(max(1, batch * USUAL // largest))
+            yield from index.split(max(1, batch * LONG_SENTENCE // largest))

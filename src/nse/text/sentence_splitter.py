@@ -65,7 +65,7 @@ _STARTS = frozenset(
 """Words which, when capitalised, most likely begin a sentence."""
 
 
-def sentences(text: str) -> list[str]:
+def split_sentences(text: str) -> list[str]:
     """Split a text into sentences, none empty, with single spaces; only white space and `<br>` are lost."""
     paragraphs = (" ".join(paragraph.split()) for paragraph in _BREAK.split(text))
     return [sentence for paragraph in paragraphs for sentence in _split(paragraph)]

@@ -8,7 +8,7 @@ from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
 from nse.errors import InputError
-from nse.text.vocabulary import TargetVocabulary, Vocabulary, refuse_text
+from nse.text.vocabulary import TargetVocabulary, Vocabulary, check_words
 
 MARK = "@@"
 """Ends every piece of a word but the last: `spiel@@ platz`."""
@@ -34,7 +34,7 @@ class Pieces:
     """
 
     def __init__(self, pieces: Iterable[str]):
-        known = set(refuse_text(pieces, "pieces")) - {*SPECIAL, MARK, ""}
+        known = set(check_words(pieces, "pieces")) - {*SPECIAL, MARK, ""}
         self.pieces = sorted(known)
         self._last = {piece for piece in known if not piece.endswith(MARK)}
         self._inner = {piece.removesuffix(MARK) for piece in known - self._last}
@@ -57,26 +57,26 @@ class Pieces:
             raise InputError(f"merges: expected 0 or more, got {merges}")
         words = [word for word, count in counts.items() if count > 0]
         letters = {piece for letter in set("".join(words)) for piece in (letter, letter + MARK)}
-        pieces = cls([*letters, *merged(counts, merges)])
-        return cls(letters.union(*map(pieces.cut, words)))
+        pieces = cls([*letters, *learn_merges(counts, merges)])
+        return cls(letters.union(*map(pieces.split, words)))
 
-    def cut(self, word: str) -> list[str]:
+    def split(self, word: str) -> list[str]:
         """Cut off the longest known piece from the left, again and again; a letter without one is "<unk>"."""
         if word in self._last:  # most are
             return [word]
         found = []
         start = 0
         while start < len(word):
-            end = self._end(word, start)
+            end = self._find_end(word, start)
             found.append(word[start:end] + (MARK if end < len(word) else "") if end else UNKNOWN)
             start = end or start + 1
         return found
 
-    def cut_all(self, words: Iterable[str]) -> list[str]:
+    def split_all(self, words: Iterable[str]) -> list[str]:
         """Cut these words, one after the other."""
-        return [piece for word in refuse_text(words, "pieces") for piece in self.cut(word)]
+        return [piece for word in check_words(words, "pieces") for piece in self.split(word)]
 
-    def _end(self, word: str, start: int) -> int:
+    def _find_end(self, word: str, start: int) -> int:
         """Find where the longest piece from here ends; 0 where there is none."""
         size = len(word)
         if size - start <= self._longest and word[start:] in self._last:
@@ -89,7 +89,7 @@ class Pieces:
         """Put the words of these pieces together. The last is a word also where its end is missing."""
         words: list[str] = []
         begun = ""
-        for piece in refuse_text(pieces, "pieces"):
+        for piece in check_words(pieces, "pieces"):
             begun += piece.removesuffix(MARK)
             if not piece.endswith(MARK):
                 words.append(begun)
@@ -97,7 +97,7 @@ class Pieces:
         return [*words, begun] if begun else words
 
 
-def merged(counts: Mapping[str, int], merges: int) -> list[str]:
+def learn_merges(counts: Mapping[str, int], merges: int) -> list[str]:
     """Merge the most frequent pair of pieces, again and again; returns what that gives, in its order."""
     known = [(word, count) for word, count in counts.items() if word and count > 0]
     words = [([*(letter + MARK for letter in word[:-1]), word[-1]], count) for word, count in known]

@@ -28,15 +28,15 @@ class Texts(NamedTuple):
     lengths: Tensor  # [N]
 
     @classmethod
-    def of(cls, texts: Sequence[Iterable[str]], vocabulary: Vocabulary, longest: int = 0) -> Texts:
+    def from_words(cls, texts: Sequence[Iterable[str]], vocabulary: Vocabulary, longest: int = 0) -> Texts:
         """Encode texts, each given as its words, cut to `longest` words where that is not 0."""
         encoded = [vocabulary.encode(words) for words in texts]
         lengths = torch.tensor([len(ids) for ids in encoded], dtype=torch.long)
         flat = torch.tensor([each for ids in encoded for each in ids], dtype=torch.long)
-        return cls.flat(flat, lengths, longest)
+        return cls.from_ids(flat, lengths, longest)
 
     @classmethod
-    def flat(cls, ids: Tensor, lengths: Tensor, longest: int = 0) -> Texts:
+    def from_ids(cls, ids: Tensor, lengths: Tensor, longest: int = 0) -> Texts:
         """Pad texts, given the ids of all, one after the other, and their lengths [N].
 
         They are cut to `longest` words where that is not 0, so that one long text does not lengthen all.
@@ -63,9 +63,9 @@ class Texts(NamedTuple):
             ids = F.pad(ids, (0, longest - ids.shape[1]), value=Vocabulary.PAD)
         return Texts(ids, lengths.clamp(max=longest))
 
-    def shapes(self, batches: Sequence[Tensor], multiple: int = MULTIPLE) -> list[int]:
+    def compute_shapes(self, batches: Sequence[Tensor], multiple: int = MULTIPLE) -> list[int]:
         """Round the longest text of each batch up to a multiple, where the ids go so far; none is empty."""
-        longest = -(-_most_of_each(self.lengths, batches) // multiple) * multiple
+        longest = -(-_max_per_batch(self.lengths, batches) // multiple) * multiple
         return [int(n) for n in np.minimum(longest, self.ids.shape[1])]
 
     def to(self, device: torch.device) -> Texts:
@@ -87,7 +87,7 @@ class Documents(NamedTuple):
     words: Tensor  # [N], how many words its longest sentence has
 
     @classmethod
-    def of(cls, sentences: Texts, counts: Tensor) -> Documents:
+    def from_sentences(cls, sentences: Texts, counts: Tensor) -> Documents:
         """Divide the sentences of all documents by how many each has [N]."""
         counts = counts.long()
         owner = torch.arange(len(counts)).repeat_interleave(counts)
@@ -112,7 +112,7 @@ class Documents(NamedTuple):
         If a shape is given, as `shapes` gives it, they are padded to that, and no GPU is waited for.
         """
         counts = self.counts[index]
-        S, D, T = shape or self.needed(index)
+        S, D, T = shape or self.compute_shape(index)
         ends = counts.cumsum(0)
         begins = ends - counts
         row = torch.arange(S, device=index.device)
@@ -124,18 +124,20 @@ class Documents(NamedTuple):
         # A row that belongs to no document has no words.
         return DocumentBatch(texts.ids, texts.lengths * real, rows, counts)
 
-    def needed(self, index: Tensor) -> tuple[int, int, int]:
+    def compute_shape(self, index: Tensor) -> tuple[int, int, int]:
         """Count sentences of these documents in all, those of the longest, and words of a sentence."""
         counts, words = self.counts[index], self.words[index]
         return max(1, int(counts.sum())), max(1, int(counts.max())), max(1, int(words.max()))
 
-    def shapes(self, batches: Sequence[Tensor], multiple: int = MULTIPLE) -> list[tuple[int, int, int]]:
+    def compute_shapes(
+        self, batches: Sequence[Tensor], multiple: int = MULTIPLE
+    ) -> list[tuple[int, int, int]]:
         """Round what each batch needs up, so that shapes are few; no batch is empty."""
         longest = max(1, self.sentences.ids.shape[1])
         sums = (int(self.counts[batch].sum()) for batch in batches)
-        most, words = (_most_of_each(numbers, batches).tolist() for numbers in (self.counts, self.words))
+        most, words = (_max_per_batch(numbers, batches).tolist() for numbers in (self.counts, self.words))
         return [
-            (rounded(s, 2), rounded(m, 3), min(longest, max(multiple, rounded(w, 1))))
+            (round_up(s, 2), round_up(m, 3), min(longest, max(multiple, round_up(w, 1))))
             for s, m, w in zip(sums, most, words, strict=True)
         ]
 
@@ -157,7 +159,7 @@ class DocumentBatch(NamedTuple):
         return DocumentBatch(*(each.to(device) for each in self))
 
 
-def rounded(n: int, bits: int) -> int:
+def round_up(n: int, bits: int) -> int:
     """Find the next number of so many bits and then zeros: with two 1, 2, 3, 4, 6, 8, 12, 16, 24 ..."""
     unit = 1 << max(0, max(1, n).bit_length() - bits)
     return -(-max(1, n) // unit) * unit
@@ -167,7 +169,7 @@ Shape = tuple[Any, ...]
 """How far each column of a batch is padded."""
 
 
-class Labelled(NamedTuple):
+class LabelledRows(NamedTuple):
     """Rows of one text or more, each with a label."""
 
     texts: tuple[Any, ...]  # the columns as a model takes them, each `Texts` or `Documents`
@@ -189,26 +191,26 @@ class Labelled(NamedTuple):
         """[N], how many words the longest text of each row has; of a document, once it is padded."""
         return torch.stack([texts.sizes for texts in self.texts]).amax(dim=0)
 
-    def select(self, index: Tensor, shape: Shape | None = None) -> Labelled:
+    def select(self, index: Tensor, shape: Shape | None = None) -> LabelledRows:
         """Take these rows [B] as a batch, padded as a shape says, or to the longest text of each column."""
         far: Sequence[Any] = [None] * len(self.texts) if shape is None else shape
         texts = tuple(each.select(index, longest) for each, longest in zip(self.texts, far, strict=True))
-        return Labelled(texts, self.labels[index], None if self.groups is None else self.groups[index])
+        return LabelledRows(texts, self.labels[index], None if self.groups is None else self.groups[index])
 
-    def shapes(self, batches: Sequence[Tensor], multiple: int = MULTIPLE) -> list[Shape]:
+    def compute_shapes(self, batches: Sequence[Tensor], multiple: int = MULTIPLE) -> list[Shape]:
         """Tell how far to pad each column of many batches, none of them empty, so that shapes are few.
 
         It looks at the lengths: ask rows that lie on the host, and no device is waited for.
         """
-        return list(zip(*(texts.shapes(batches, multiple) for texts in self.texts), strict=True))
+        return list(zip(*(texts.compute_shapes(batches, multiple) for texts in self.texts), strict=True))
 
-    def to(self, device: torch.device) -> Labelled:
+    def to(self, device: torch.device) -> LabelledRows:
         """Return the same rows on a device."""
         groups = None if self.groups is None else self.groups.to(device)
-        return Labelled(tuple(texts.to(device) for texts in self.texts), self.labels.to(device), groups)
+        return LabelledRows(tuple(texts.to(device) for texts in self.texts), self.labels.to(device), groups)
 
 
-def _most_of_each(numbers: Tensor, batches: Sequence[Tensor]) -> NDArray[np.int64]:
+def _max_per_batch(numbers: Tensor, batches: Sequence[Tensor]) -> NDArray[np.int64]:
     """Find the largest of the numbers [N] in each of many batches, none of them empty."""
     sizes = np.array([len(batch) for batch in batches])
     order, starts = torch.cat(list(batches)).numpy(), sizes.cumsum() - sizes

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-from nse.text.moses import english, moses
+from nse.text.moses import tokenize_english, tokenize_moses
 
 # The group is not optional: `(\W+)?` also matches nothing, and since Python 3.7 would split between letters.
 _RUN = re.compile(r"(\W+)")
 
 
-def paper(text: str) -> list[str]:
+def tokenize_paper(text: str) -> list[str]:
     """Split as in the paper's experiments: runs of non-word characters are words too, and case is kept.
 
     A run loses the white space around it, and white space inside it counts as one space: `"Hi", he` gives
@@ -21,9 +21,9 @@ def paper(text: str) -> list[str]:
     return [piece for piece in pieces if piece]
 
 
-def lower(text: str) -> list[str]:
+def tokenize_lower(text: str) -> list[str]:
     """Split as `paper` does, in lower case."""
-    return paper(text.lower())
+    return tokenize_paper(text.lower())
 
 
 # What treebanks and typesetters write, and what word vectors do: one apostrophe, two of them a double quote.
@@ -66,7 +66,7 @@ _LONGEST = max(map(len, _KEPT))
 _IN_TWO = {"cannot": ("can", "not"), "'tis": ("'t", "is"), "'twas": ("'t", "was")}
 
 
-def treebank(text: str) -> list[str]:
+def tokenize_treebank(text: str) -> list[str]:
     r"""Split as the Penn Treebank does English, but with the signs of word vectors, in lower case.
 
     `They don't (Mr. Bob's...)` gives `they`, `do`, `n't`, `(`, `mr.`, `bob`, `'s`, `...`, `)`. Text that is
@@ -134,17 +134,17 @@ _WINDOWS = str.maketrans(
 _ALONE = re.compile(r"([/*])")
 
 
-def informal(text: str) -> list[str]:
+def tokenize_informal(text: str) -> list[str]:
     """Split as `treebank` does, for what people type: so that words are left which word vectors know.
 
     `8/10!! well...... **1/2` gives `8`, `/`, `10`, `!`, `!`, `well`, `...`, `*`, `*`, `1`, `/`, `2`: slashes,
     stars and marks stand alone, and of longer runs of periods and hyphens an ellipsis and a dash are left.
     """
-    words = treebank(_ALONE.sub(r" \1 ", text.translate(_WINDOWS)))
-    return [part for word in words for part in _unrepeated(word)]
+    words = tokenize_treebank(_ALONE.sub(r" \1 ", text.translate(_WINDOWS)))
+    return [part for word in words for part in _shorten_run(word)]
 
 
-def _unrepeated(word: str) -> Iterable[str]:
+def _shorten_run(word: str) -> Iterable[str]:
     if word[0] in "?!":
         return word  # each by itself
     if word.startswith(".."):
@@ -153,12 +153,12 @@ def _unrepeated(word: str) -> Iterable[str]:
 
 
 TOKENIZERS: dict[str, Callable[[str], list[str]]] = {
-    "paper": paper,
-    "lower": lower,
-    "treebank": treebank,
-    "informal": informal,
+    "paper": tokenize_paper,
+    "lower": tokenize_lower,
+    "treebank": tokenize_treebank,
+    "informal": tokenize_informal,
     "whitespace": str.split,
-    "moses": moses,
-    "moses-en": english,
+    "moses": tokenize_moses,
+    "moses-en": tokenize_english,
 }
 """By the name that recipes and prepared files give them."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
-class Vectors:
+class WordVectors:
     """Words and their vectors."""
 
     name: str  # by which they were loaded
@@ -29,7 +29,7 @@ class Vectors:
         row = self.words.get(word)
         return self.words.get(word.lower()) if row is None and self.lowered else row
 
-    def of(self, words: Collection[str]) -> NDArray[np.floating]:
+    def look_up(self, words: Collection[str]) -> NDArray[np.floating]:
         """Stack the vectors of these words, [len(words), d]; zero for a word without one."""
         found = np.zeros((len(words), self.dimension), self.rows.dtype)
         for index, word in enumerate(words):
@@ -37,10 +37,10 @@ class Vectors:
                 found[index] = self.rows[row]
         return found
 
-    def select(self, words: Iterable[str]) -> Vectors:
+    def select(self, words: Iterable[str]) -> WordVectors:
         """Take the vectors of those of these words that have one, each with a row of its own."""
         found = [word for word in words if self.find(word) is not None]
-        return Vectors(self.name, {word: row for row, word in enumerate(found)}, self.of(found))
+        return WordVectors(self.name, {word: row for row, word in enumerate(found)}, self.look_up(found))
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Coverage:
         return "\n".join([*lines, *([f"most frequent without a vector: {frequent}"] if frequent else [])])
 
 
-def coverage(counts: Counter[str], known: Container[str], most: int = 20) -> Coverage:
+def measure_coverage(counts: Counter[str], known: Container[str], most: int = 20) -> Coverage:
     """Measure how much of a text, given as the counts of its words, is known; and what most often is not."""
     missing = Counter({word: count for word, count in counts.items() if word not in known})
     frequent = sorted(missing.items(), key=lambda item: (-item[1], item[0]))[:most]

@@ -12,7 +12,7 @@ from nse.errors import InputError
 class Vocabulary:
     """Words in a fixed order, after the special entries: id 0 is padding, and 1 any word that is not here."""
 
-    LONGEST, MOST = 1 << 26, 5_000_000
+    MAX_BYTES, MAX_WORDS = 1 << 26, 5_000_000
     """Bytes of a file that are read, and words that it may have: twice as many as any published vectors."""
 
     PAD, UNKNOWN = 0, 1
@@ -31,12 +31,12 @@ class Vocabulary:
         self._ids |= dict.fromkeys(self.SPECIAL, self.UNKNOWN)
 
     @classmethod
-    def of(cls, texts: Iterable[Iterable[str]]) -> Self:
+    def from_texts(cls, texts: Iterable[Iterable[str]]) -> Self:
         """Collect the words of these texts, each given as its words, in the order of the alphabet."""
-        return cls(sorted({word for words in texts for word in refuse_text(words)} - set(cls.SPECIAL)))
+        return cls(sorted({word for words in texts for word in check_words(words)} - set(cls.SPECIAL)))
 
     @classmethod
-    def counted(cls, counts: Counter[str]) -> Self:
+    def from_counts(cls, counts: Counter[str]) -> Self:
         """Order words by how frequent they are, equally frequent ones by the alphabet."""
         return cls(sorted(counts.keys() - set(cls.SPECIAL), key=lambda word: (-counts[word], word)))
 
@@ -45,7 +45,7 @@ class Vocabulary:
 
     def encode(self, words: Iterable[str]) -> list[int]:
         """Return the ids of words."""
-        return [self._ids.get(word, self.UNKNOWN) for word in refuse_text(words)]
+        return [self._ids.get(word, self.UNKNOWN) for word in check_words(words)]
 
     def to_bytes(self) -> bytes:
         """Write a word a line, in the order of the ids, in UTF-8."""
@@ -54,8 +54,8 @@ class Vocabulary:
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
         """Read what `to_bytes` gave; `InputError` says what is wrong with anything else."""
-        if content.count(b"\n") > cls.MOST:
-            raise InputError(f"words: expected at most {cls.MOST:,}, a word a line")
+        if content.count(b"\n") > cls.MAX_WORDS:
+            raise InputError(f"words: expected at most {cls.MAX_WORDS:,}, a word a line")
         try:  # split at the line feed alone: a word may hold other characters that end lines
             *words, end = content.decode("utf-8").split("\n")
         except UnicodeDecodeError:
@@ -86,7 +86,7 @@ class TargetVocabulary(Vocabulary):
         return words
 
 
-def refuse_text(words: Iterable[str], what: str = "words") -> Iterable[str]:
+def check_words(words: Iterable[str], what: str = "words") -> Iterable[str]:
     """Return a list of words as it is, and refuse a text, which would be taken letter by letter."""
     if isinstance(words, str):
         raise InputError(f"{what}: expected a list of {what}, got the text {words[:40]!r}; tokenize it first")

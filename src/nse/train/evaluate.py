@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nse.data.cache import Prepared
-from nse.data.catalogue import DATA, data_set
+from nse.data.cache import PreparedData
+from nse.data.catalogue import DATA, get_data_set
 from nse.errors import InputError, ModelError, explain_errors, suggest
 from nse.inference.batches import compute_rows
 from nse.inference.folder import load
@@ -29,7 +29,7 @@ from nse.tasks.source import OwnFiles
 from nse.tasks.task import read_rows
 from nse.tasks.translation import spell_pairs
 from nse.text.subwords import Pieces
-from nse.text.tensors import Labelled
+from nse.text.tensors import LabelledRows
 from nse.text.vocabulary import Vocabulary
 from nse.train.lock import only_writer, run_of
 
@@ -75,7 +75,7 @@ def evaluate(
     for option, value in (("on", None if own else on), ("beam", beam)):
         if value is not None and not translates:
             raise InputError(f"{option}: {name} {model.does}; only a translator takes it")
-    if translates and not own and not data_set(source.name).translation:
+    if translates and not own and not get_data_set(source.name).translation:
         others = ", ".join(each for each, entry in DATA.items() if entry.translation)
         raise InputError(f"on: {source.name} holds no translations; there are {others}")
     prepared, split = source.prepare_split(split, data, model.config)
@@ -89,7 +89,7 @@ def evaluate(
     return about | figures | {"published": published}
 
 
-def refuse_other_data(model: Model, prepared: Prepared, split: str) -> None:
+def refuse_other_data(model: Model, prepared: PreparedData, split: str) -> None:
     """Refuse data without such a split, or with words that were made in another way than the model's."""
     if split not in prepared.splits:
         near = suggest(split, prepared.splits)
@@ -106,7 +106,7 @@ def refuse_other_data(model: Model, prepared: Prepared, split: str) -> None:
 
 
 def score_translations(
-    model: Model, prepared: Prepared, split: str, batch: int, beam: int | None
+    model: Model, prepared: PreparedData, split: str, batch: int, beam: int | None
 ) -> dict[str, Any]:
     """Compare translations of a split with the data's own words."""
     config = model.config.model
@@ -117,7 +117,7 @@ def score_translations(
     pairs, longest = spell_pairs(prepared, split), limit(model)
     sources = [source.split(" ") for source, _ in pairs]
     if model.config.pieces:
-        sources = list(map(Pieces(model.vocabulary.words).cut_all, sources))
+        sources = list(map(Pieces(model.vocabulary.words).split_all, sources))
     started = time.perf_counter()
     kept = [tuple(words[:longest]) for words in sources]
     rows = [(tuple(model.vocabulary.encode(words)),) for words in kept]
@@ -136,7 +136,9 @@ def score_translations(
     }
 
 
-def score_rows(model: Model, prepared: Prepared, split: str, batch: int, trec: Path | None) -> dict[str, Any]:
+def score_rows(
+    model: Model, prepared: PreparedData, split: str, batch: int, trec: Path | None
+) -> dict[str, Any]:
     """Count how many labels of a split are right, or measure how high right answers are ranked."""
     columns, longest = prepared.splits[split], limit(model)
     if model.kind.has_sentences:  # read in pieces: no word is lost
@@ -190,7 +192,7 @@ def count_right(scores: Tensor, right: Tensor, model: Model) -> dict[str, Any]:
     }
 
 
-def rank(scores: Tensor, rows: Labelled, trec: Path | None) -> dict[str, Any]:
+def rank(scores: Tensor, rows: LabelledRows, trec: Path | None) -> dict[str, Any]:
     """Measure how high right answers are ranked by their scores [N, 1], and write those."""
     assert rows.groups is not None
     given = scores[:, 0].numpy(), rows.groups.numpy(), rows.labels.numpy()

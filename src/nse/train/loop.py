@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from nse.tasks.recipe import Training
 from nse.tasks.task import Examples, Task, scores_of
-from nse.text.sampler import batches, shares
-from nse.text.tensors import Labelled, Shape
+from nse.text.sampler import draw_batches, draw_bounded_batches
+from nse.text.tensors import LabelledRows, Shape
 from nse.train.distributed import Team
 from nse.train.progress import Progress
 from nse.train.signals import Stopped
@@ -104,11 +104,13 @@ class Loop:
         state, training, rows = self.state, self.training, self.on_host["train"]
         lengths = rows.lengths if training.buckets else None
         groups = rows.groups if training.together else None
-        todo = batches(len(rows.labels), training.batch, state.order, lengths, groups)
+        todo = draw_batches(len(rows.labels), training.batch, state.order, lengths, groups)
         # For all steps at once: one by one, they would keep a fast device waiting.
         there = torch.cat(todo).to(self.team.device).split(list(map(len, todo)))
         padded = self.take_step.padded
-        shapes: Iterable[Shape | None] = rows.shapes(todo, training.multiple) if padded else repeat(None)
+        shapes: Iterable[Shape | None] = (
+            rows.compute_shapes(todo, training.multiple) if padded else repeat(None)
+        )
         self.watch = Watch(state.sums, EVERY if self.team.device.type == "cuda" else 1)
         self.called.train()
         self.clock = time.perf_counter()
@@ -233,10 +235,10 @@ def rate_at(rate: float, schedule: str, done: float, warmup: float = 0.0) -> flo
 @torch.no_grad()
 def scored(
     model: nn.Module,
-    split: Labelled,
+    split: LabelledRows,
     team: Team | None = None,
     keeper: Keeper | None = None,
-    answers: Callable[[Labelled], Tensor] | None = None,
+    answers: Callable[[LabelledRows], Tensor] | None = None,
 ) -> Tensor:
     """Compute what a model says of a split: answers [N, n], on the host, in the order of the rows.
 
@@ -246,7 +248,7 @@ def scored(
     model.eval()
     answers = answers or partial(scores_of, None, model)
     device, found = split.labels.device, torch.zeros(len(split.labels), 1)
-    for whole in shares(split, EVALUATION_BATCH):
+    for whole in draw_bounded_batches(split, EVALUATION_BATCH):
         index = whole[team.rank :: team.size] if team else whole
         # Of a small batch a process may have no part, and learns from another row how many scores there are.
         scores = answers(split.select((index if len(index) else whole[:1]).to(device))).float().cpu()

@@ -40,7 +40,7 @@ from nse.metrics import trec
 from nse.tasks import TABLES, TASKS, read_recipe
 from nse.tasks.source import OwnFiles
 from nse.tasks.task import Examples, describe_model
-from nse.text.tensors import Labelled
+from nse.text.tensors import LabelledRows
 from nse.train import checkpoints
 from nse.train.distributed import Team
 from nse.train.fields import NUMBER, is_dict_of
@@ -249,7 +249,7 @@ class RunFolder(Keeper):
             self.save_model(best, {"epoch": row["epoch"]} | figures)
         self.history.add(row)
 
-    def scored(self, name: str, scores: Tensor, split: Labelled) -> None:
+    def scored(self, name: str, scores: Tensor, split: LabelledRows) -> None:
         """Write the scores of candidates in the format of trec_eval."""
         if split.groups is not None:
             (self.folder / SCORES).mkdir(exist_ok=True)

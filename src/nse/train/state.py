@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from nse.errors import RunError
 from nse.inference.kinds import KINDS
-from nse.text.tensors import Labelled
+from nse.text.tensors import LabelledRows
 from nse.train.distributed import Team
 from nse.train.signals import Stop
 from nse.train.step import Average, Sums
@@ -53,7 +53,7 @@ class Keeper:
     def epoch(self, row: dict[str, Any], best: nn.Module | None) -> None:
         """Take note of the figures of an epoch, and keep its model if it is the best one so far."""
 
-    def scored(self, name: str, scores: Tensor, split: Labelled) -> None:
+    def scored(self, name: str, scores: Tensor, split: LabelledRows) -> None:
         """Take note of what the best model says of a split: scores [N, labels]."""
 
 

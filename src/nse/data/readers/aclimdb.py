@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, cast
 
-from nse.data.sources import BUFFER, DataFile, Rows, describe_search, find_file, name_errors
+from nse.data.sources import BUFFER, DataFile, Rows, describe_search, explain_read_errors, find_file
 from nse.errors import DataError
 from nse.files import decompress
-from nse.text.sentence_splitter import sentences
+from nse.text.sentence_splitter import split_sentences
 
 LABELS = ("1", "2", "3", "4", "7", "8", "9", "10")  # what is neither good nor bad was left out
 ARCHIVE = "aclImdb_v1.tar.gz"
@@ -28,7 +28,7 @@ Place = tuple[str, str, int]
 """Split, folder and number of a review: the order of rows."""
 
 
-def sources(folder: Path) -> dict[str, DataFile]:
+def find_sources(folder: Path) -> dict[str, DataFile]:
     """Find each split; dev is cut from the training set, and the published archive holds all."""
     places = [folder / "aclImdb", folder]
     names = ("aclImdb_train.tar", "aclImdb_test.tar")
@@ -47,7 +47,7 @@ def read(folder: Path, raw: bool = False) -> dict[str, Rows]:
 
     Where `raw`, reviews stay as they are, which is enough to count them.
     """
-    files = sources(folder)
+    files = find_sources(folder)
     reviews: dict[Place, tuple[str, int]] = {}  # document and label
     for path in dict.fromkeys(file.path for file in files.values()):
         held = [split for split, file in files.items() if file.path == path]
@@ -84,13 +84,13 @@ def _parse_review(member: str, content: bytes, raw: bool) -> tuple[Place, tuple[
     if split == "train" and number // 100 % 10 == 9:
         split = "dev"
     text = content.decode("utf-8")
-    document = text if raw else "\n".join(sentences(text))
+    document = text if raw else "\n".join(split_sentences(text))
     return (split, folder, number), (document, LABELS.index(rating))
 
 
 def _read_members(path: Path) -> Iterator[tuple[str, bytes]]:
     """Read name and content of each review, in the archive's order; nothing is written to the disk."""
-    with name_errors(DataFile(path)), path.open("rb") as handle:
+    with explain_read_errors(DataFile(path)), path.open("rb") as handle:
         stream = _Stream(decompress(handle, path))  # which tells when it was cut off; tarfile's does not
         try:
             with tarfile.open(fileobj=cast(IO[bytes], stream), mode="r|") as archive:

@@ -23,7 +23,17 @@ from nse.data.readers.logic_grammar import LABELS, NOUNS, QUANTIFIERS, VERBS, Pr
 from nse.data.sources import Rows
 from nse.errors import InputError
 
-__all__ = ["LABELS", "LogicData", "Pair", "Property", "Sentence", "corpus", "held_out", "label", "parse"]
+__all__ = [
+    "LABELS",
+    "LogicData",
+    "Pair",
+    "Property",
+    "Sentence",
+    "generate_pairs",
+    "label",
+    "parse",
+    "sample_combinations",
+]
 
 NAME = "logic"  # of the corpus, as of a data set
 PLAIN = 0.1  # of draws need no reordering with another label, so that short sentences occur too
@@ -62,7 +72,7 @@ Fits = Callable[[Draft], bool]
 
 def _worth_saying(s: Sentence) -> bool:
     """Tell whether a sentence repeats no word and being its subject does not already decide its predicate."""
-    content, (pos, neg, _) = s.content(), s.roles()
+    content, (pos, neg, _) = s.list_words(), s.compute_roles()
     return len(set(content)) == len(content) and bool(pos) and bool(neg)
 
 
@@ -91,14 +101,14 @@ def _edits(s: Sentence) -> list[list[Sentence]]:
     kinds = [
         [replace(s, noun=noun) for noun in _near(s.noun)],
         [replace(s, predicate=replace(s.predicate, word=word)) for word in _near(s.predicate.word)],
-        [replace(s, predicate=s.predicate.negation())],
+        [replace(s, predicate=s.predicate.negate())],
         [replace(s, adjective=adjective) for adjective in ([None] if s.adjective else grammar.ADJECTIVES)],
         [replace(s, clause=clause) for clause in ([None] if s.clause else _PROPERTIES)],
     ]
     if s.clause:
         kinds += [
             [replace(s, clause=replace(s.clause, word=word)) for word in _near(s.clause.word)],
-            [replace(s, clause=s.clause.negation())],
+            [replace(s, clause=s.clause.negate())],
             [replace(s, clause=s.predicate, predicate=s.clause)],
         ]
     elif s.adjective:
@@ -110,7 +120,7 @@ def _edits(s: Sentence) -> list[list[Sentence]]:
 @cache
 def _reorderings(s: Sentence) -> list[Sentence]:
     """List every sentence worth saying that has the same words as this one, itself among them."""
-    *words, noun = s.content()
+    *words, noun = s.list_words()
     bag = sorted(str(s).split())
     found = []
     for predicate, *others in permutations(words):
@@ -133,8 +143,8 @@ def _draft(rng: random.Random, fits: Fits, wanted: int, clause: bool) -> Draft:
             hypothesis = rng.choice(rng.choice(_edits(hypothesis)))
         if not fits((premise, hypothesis)):
             continue
-        cells = grammar.joint_cells(premise, hypothesis)
-        heres = [here for here in QUANTIFIERS if grammar.verdict(cells, here, there) == wanted]
+        cells = grammar.list_cells(premise, hypothesis)
+        heres = [here for here in QUANTIFIERS if grammar.find_label(cells, here, there) == wanted]
         if premise == hypothesis and there in heres:
             heres.remove(there)
         if heres:
@@ -164,7 +174,7 @@ def _spell(premise: Sentence, hypothesis: Sentence, label: int) -> Pair:
     return Pair(str(premise), str(hypothesis), label)
 
 
-def held_out(rng: random.Random, combinations: int = 8) -> list[frozenset[str]]:
+def sample_combinations(rng: random.Random, combinations: int = 8) -> list[frozenset[str]]:
     """Choose pairs of words of different kinds that only the split `unseen` puts together."""
     kinds = ((NOUNS, VERBS), (NOUNS, grammar.ADJECTIVES), (VERBS, grammar.ADJECTIVES))
     pairs = [frozenset((one, other)) for ones, others in kinds for one in ones for other in others]
@@ -175,7 +185,7 @@ def _share(size: int, label: int) -> int:
     return size // len(LABELS) + (label < size % len(LABELS))
 
 
-def _balanced(rng: random.Random, sizes: list[int], fits: Fits) -> list[list[Pair]]:
+def _generate_splits(rng: random.Random, sizes: list[int], fits: Fits) -> list[list[Pair]]:
     """Make splits of these sizes that share no pair and hold each label equally often, give or take one."""
     quotas = [sum(_share(size, label) for size in sizes) for label in range(len(LABELS))]
     pools: list[dict[Pair, None]] = [{} for _ in LABELS]  # dictionaries: sets that keep their order
@@ -196,7 +206,7 @@ def _balanced(rng: random.Random, sizes: list[int], fits: Fits) -> list[list[Pai
     return splits
 
 
-def corpus(config: LogicData) -> dict[str, list[Pair]]:
+def generate_pairs(config: LogicData) -> dict[str, list[Pair]]:
     """Generate the pairs of `train`, `dev` and `test`, of one distribution, and of `unseen`, in random order.
 
     Each label makes up a third of each split, and no pair occurs twice. A few combinations of two words (a
@@ -211,24 +221,24 @@ def corpus(config: LogicData) -> dict[str, list[Pair]]:
         if size < 0:
             raise InputError(f"{name}: a number of pairs cannot be negative, got {size}")
     rng = random.Random(config.seed)
-    combinations = held_out(rng)
+    combinations = sample_combinations(rng)
 
     def familiar(draft: Draft) -> bool:
-        words = {word for sentence in draft for word in sentence.content()}
+        words = {word for sentence in draft for word in sentence.list_words()}
         return not any(combination <= words for combination in combinations)
 
     def unfamiliar(draft: Draft) -> bool:
-        return any(combination.issubset(s.content()) for s in draft for combination in combinations)
+        return any(combination.issubset(s.list_words()) for s in draft for combination in combinations)
 
     *known, unseen = sizes.values()
-    splits = _balanced(rng, known, familiar) + _balanced(rng, [unseen], unfamiliar)
+    splits = _generate_splits(rng, known, familiar) + _generate_splits(rng, [unseen], unfamiliar)
     return dict(zip(sizes, splits, strict=True))
 
 
 def read(config: LogicData) -> dict[str, Rows]:
     """Generate the rows of each split."""
     rows = {}
-    for split, pairs in corpus(config).items():
+    for split, pairs in generate_pairs(config).items():
         texts = {name: [getattr(pair, name) for pair in pairs] for name in ("premise", "hypothesis")}
         rows[split] = Rows(texts, [pair.label for pair in pairs], len(pairs), tokenized=True)
     return rows

@@ -65,11 +65,11 @@ class Property:
             return f"do not {self.word}" if self.negated else self.word
         return f"are not {self.word}" if self.negated else f"are {self.word}"
 
-    def negation(self) -> Property:
+    def negate(self) -> Property:
         """Give the property of everything that lacks this one."""
         return Property(self.word, not self.negated)
 
-    def regions(self) -> int:
+    def find_regions(self) -> int:
         """Tell where the property holds."""
         return EVERYWHERE & ~EXTENSION[self.word] if self.negated else EXTENSION[self.word]
 
@@ -89,19 +89,19 @@ class Sentence:
         clause = f" that {self.clause}" if self.clause else ""
         return f"{self.quantifier} {adjective}{self.noun}{clause} {self.predicate}"
 
-    def content(self) -> list[str]:
+    def list_words(self) -> list[str]:
         """List the noun, verbs and adjectives of the sentence."""
         words = [self.predicate.word, self.clause.word if self.clause else None, self.adjective, self.noun]
         return [word for word in words if word]
 
-    def roles(self) -> tuple[int, int, int]:
+    def compute_roles(self) -> tuple[int, int, int]:
         """Tell where individuals are subjects with the predicate, subjects without it, and no subjects."""
         subject = EXTENSION[self.noun]
         if self.adjective:
             subject &= EXTENSION[self.adjective]
         if self.clause:
-            subject &= self.clause.regions()
-        predicate = self.predicate.regions()
+            subject &= self.clause.find_regions()
+        predicate = self.predicate.find_regions()
         return subject & predicate, subject & ~predicate, EVERYWHERE & ~subject
 
 
@@ -109,9 +109,9 @@ Cells = tuple[bool, ...]
 """Which joint roles some region allows: (pos, neg, outside) of the premise times those of the hypothesis."""
 
 
-def joint_cells(premise: Sentence, hypothesis: Sentence) -> Cells:
+def list_cells(premise: Sentence, hypothesis: Sentence) -> Cells:
     """List the cells of two sentences; their quantifiers do not matter."""
-    here, there = premise.roles(), hypothesis.roles()
+    here, there = premise.compute_roles(), hypothesis.compute_roles()
     return tuple([bool(p & h) for p in here for h in there])[:8]  # outside both, nobody matters
 
 
@@ -140,7 +140,7 @@ def _outcomes(cells: Cells, individuals: int) -> frozenset[tuple[frozenset[str],
 
 
 @cache
-def verdict(cells: Cells, premise: str, hypothesis: str, individuals: int = INDIVIDUALS) -> int | None:
+def find_label(cells: Cells, premise: str, hypothesis: str, individuals: int = INDIVIDUALS) -> int | None:
     """Label two quantifiers over the same cells; None when one of them holds in no model at all."""
     outcomes = _outcomes(cells, individuals)
     if not any(hypothesis in there for _, there in outcomes):
@@ -162,7 +162,7 @@ def label(premise: Sentence, hypothesis: Sentence) -> int | None:
         The position in `LABELS`, or None when the premise or the hypothesis can never be true. No
         hypothesis is always true: where nothing exists, no sentence holds.
     """
-    return verdict(joint_cells(premise, hypothesis), premise.quantifier, hypothesis.quantifier)
+    return find_label(list_cells(premise, hypothesis), premise.quantifier, hypothesis.quantifier)
 
 
 class _Words:

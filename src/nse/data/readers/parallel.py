@@ -37,7 +37,7 @@ Split = Callable[[str], list[str]]  # from a text to its words
 Pair = tuple[DataFile, DataFile]  # English and German: each line of one translates the same line of the other
 
 
-def sources(data: str, folder: Path) -> dict[str, DataFile]:
+def find_sources(data: str, folder: Path) -> dict[str, DataFile]:
     """Find the files of a data set, by names such as `train.en`, or `TED.tst2012.de` of published talks."""
     names, places = _choose_names(data, folder)
     wanted = {f"{key}.{each}": name.format(each) for key, name in names.items() for each in LANGUAGES}
@@ -79,10 +79,10 @@ def read(data: str, folder: Path, raw: bool = False) -> dict[str, Rows]:
 
     Where `raw`, texts are not split as they should be, which is enough to count pairs, and fast.
     """
-    files = sources(data, folder)
+    files = find_sources(data, folder)
     published = f"{TESTS[0]}.en" in files  # of IWSLT 2014
     longest = LONGEST if data == "iwslt14" else inf
-    splits: list[Split] = [moses.english, moses.german]
+    splits: list[Split] = [moses.tokenize_english, moses.tokenize_german]
     if data == "iwslt14" and not published:
         splits = [_split_escaped, _split_escaped]
     if raw:
@@ -137,7 +137,7 @@ def _split_roughly(text: str, split: Split, longest: float) -> list[str]:
 
     No split gives fewer words than that, nor more than there are runs of ASCII letters and other signs.
     """
-    words = moses.plain(text).split()
+    words = moses.normalize_spaces(text).split()
     sure = longest == inf or len(words) > longest or len(_PARTS.findall(text)) <= longest
     return words if sure else split(text)
 
@@ -151,18 +151,18 @@ _ESCAPE = re.compile("&(?:apos|quot|amp|lt|gt|#124|#91|#93);")  # all that Moses
 
 def _take_tagged(line: str) -> str | None:
     """Take the text of a line of a training file; None where it tells about a talk."""
-    line = moses.plain(line)
+    line = moses.normalize_spaces(line)
     return None if _ABOUT.match(line) else _AROUND.sub("", line)
 
 
 def _take_segment(line: str) -> str | None:
     """Take the text of a line of a test set, which need not be good XML."""
-    found = _SEGMENT.search(moses.plain(line))
+    found = _SEGMENT.search(moses.normalize_spaces(line))
     # The training text has straight apostrophes alone, and Moses knows no others.
     return html.unescape(found[1]).replace("\u2019", "'") if found else None
 
 
 def _split_escaped(text: str) -> list[str]:
     """Split a text that Moses has split and escaped."""
-    words = moses.plain(text).split()
+    words = moses.normalize_spaces(text).split()
     return [_ESCAPE.sub(lambda found: html.unescape(found[0]), word.lower()) for word in words]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nse.data.records import check_text, parse_object
+from nse.data.records import get_text, parse_object
 from nse.data.sources import SPLITS, DataFile, Rows, find_files, parse_lines
 
 LABELS = ("entailment", "contradiction", "neutral")
@@ -12,7 +12,7 @@ ARCHIVE = "snli_1.0.zip"
 NO_LABEL = "-"  # the annotators did not agree
 
 
-def sources(folder: Path) -> dict[str, DataFile]:
+def find_sources(folder: Path) -> dict[str, DataFile]:
     """Find each split, in a data folder or in `snli_1.0/` in it; `DataError` says what is missing."""
     names = {split: f"snli_1.0_{split}.jsonl" for split in SPLITS}
     places = [folder / "snli_1.0", folder]
@@ -23,7 +23,7 @@ def sources(folder: Path) -> dict[str, DataFile]:
 def read(folder: Path) -> dict[str, Rows]:
     """Read the three splits. Rows on whose label the annotators did not agree are dropped."""
     splits = {}
-    for split, file in sources(folder).items():
+    for split, file in find_sources(folder).items():
         rows = list(parse_lines(file, _parse_row))
         kept = [row for row in rows if row is not None]
         texts = {"premise": [row[1] for row in kept], "hypothesis": [row[2] for row in kept]}
@@ -34,7 +34,7 @@ def read(folder: Path) -> dict[str, Rows]:
 def _parse_row(line: str) -> tuple[int, str, str] | None:
     """Parse label, premise and hypothesis of a line; None where it has no label."""
     row = parse_object(line)
-    label, premise, hypothesis = (check_text(row, key) for key in ("gold_label", "sentence1", "sentence2"))
+    label, premise, hypothesis = (get_text(row, key) for key in ("gold_label", "sentence1", "sentence2"))
     if label == NO_LABEL:
         return None
     if label not in LABELS:

@@ -22,7 +22,7 @@ _BINARY = {0: 0, 1: 0, 3: 1, 4: 1}  # what is neutral is neither
 _PIECE = re.compile(r"[()]|[^ ()]+")
 
 
-def sources(folder: Path) -> dict[str, DataFile]:
+def find_sources(folder: Path) -> dict[str, DataFile]:
     """Find each split, in `sst/trees/` or `trees/` in a data folder; `DataError` says what is missing."""
     names = {split: f"{split}.txt" for split in SPLITS}
     places = [folder / "sst" / "trees", folder / "trees"]  # elsewhere, train.txt says too little
@@ -36,7 +36,7 @@ def read(folder: Path, binary: bool = False) -> dict[str, Rows]:
     Where `binary`, there are two labels instead of five, and phrases that are neutral are dropped.
     """
     numbers, rows = _BINARY if binary else _FINE, {}
-    for split, file in sources(folder).items():
+    for split, file in find_sources(folder).items():
         trees = parse_lines(file, parse_tree)
         phrases = [phrase for tree in trees for phrase in (tree if split == "train" else tree[:1])]
         kept = [phrase for phrase in phrases if phrase.label in numbers]

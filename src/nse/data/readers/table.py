@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nse.config import check_labels
-from nse.data.records import BadLineError, Format, Problem, Source, check_text, guess_format, read_records
+from nse.data.records import BadLine, BadLineError, Format, LineSource, get_text, guess_format, read_records
 from nse.data.sources import Rows
 from nse.errors import DataError, suggest
 
-LISTED = 20  # columns, or labels, that are listed where one is not found
+MAX_LISTED = 20  # columns, or labels, that are listed where one is not found
 MARKS = ("label", "group")  # roles of columns that are no texts
 FEW = 10  # in no more rows than this no label need occur twice
 
@@ -45,7 +45,7 @@ def read_table(file: Path, wanted: Mapping[str, str], check: Check = lambda _: N
     mistakes: list[str] = []
     for line, record in _read_records(file, wanted):
         try:
-            if isinstance(record, Problem):
+            if isinstance(record, BadLine):
                 raise BadLineError(record.why)
             row = {role: _read_value(column, record, role in MARKS) for role, column in wanted.items()}
             texts = (value for role, value in row.items() if role != "label")
@@ -70,7 +70,7 @@ def _read_value(column: str, record: Mapping[str, object], is_mark: bool) -> str
     value = record.get(column)
     if is_mark and isinstance(value, int | float) and value == value and value not in (inf, -inf):
         record = {column: json.dumps(value)}
-    text = check_text(record, column, "a text or a number" if is_mark else "a text")
+    text = get_text(record, column, "a text or a number" if is_mark else "a text")
     if not text.strip():
         raise BadLineError(f"{column} is empty")
     if is_mark and not text.strip().isprintable():
@@ -80,16 +80,16 @@ def _read_value(column: str, record: Mapping[str, object], is_mark: bool) -> str
     return text.strip() if is_mark else text
 
 
-def _read_records(file: Path, wanted: Mapping[str, str]) -> Iterator[tuple[int, dict[str, Any] | Problem]]:
+def _read_records(file: Path, wanted: Mapping[str, str]) -> Iterator[tuple[int, dict[str, Any] | BadLine]]:
     """Read records that have the columns that are wanted, of JSON the first one at least."""
     form = guess_format(file)
     if form == Format.text:
         ends = ".jsonl, .json, .tsv or .csv, perhaps with .gz, .xz or .bz2 after it"
         raise DataError(f"{file}: expected a name that ends in {ends}")
     checked = form != Format.jsonl
-    with Source(file) as source:
+    with LineSource(file) as source:
         for line, record in read_records(source, form, lambda there, _: _check_columns(file, wanted, there)):
-            if not isinstance(record, Problem):
+            if not isinstance(record, BadLine):
                 checked = checked or _check_columns(file, wanted, list(record))
             yield line, record
 
@@ -104,7 +104,7 @@ def _check_columns(file: Path, wanted: Mapping[str, str], there: Sequence[str]) 
     near = {role: suggest(column, there) for role, column in missing.items()}
     advice = {role: f" (did you mean {name}?)" if name else "" for role, name in near.items()}
     lacked = " and no ".join(column + advice[role] for role, column in missing.items())
-    shown = ", ".join(name[:40] for name in there[:LISTED]) + (", ..." if len(there) > LISTED else "")
+    shown = ", ".join(name[:40] for name in there[:MAX_LISTED]) + (", ..." if len(there) > MAX_LISTED else "")
     other = len(there) == 1 and any(sign in there[0] for sign in ",;\t")
     alone = " (.csv has commas between columns, .tsv tabs)" if other else ""
     typed = ",".join(f"{role}={near[role] or 'COLUMN'}" for role in missing)
@@ -112,7 +112,7 @@ def _check_columns(file: Path, wanted: Mapping[str, str], there: Sequence[str]) 
     raise DataError(f"{file}: {wrong}; name them with --columns {typed}")
 
 
-def find_labels(table: Table) -> tuple[str, ...]:
+def list_labels(table: Table) -> tuple[str, ...]:
     """List the labels that occur, in the order of the alphabet."""
     labels = tuple(sorted(set(table.columns["label"])))
     if len(labels) < 2:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nse.data.sources import SPLITS, DataFile, Rows, describe_search, find_file, parse_lines
 from nse.errors import DataError
-from nse.text.sentence_splitter import sentences
+from nse.text.sentence_splitter import split_sentences
 
 LABELS = {"yelp13": tuple("12345"), "imdb": (*"123456789", "10")}
 # How files are called: the 348,415 documents of 2015's EMNLP paper, or as in other copies of IMDB.
@@ -24,7 +24,7 @@ MARK = "<sssss>"
 _SPACES = str.maketrans(dict.fromkeys("\t\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029", " "))
 
 
-def sources(data: str, folder: Path) -> dict[str, DataFile]:
+def find_sources(data: str, folder: Path) -> dict[str, DataFile]:
     """Find each split of a set under the names under which most are there: two copies are never mixed."""
     places = [folder / data, folder / ARCHIVE.removesuffix(".7z"), folder]
     tries = [
@@ -44,7 +44,7 @@ def read(data: str, folder: Path, raw: bool = False) -> dict[str, Rows]:
 
     Where `raw`, texts stay as they are, which is enough to count them.
     """
-    return {split: _read_split(file, LABELS[data], raw) for split, file in sources(data, folder).items()}
+    return {split: _read_split(file, LABELS[data], raw) for split, file in find_sources(data, folder).items()}
 
 
 def _read_split(file: DataFile, labels: Sequence[str], raw: bool) -> Rows:
@@ -53,7 +53,7 @@ def _read_split(file: DataFile, labels: Sequence[str], raw: bool) -> Rows:
         raise DataError(f"{file}: is empty; remove it and get it again")
     texts = [text for _, text in rows]
     if not raw:
-        split = _split_marked if any(MARK in text for text in texts) else sentences
+        split = _split_marked if any(MARK in text for text in texts) else split_sentences
         texts = ["\n".join(split(text)) for text in texts]
     return Rows({"document": texts}, [label for label, _ in rows], len(rows))
 

@@ -12,7 +12,7 @@ ARCHIVE = "WikiQACorpus.zip"
 HEADER = ["QuestionID", "Question", "DocumentID", "DocumentTitle", "SentenceID", "Sentence", "Label"]
 
 
-def sources(folder: Path) -> dict[str, DataFile]:
+def find_sources(folder: Path) -> dict[str, DataFile]:
     """Find each split, in a data folder or in `WikiQACorpus/`; `DataError` says what is missing."""
     names = {split: f"WikiQA-{split}.tsv" for split in SPLITS}
     places = [folder / "WikiQACorpus", folder]
@@ -22,7 +22,7 @@ def sources(folder: Path) -> dict[str, DataFile]:
 
 def read(folder: Path) -> dict[str, Rows]:
     """Read the three splits, each with all questions, those without a right answer too."""
-    return {split: _read_split(file) for split, file in sources(folder).items()}
+    return {split: _read_split(file) for split, file in find_sources(folder).items()}
 
 
 def _read_split(file: DataFile) -> Rows:

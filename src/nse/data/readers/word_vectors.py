@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nse.data.sources import DataFile, Progress, find_file, name_errors, parse_lines, read_lines
+from nse.data.sources import DataFile, Progress, explain_read_errors, find_file, parse_lines, read_lines
 from nse.errors import DataError
-from nse.text.vectors import Vectors
+from nse.text.vectors import WordVectors
 
 _NAME = re.compile(r"\w[\w.-]*")
 _DIMENSION = re.compile(r"\.(\d+)d$")
@@ -24,7 +24,7 @@ _DIMENSION = re.compile(r"\.(\d+)d$")
 
 def load_vectors(
     folder: Path, name: str, wanted: Collection[str] | None = None, progress: Progress | None = None
-) -> Vectors:
+) -> WordVectors:
     """Load vectors from a data folder or from `vectors/` in it.
 
     Args:
@@ -37,17 +37,19 @@ def load_vectors(
     if len(sets) == 1:
         return sets[0]
     words = sorted({word for each in sets for word in each.words})
-    rows = np.concatenate([each.of(words) for each in sets], axis=1)
+    rows = np.concatenate([each.look_up(words) for each in sets], axis=1)
     numbers = {word: row for row, word in enumerate(words)}
-    return Vectors(name, numbers, rows, all(each.lowered for each in sets))
+    return WordVectors(name, numbers, rows, all(each.lowered for each in sets))
 
 
-def vector_sources(folder: Path, name: str) -> list[DataFile]:
+def find_vector_files(folder: Path, name: str) -> list[DataFile]:
     """Find the files that `load_vectors` reads for this name; `DataError` says what is missing."""
     return [file for part in name.split("+") for file in _find_sources(folder, part)]
 
 
-def _load_one(folder: Path, name: str, wanted: Collection[str] | None, progress: Progress | None) -> Vectors:
+def _load_one(
+    folder: Path, name: str, wanted: Collection[str] | None, progress: Progress | None
+) -> WordVectors:
     file, *others = _find_sources(folder, name)
     vectors = _load_array(name, file, *others) if others else _load_text(name, file, wanted, progress)
     return vectors if wanted is None else vectors.select(sorted(wanted))
@@ -79,7 +81,7 @@ def list_vectors(folder: Path) -> list[str]:
     return sorted({match[1] or match[2] for name in names if (match := re.fullmatch(pattern, name))})
 
 
-def _load_array(name: str, array: DataFile, listing: DataFile, *aliases: DataFile) -> Vectors:
+def _load_array(name: str, array: DataFile, listing: DataFile, *aliases: DataFile) -> WordVectors:
     rows = open_array(array)
     _check_dimension(name, rows.shape[1], array)
     finite = np.isfinite(rows).all(axis=1)
@@ -98,12 +100,12 @@ def _load_array(name: str, array: DataFile, listing: DataFile, *aliases: DataFil
         raise DataError(f"{listing}: {wrong}")
     for word, row in (alias for file in aliases for alias in parse_lines(file, parse_alias)):
         words.setdefault(word, row)
-    return Vectors(name, words, rows, lowered=all(word == word.lower() for word in words))
+    return WordVectors(name, words, rows, lowered=all(word == word.lower() for word in words))
 
 
 def open_array(file: DataFile) -> NDArray[np.floating]:
     """Open the array [n, d] of a .npy file, not read until it is used."""
-    with name_errors(file):
+    with explain_read_errors(file):
         try:  # mapped, so that a header cannot claim more than the file holds
             rows = np.load(file.path, mmap_mode="r", allow_pickle=False)
         except ValueError as error:
@@ -115,7 +117,7 @@ def open_array(file: DataFile) -> NDArray[np.floating]:
 
 def _load_text(
     name: str, file: DataFile, wanted: Collection[str] | None, progress: Progress | None
-) -> Vectors:
+) -> WordVectors:
     """Read GloVe's text: a word, which may hold spaces, and d numbers on each line."""
     keep = None if wanted is None else {form.encode() for w in wanted for form in (w, w.lower())}
     words, rows = dict[str, int](), list[NDArray[np.float32]]()
@@ -138,7 +140,7 @@ def _load_text(
             raise DataError(f"{file}: line {number}: {why}") from None
     if d < 0:
         raise DataError(f"{file}: is empty; remove it and get it again")
-    return Vectors(name, words, np.stack(rows) if rows else np.zeros((0, d), np.float32), lowered)
+    return WordVectors(name, words, np.stack(rows) if rows else np.zeros((0, d), np.float32), lowered)
 
 
 def _cut_word(line: bytes, d: int) -> tuple[bytes, bytes]:
