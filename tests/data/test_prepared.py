@@ -192,8 +192,6 @@ def test_sources_are_read_again_only_where_size_or_time_differ(folder, monkeypat
     monkeypatch.setattr(
         module, "compute_checksums", lambda files, *_: hashed.append(len(files)) or compute(files)
     )
-        module, "compute_checksums", lambda files, *_: hashed.append(len(files)) or compute(files)
-    )
     said = []
     assert load_or_prepare("snli", "set.2d", folder, said.append).fingerprint == first.fingerprint
     assert hashed == []
