@@ -221,5 +221,5 @@ def test_coverage_counts_tokens_and_types():
         "types covered: 50.00% (2 of 4)",
         "most frequent without a vector: yyy (1), zzz (1)",
     ]
-    assert measure_coverage(counts, {}, most=1).missing == (("the", 6),)
+    assert measure_coverage(counts, {}, listed=1).missing == (("the", 6),)
     assert "0.00% (0 of 0)" in str(measure_coverage(Counter(), {}))

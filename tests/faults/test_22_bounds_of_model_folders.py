@@ -181,7 +181,7 @@ def test_weights_of_a_terabyte_are_not_read(folder):
 def test_a_vocabulary_of_too_many_words_is_not_split(folder):
     (folder / "vocabulary.txt").write_bytes(b"<pad>\n<unk>\n" + bytes([10]) * Vocabulary.MAX_WORDS)
     (folder / SUMS).unlink()
-    assert "is no vocabulary: words: expected at most 5,000,000, a word a line" in load(folder)
+    assert "is no vocabulary: words: expected at most 5,000,000, one per line" in load(folder)
 
 
 @pytest.fixture(scope="module")

@@ -61,7 +61,7 @@ def test_flat_ids_are_whose_they_are_whatever_the_others_lengths():
 
 
 def test_words_are_cut_to_the_longest():
-    texts = Texts.from_words([["a", "b", "c"], [], ["b"]], Vocabulary(["a", "b", "c"]), longest=2)
+    texts = Texts.from_words([["a", "b", "c"], [], ["b"]], Vocabulary(["a", "b", "c"]), max_words=2)
     assert texts.ids.tolist() == [[2, 3], [0, 0], [3, 0]]
     assert texts.lengths.tolist() == [2, 0, 1]
 

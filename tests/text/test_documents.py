@@ -67,8 +67,8 @@ def test_a_batch_holds_its_documents_whatever_it_is_padded_to(made, data):
 def test_what_documents_know_of_themselves():
     found = documents(FEW)
     assert found.counts.tolist() == [2, 0, 2, 1, 1]
-    assert found.first.tolist() == [0, 2, 2, 4, 5]
-    assert found.words.tolist() == [2, 0, 3, 0, 1]
+    assert found.starts.tolist() == [0, 2, 2, 4, 5]
+    assert found.longest.tolist() == [2, 0, 3, 0, 1]
     assert found.compute_shape(torch.tensor([0, 2])) == (4, 2, 3)
     assert found.compute_shape(torch.tensor([1])) == (1, 1, 1)  # no tensor is empty
     assert found.compute_shape(torch.tensor([4, 4, 4])) == (3, 1, 1)

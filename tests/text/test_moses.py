@@ -63,7 +63,7 @@ def test_a_text_is_no_list_of_words():
 
 def test_without_its_library_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacremoses", None)
-    moses._sacremoses.cache_clear()
+    moses._load_tool.cache_clear()
     for call in (
         lambda: moses.tokenize_english("a"),
         lambda: moses.tokenize_german("a"),

@@ -161,7 +161,7 @@ def test_moses_by_language_and_without_escapes():
 
 def test_moses_without_its_library_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacremoses", None)
-    moses._sacremoses.cache_clear()
+    moses._load_tool.cache_clear()
     with pytest.raises(InputError, match=r"pip install sacremoses"):
         TOKENIZERS["moses"]("a")
 

@@ -57,7 +57,7 @@ def test_written_and_read_word_by_word():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "a word a line"),
+        (b"", "one word per line"),
         (b"a\nb\n", "<pad> and <unk> first"),
         (b"<pad>\n<unk>\na\ntrunc", "a line break last"),
         (b"<pad>\n<unk>\na\na\n", "'a' twice"),

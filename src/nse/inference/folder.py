@@ -189,7 +189,7 @@ def add_words(loaded: Model, words: WordVectors) -> tuple[nn.Module, Vocabulary]
         raise ModelError(f"{loaded.folder}: it learned the vectors of its words; others would not fit")
     state, first = loaded.module.state_dict(), len(Vocabulary.SPECIAL)
     own, known = state[weights.VECTORS], loaded.vocabulary.words[first:]
-    both = {row: word for row, word in enumerate(known, first) if words.find(word) is not None}
+    both = {row: word for row, word in enumerate(known, first) if words.find_row(word) is not None}
     rows = own[list(both)]
     error = rows.abs().amax(dim=1, keepdim=True) / 100  # what int8 may cost, and more
     if rows.shape[1] != words.dimension or ((rows - stack(both.values())).abs() > error).any():

@@ -1,1 +1,1 @@
-"""Strings to ids: tokens, trees, vocabulary, word vectors and batches."""
+"""Texts to tensors: tokenizers, vocabularies, word vectors and batches."""

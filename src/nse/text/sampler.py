@@ -1,4 +1,4 @@
-"""Which rows go together in a batch."""
+"""Indices of the rows of each batch."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch import Tensor
 from nse.text.tensors import LabelledRows
 
 LONG_SENTENCE = 64
-"""Words of a long sentence: a batch of longer ones has fewer of them, which bounds the memory."""
+"""Words per row that a batch of full size may have; longer rows make smaller batches, which bounds memory."""
 
 POOL = 6400
-"""Batches of similar length are made out of so many random examples."""
+"""Number of random examples that are sorted by length at a time."""
 
 
 def draw_batches(
@@ -23,11 +23,11 @@ def draw_batches(
     lengths: Tensor | None = None,
     groups: Tensor | None = None,
 ) -> list[Tensor]:
-    """Draw the indices of `size` examples in batches, of which the last may be smaller.
+    """Return the indices of `size` examples in batches; the last may be smaller.
 
-    With a generator they are shuffled. With lengths [size], batches are of similar length: shuffled examples
-    are sorted some thousands at a time, and the batches shuffled. With groups [size], examples of a group
-    stand together, in the order in which the shuffled ones first meet them; then lengths do not count.
+    A generator shuffles the examples. With `lengths` [size], batches are of similar length: examples are sorted
+    `POOL` at a time, and the batches shuffled. With `groups` [size], examples of a group stand together, in
+    the order in which the shuffled ones first meet them, and lengths are ignored.
     """
     order = torch.arange(size) if generator is None else torch.randperm(size, generator=generator)
     if groups is not None and size:
@@ -37,14 +37,14 @@ def draw_batches(
     if lengths is None:
         return list(order.split(batch))
     pools = [pool[lengths[pool].argsort(stable=True)] for pool in order.split(max(POOL, batch))]
-    found = torch.cat(pools).split(batch)
+    batches = list(torch.cat(pools).split(batch))
     if generator is None:
-        return list(found)
-    return [found[i] for i in torch.randperm(len(found), generator=generator).tolist()]
+        return batches
+    return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
 
 
 def draw_bounded_batches(rows: LabelledRows, batch: int) -> Iterator[Tensor]:
-    """Draw rows of similar length, as they come, and no more words at once than a batch of usual ones has."""
+    """Yield the indices of rows in batches of similar length and at most `batch * LONG_SENTENCE` words."""
     lengths, sizes = rows.lengths.cpu(), rows.sizes.cpu()
     for index in draw_batches(len(rows.labels), batch, lengths=lengths):
         if len(index):

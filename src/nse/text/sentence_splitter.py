@@ -1,19 +1,19 @@
-"""From raw English text to its sentences, by rules.
+"""Split raw English text into sentences, by rules.
 
-1. `<br>` in any of its forms and an empty line end a sentence. Any other white space is one space.
-2. `!` and `?`, with the closing quotes and brackets after them, end one before a letter or a digit; if quotes
-   or brackets were closed, not before a small letter: `"Why?" he said`.
+1. `<br>` in any form and an empty line end a sentence. Any other white space is one space.
+2. `!` and `?`, with the closing quotes and brackets after them, end a sentence before a letter or a digit;
+   after a closed quote or bracket, not before a small letter: `"Why?" he said`.
 3. So does a full stop, but
-    - never after a title and its like (`Mr.`, `vs.`, `e.g.`), nor after `No.` before a digit;
+    - never after a title or a similar word (`Mr.`, `vs.`, `e.g.`), nor after `No.` before a digit;
     - after initials (`J.`, `U.S.`, `a.m.`) and words such as `etc.` only before a word of `_STARTS`, which
       begins sentences but hardly ever names;
-    - not after a number that is all there is so far: it counts the items of a list.
-4. An ellipsis, which may have spaces inside, ends one only before a capital.
+    - not after a number alone, which counts the items of a list.
+4. An ellipsis, perhaps with spaces inside, ends a sentence only before a capital.
 5. Where the space is missing, the next sentence has to begin with a capital. A full stop must then stand
    between a word or number and a capitalised word, and the whole must not look like an address or a file:
    `great.The acting`, but not `U.S.A`, `e.g.Foo` or `www.Foo.com`.
 
-Around a mark only a few characters are looked at: the time is proportional to the text.
+Only `_REACH` characters around a mark are read, so the time is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _GAP = re.compile(rf"( ?)[{re.escape(_OPENING)} ]*")
 _IN_WORDS = str.maketrans(dict.fromkeys("'\u2019-", ""))
 
 _REACH = 32
-"""How many characters before or after a mark are looked at."""
+"""Number of characters that are read before and after a mark."""
 
 _INITIALS = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]|ph\.d", re.IGNORECASE)
 _CHUNK = re.compile(r"\S+")
@@ -43,7 +43,7 @@ _NEVER = frozenset(
         insp vs vol eds dir feat cf e.g i.e eg ie et viz a.k.a aka approx esp incl fig pp p.s ps www
     """)
 )
-"""Words that need another after them, without the full stop."""
+"""Abbreviations that never end a sentence, without the full stop."""
 
 _SOMETIMES = frozenset(
     _CHUNK.findall("""
@@ -62,20 +62,20 @@ _STARTS = frozenset(
         Everything Nothing Both Unfortunately Basically Instead Despite Since Once Only Too
     """)
 )
-"""Words which, when capitalised, most likely begin a sentence."""
+"""Words that most likely begin a sentence when capitalised."""
 
 
 def split_sentences(text: str) -> list[str]:
-    """Split a text into sentences, none empty, with single spaces; only white space and `<br>` are lost."""
+    """Split a text into sentences with single spaces, none empty; only white space and `<br>` are removed."""
     paragraphs = (" ".join(paragraph.split()) for paragraph in _BREAK.split(text))
     return [sentence for paragraph in paragraphs for sentence in _split(paragraph)]
 
 
 def _split(text: str) -> Iterator[str]:
-    """Split a text in which white space is single spaces."""
-    start, first = 0, _ALNUM.search(text)  # marks before the first letter or digit end nothing
+    """Split a text whose white space is single spaces."""
+    start, first = 0, _ALNUM.search(text)  # marks before the first letter or digit end no sentence
     for marks in _MARKS.finditer(text):
-        if first and marks.start() > first.start() and _ends(text, start, marks):
+        if first and marks.start() > first.start() and _ends_sentence(text, start, marks):
             yield text[start : marks.end()]
             start = marks.end() + (text[marks.end()] == " ")
             first = _ALNUM.search(text, start)
@@ -83,27 +83,27 @@ def _split(text: str) -> Iterator[str]:
         yield text[start:]
 
 
-def _ends(text: str, start: int, marks: re.Match[str]) -> bool:
-    """Tell whether a sentence that starts here ends with these marks, and another follows."""
+def _ends_sentence(text: str, start: int, marks: re.Match[str]) -> bool:
+    """Return whether the sentence from `start` ends with these marks, and another follows."""
     mark, closing = marks.groups()
     gap = _GAP.match(text, marks.end())
-    assert gap  # it matches nothing, too
+    assert gap  # the pattern also matches the empty string
     after = text[gap.end() : gap.end() + _REACH]
     if not after[:1].isalnum():
         return False
     before = text[max(start, marks.start() - _REACH) : marks.start()]
     if mark == ".":
-        rule = _stop_ends if gap[1] else _bare_stop_ends
+        rule = _ends_before_space if gap[1] else _ends_without_space
         return rule(before, after, bool(closing))
     if gap[1] and ("!" in mark or "?" in mark):
         return not (closing and after[0].islower())
-    word = _last(before)
+    word = _find_last_word(before)
     return after[0].isupper() and not ("//" in word or "@" in word or word.lower().startswith("www."))
 
 
-def _stop_ends(before: str, after: str, closed: bool) -> bool:
-    """Tell whether a full stop that is followed by a space ends a sentence."""
-    word = _last(before)
+def _ends_before_space(before: str, after: str, closed: bool) -> bool:
+    """Return whether a full stop before a space ends a sentence."""
+    word = _find_last_word(before)
     small = word.lower()
     if small in _NEVER or (small == "no" and after[0].isdigit()):
         return False
@@ -114,31 +114,34 @@ def _stop_ends(before: str, after: str, closed: bool) -> bool:
     return not (closed and after[0].islower())
 
 
-def _bare_stop_ends(before: str, after: str, closed: bool) -> bool:
-    """Tell whether a full stop that no space follows ends a sentence."""
-    word = _last(before)
+def _ends_without_space(before: str, after: str, closed: bool) -> bool:
+    """Return whether a full stop without a space after it ends a sentence."""
+    word = _find_last_word(before)
     if closed or word.lower() in _NEVER:
         return False
     if word.lower() in _SOMETIMES:
         return _is_start(after)
     letters = word.translate(_IN_WORDS)
-    is_word = len(letters) > 1 and letters.isalpha() and letters[-1].islower()  # no initials, and no address
+    is_word = (
+        len(letters) > 1 and letters.isalpha() and letters[-1].islower()
+    )  # neither initials nor an address
     if not is_word and not (len(word) > 2 and word.replace("/", "").isdigit()):
         return False
-    found = _LETTERS.match(after)
-    if not found or not (found[0].istitle() and (len(found[0]) > 1 or found[0] in "IA")):
+    start = _LETTERS.match(after)
+    if not start or not (start[0].istitle() and (len(start[0]) > 1 or start[0] in "IA")):
         return False
-    rest = after[found.end() : found.end() + 2]
+    rest = after[start.end() : start.end() + 2]
     return not (rest[:1] == "." and rest[1:].islower()) and rest[:1] not in ("/", "@", "_")
 
 
-def _last(before: str) -> str:
-    """Find the last word, without what is open before it or closed after it."""
+def _find_last_word(before: str) -> str:
+    """Return the last word, without opening signs before it and closing ones after it."""
     return before.rstrip().rpartition(" ")[2].lstrip(_OPENING).rstrip(_CLOSING)
 
 
 def _is_start(after: str) -> bool:
-    found = _LETTERS.match(after)
-    if not found or found[0] not in _STARTS:
+    """Return whether a text begins with a word that begins sentences."""
+    start = _LETTERS.match(after)
+    if not start or start[0] not in _STARTS:
         return False
-    return len(found[0]) > 1 or after[1:2] != "."  # another initial
+    return len(start[0]) > 1 or after[1:2] != "."  # another initial

@@ -1,4 +1,4 @@
-"""From a text to its words, in one of several ways."""
+"""Tokenizers: functions from a text to its words, by name in `TOKENIZERS`."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _RUN = re.compile(r"(\W+)")
 def tokenize_paper(text: str) -> list[str]:
     """Split as in the paper's experiments: runs of non-word characters are words too, and case is kept.
 
-    A run loses the white space around it, and white space inside it counts as one space: `"Hi", he` gives
-    `"`, `Hi`, `",`, `he`.
+    White space around a run is removed, and white space inside it becomes one space: `"Hi", he` gives `"`,
+    `Hi`, `",`, `he`.
     """
     pieces = (" ".join(piece.split()) for piece in _RUN.split(text))
     return [piece for piece in pieces if piece]
 
 
 def tokenize_lower(text: str) -> list[str]:
-    """Split as `paper` does, in lower case."""
+    """Split as `tokenize_paper` does, in lower case."""
     return tokenize_paper(text.lower())
 
 
-# What treebanks and typesetters write, and what word vectors do: one apostrophe, two of them a double quote.
+# Word vectors know one apostrophe, one double quote and two hyphens; treebanks and typesetters use others.
 _SIGNS = str.maketrans(
     {
         **dict.fromkeys("`\u2018\u2019\u201a\u201b\u02bc\u2032", "'"),
@@ -46,7 +46,7 @@ _WHOLE = {
 }
 
 _CHUNK = re.compile(r"[^ \t\n\r\f\v]+")
-# Words of their own wherever they stand; a comma or colon not between digits, as in 10,000 and 8:30.
+# Signs that are words of their own; a comma or a colon is not, between digits, as in 10,000 and 8:30.
 _MARK = re.compile(r"""(\.{2,}|-{2,}|[?!]+|[;"()\[\]{}<>$#%£€¥]|(?<!\d)[,:]|[,:](?!\d))""")
 _INITIALS = re.compile(r"(?:[^\W\d_]\.)+")
 _YEARS = re.compile(r"'\d\ds?")
@@ -69,22 +69,21 @@ _IN_TWO = {"cannot": ("can", "not"), "'tis": ("'t", "is"), "'twas": ("'t", "was"
 def tokenize_treebank(text: str) -> list[str]:
     r"""Split as the Penn Treebank does English, but with the signs of word vectors, in lower case.
 
-    `They don't (Mr. Bob's...)` gives `they`, `do`, `n't`, `(`, `mr.`, `bob`, `'s`, `...`, `)`. Text that is
-    already split stays so, and its escapes such as `-LRB-`, two backquotes and `\/` become `(`, `"` and `/`.
-    Only ASCII white space separates: three words of the Stanford Sentiment Treebank hold a no-break space.
-    Each piece between white space is split by itself, so a period after an abbreviation stays with it at the
-    end of a sentence too: in a phrase of a treebank it belongs there.
+    `They don't (Mr. Bob's...)` gives `they`, `do`, `n't`, `(`, `mr.`, `bob`, `'s`, `...`, `)`. Tokenized text
+    stays as it is, and its escapes such as `-LRB-`, two backquotes and `\/` become `(`, `"` and `/`. Only
+    ASCII white space separates words: three of the Stanford Sentiment Treebank hold a no-break space. The
+    period of an abbreviation stays with it also at the end of a sentence, as it does in a treebank's phrases.
     """
     text = text.translate(_SIGNS).replace("''", '"').replace("\\/", "/").replace("\\*", "*").lower()
     return [word for chunk in _CHUNK.findall(text) for word in _split_chunk(chunk)]
 
 
 def _split_chunk(chunk: str) -> Iterable[str]:
-    if chunk.isalpha():  # most are
+    if chunk.isalpha():  # most words
         return _IN_TWO.get(chunk, (chunk,))
     if chunk in _WHOLE:
         return (_WHOLE[chunk],)
-    pieces = _MARK.split(chunk)  # what is between the marks, and every second one a mark
+    pieces = _MARK.split(chunk)  # every second piece is a mark
     return [
         word
         for index, piece in enumerate(pieces)
@@ -94,26 +93,26 @@ def _split_chunk(chunk: str) -> Iterable[str]:
 
 
 def _split_piece(piece: str) -> list[str]:
-    """Take periods, apostrophes and endings such as 's off a word."""
+    """Split periods, apostrophes and endings such as 's off a word."""
     start = int(piece.startswith("'"))
-    found = _INITIALS.match(piece, start)
-    initials = found.end() if found else 0
-    ends: list[str] = []
-    end = len(piece)  # an index instead of ever shorter copies: the time stays linear
-    while end > start and not _stays(piece, start, end, initials):
-        known = (each for each in _ENDINGS if piece.endswith(each, start + 1, end))
+    match = _INITIALS.match(piece, start)
+    initials = match.end() if match else 0
+    endings: list[str] = []
+    end = len(piece)  # an index instead of copies, for linear time
+    while end > start and not _is_whole(piece, start, end, initials):
+        known = (suffix for suffix in _ENDINGS if piece.endswith(suffix, start + 1, end))
         ending = piece[end - 1] if piece[end - 1] in ".'" else next(known, "")
         if not ending:
             break
-        ends.append(ending)
+        endings.append(ending)
         end -= len(ending)
-    return [*_split_start(piece[:end]), *reversed(ends)]
+    return [*_split_start(piece[:end]), *reversed(endings)]
 
 
-def _stays(piece: str, start: int, end: int, initials: int) -> bool:
-    """Tell whether the piece up to here, perhaps after a quote, is a word that ends as it does."""
+def _is_whole(piece: str, start: int, end: int, initials: int) -> bool:
+    """Return whether the piece up to `end`, perhaps after a quote, is a word whose ending belongs to it."""
     if end <= initials and piece[end - 1] == ".":
-        return piece[start:end] != "i."  # rather the pronoun at the end of a sentence
+        return piece[start:end] != "i."  # more likely the pronoun at the end of a sentence
     if end > _LONGEST + 1:
         return False
     return piece[:end] in _KEPT or piece[start:end] in _KEPT
@@ -127,7 +126,7 @@ def _split_start(word: str) -> Iterable[str]:
     return (word,)
 
 
-# What Windows wrote where pages say Latin-1, an ellipsis, quotes and dashes, and every en dash as a dash.
+# Windows' ellipsis, quotes and dashes in pages that claim to be Latin-1, and the en dash.
 _WINDOWS = str.maketrans(
     "\x85\x91\x92\x93\x94\x96\x97\u2013", "\u2026\u2018\u2019\u201c\u201d\u2014\u2014\u2014"
 )
@@ -135,10 +134,10 @@ _ALONE = re.compile(r"([/*])")
 
 
 def tokenize_informal(text: str) -> list[str]:
-    """Split as `treebank` does, for what people type: so that words are left which word vectors know.
+    """Split as `tokenize_treebank` does, adapted to what people type, so that word vectors know the words.
 
     `8/10!! well...... **1/2` gives `8`, `/`, `10`, `!`, `!`, `well`, `...`, `*`, `*`, `1`, `/`, `2`: slashes,
-    stars and marks stand alone, and of longer runs of periods and hyphens an ellipsis and a dash are left.
+    stars and marks stand alone, and longer runs of periods and hyphens become an ellipsis and a dash.
     """
     words = tokenize_treebank(_ALONE.sub(r" \1 ", text.translate(_WINDOWS)))
     return [part for word in words for part in _shorten_run(word)]
@@ -146,7 +145,7 @@ def tokenize_informal(text: str) -> list[str]:
 
 def _shorten_run(word: str) -> Iterable[str]:
     if word[0] in "?!":
-        return word  # each by itself
+        return word  # a string: each character is a word
     if word.startswith(".."):
         return ("...",)
     return ("--",) if word.startswith("--") else (word,)
@@ -161,4 +160,4 @@ TOKENIZERS: dict[str, Callable[[str], list[str]]] = {
     "moses": tokenize_moses,
     "moses-en": tokenize_english,
 }
-"""By the name that recipes and prepared files give them."""
+"""Tokenizers by the names in recipes and prepared files."""

@@ -14,44 +14,44 @@ from numpy.typing import NDArray
 class WordVectors:
     """Words and their vectors."""
 
-    name: str  # by which they were loaded
+    name: str  # such as glove.840B.300d
     words: dict[str, int]  # the row of each word; several words may share one
     rows: NDArray[np.floating]  # [n, d], float16 or float32
-    lowered: bool = False  # no word has a capital, as in glove.6B: one that is missing is looked up without
+    lowered: bool = False  # no word has a capital, as in glove.6B: a missing word is looked up in lower case
 
     @property
     def dimension(self) -> int:
-        """d: how many numbers a vector has."""
+        """d, the size of a vector."""
         return int(self.rows.shape[1])
 
-    def find(self, word: str) -> int | None:
-        """Find the row of a word, or None."""
+    def find_row(self, word: str) -> int | None:
+        """Return the row of a word, or None."""
         row = self.words.get(word)
         return self.words.get(word.lower()) if row is None and self.lowered else row
 
     def look_up(self, words: Collection[str]) -> NDArray[np.floating]:
-        """Stack the vectors of these words, [len(words), d]; zero for a word without one."""
-        found = np.zeros((len(words), self.dimension), self.rows.dtype)
+        """Stack the vectors of words, [len(words), d]; zero for a word without one."""
+        vectors = np.zeros((len(words), self.dimension), self.rows.dtype)
         for index, word in enumerate(words):
-            if (row := self.find(word)) is not None:
-                found[index] = self.rows[row]
-        return found
+            if (row := self.find_row(word)) is not None:
+                vectors[index] = self.rows[row]
+        return vectors
 
     def select(self, words: Iterable[str]) -> WordVectors:
-        """Take the vectors of those of these words that have one, each with a row of its own."""
-        found = [word for word in words if self.find(word) is not None]
-        return WordVectors(self.name, {word: row for row, word in enumerate(found)}, self.look_up(found))
+        """Keep the vectors of these words, each with a row of its own; words without one are left out."""
+        known = [word for word in words if self.find_row(word) is not None]
+        return WordVectors(self.name, {word: row for row, word in enumerate(known)}, self.look_up(known))
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """How much of a text some words cover."""
+    """Number of words of a text, and of those that are known."""
 
     tokens: int  # words, each as often as it occurs
     types: int  # different words
     known_tokens: int
     known_types: int
-    missing: tuple[tuple[str, int], ...]  # the most frequent words that are not covered, with their counts
+    missing: tuple[tuple[str, int], ...]  # the most frequent unknown words, with their counts
 
     def __str__(self) -> str:
         rows = ("tokens", self.known_tokens, self.tokens), ("types", self.known_types, self.types)
@@ -60,9 +60,9 @@ class Coverage:
         return "\n".join([*lines, *([f"most frequent without a vector: {frequent}"] if frequent else [])])
 
 
-def measure_coverage(counts: Counter[str], known: Container[str], most: int = 20) -> Coverage:
-    """Measure how much of a text, given as the counts of its words, is known; and what most often is not."""
+def measure_coverage(counts: Counter[str], known: Container[str], listed: int = 20) -> Coverage:
+    """Count the known words of a text, and list the most frequent unknown ones."""
     missing = Counter({word: count for word, count in counts.items() if word not in known})
-    frequent = sorted(missing.items(), key=lambda item: (-item[1], item[0]))[:most]
+    frequent = sorted(missing.items(), key=lambda item: (-item[1], item[0]))[:listed]
     total, types = counts.total(), len(counts)
     return Coverage(total, types, total - missing.total(), types - len(missing), tuple(frequent))
