@@ -25,7 +25,7 @@ def draw_batches(
 ) -> list[Tensor]:
     """Return the indices of `size` examples in batches; the last may be smaller.
 
-    A generator shuffles the examples. With `lengths` [size], batches have similar lengths: examples are sorted
+    A generator shuffles the examples. With `lengths` [size], batches have similar lengths: they are sorted
     `POOL` at a time, and the batches shuffled. With `groups` [size], examples of a group stand together, in
     the order in which the shuffled ones first meet them, and lengths are ignored.
     """
