@@ -359,11 +359,11 @@ def test_override_collects_malformed_assignments() -> None:
         override({"a": {"b": 1}}, ["a.b", "=3", "a..b=1", "a.b.c=1", "a.b=2", ".a=1"])
     assert str(caught.value).splitlines() == [
         "overrides: 5 mistakes",
-        "  --set 'a.b': expected key=value, such as model.size=300",
-        "  --set '=3': expected key=value, such as model.size=300",
-        "  --set 'a..b=1': expected key=value, such as model.size=300",
-        "  --set 'a.b.c=1': a.b is integer 1, not a section",
-        "  --set '.a=1': expected key=value, such as model.size=300",
+        "  override 'a.b': expected key=value, such as model.size=300",
+        "  override '=3': expected key=value, such as model.size=300",
+        "  override 'a..b=1': expected key=value, such as model.size=300",
+        "  override 'a.b.c=1': a.b is integer 1, not a section",
+        "  override '.a=1': expected key=value, such as model.size=300",
     ]
 
 
@@ -415,14 +415,14 @@ def test_load_tells_mistakes_of_file_and_assignments_together(recipe: Path) -> N
         "name=5",
     ) == [
         "9 mistakes",
-        "--set 'oops': expected key=value, such as model.size=300",
-        "--set 'seed.x=1': seed is string \"x\", not a section",
+        "override 'oops': expected key=value, such as model.size=300",
+        "override 'seed.x=1': seed is string \"x\", not a section",
         "modell: no such key; did you mean model?",
-        "--set modell.encoder: no such key; did you mean model.encoder?",
-        "--set x.steps: no such key; did you mean train.steps?",
-        "--set model.sise: no such key; did you mean model.size?",
-        "--set name: expected string, got integer 5; quote it: --set 'name=\"5\"'",
-        "--set train.rate: expected finite number, got number nan",
+        "override modell.encoder: no such key; did you mean model.encoder?",
+        "override x.steps: no such key; did you mean train.steps?",
+        "override model.sise: no such key; did you mean model.size?",
+        "override name: expected string, got integer 5; quote it: 'name=\"5\"'",
+        "override train.rate: expected finite number, got number nan",
         'seed: expected integer, got string "x"',
     ]
 
@@ -430,13 +430,13 @@ def test_load_tells_mistakes_of_file_and_assignments_together(recipe: Path) -> N
 @pytest.mark.parametrize(
     ("assignment", "message"),
     [
-        ("name=2024-01-02", 'got date "2024-01-02"; quote it: --set \'name="2024-01-02"\''),
-        ("name=1.0", "got number 1.0; quote it: --set 'name=\"1.0\"'"),
-        ("train={rate = 'a'}", '--set train.rate: expected number, got string "a"'),
-        ("train=fast", '--set train: expected section, got string "fast"'),
-        ("tags=a", '--set tags: expected list[string], got string "a"'),
-        ("seed.x=1", "seed: expected integer, got section (with --set seed.x)"),
-        ("model.size=0", "model: size must be at least 1 (with --set model.size)"),
+        ("name=2024-01-02", 'got date "2024-01-02"; quote it: \'name="2024-01-02"\''),
+        ("name=1.0", "got number 1.0; quote it: 'name=\"1.0\"'"),
+        ("train={rate = 'a'}", 'override train.rate: expected number, got string "a"'),
+        ("train=fast", 'override train: expected section, got string "fast"'),
+        ("tags=a", 'override tags: expected list[string], got string "a"'),
+        ("seed.x=1", "seed: expected integer, got section (with override seed.x)"),
+        ("model.size=0", "model: size must be at least 1 (with override model.size)"),
     ],
 )
 def test_mistakes_of_an_assignment_are_told_as_such(recipe: Path, assignment: str, message: str) -> None:

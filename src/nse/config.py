@@ -223,14 +223,14 @@ def _assign(
         left, equals, text = assignment.partition("=")
         *sections, name = [part.strip() for part in left.split(".")]
         if not equals or not all([*sections, name]):
-            mistakes.append(f"--set {assignment!r}: expected key=value, such as model.size=300")
+            mistakes.append(f"override {assignment!r}: expected key=value, such as model.size=300")
             continue
         table: Any = changed
         for depth, section in enumerate(sections, start=1):
             table = table.setdefault(section, {})
             if not isinstance(table, dict):
                 outer = reduce(_join, sections[:depth], "")
-                mistakes.append(f"--set {assignment!r}: {outer} is {_show(table)}, not a section")
+                mistakes.append(f"override {assignment!r}: {outer} is {_show(table)}, not a section")
                 break
         else:
             table[name] = _parse(text)
@@ -304,7 +304,7 @@ class _Builder:
         text, advice = self.assigned.get(key), ""
         if hint is str and not isinstance(value, list | Mapping | None):
             quoted = _text(str(value).lower() if text is None else text)  # lower: true, not True
-            advice = f"; quote it: {quoted}" if text is None else f"; quote it: --set '{key}={quoted}'"
+            advice = f"; quote it: {quoted}" if text is None else f"; quote it: '{key}={quoted}'"
         elif get_origin(hint) is Literal and (near := suggest(str(value), get_args(hint))):
             advice = f"; did you mean {_text(near)}?"
         self.note(key, f"expected {_type_name(hint)}, got {_show(value)}{advice}{self.name_assigned(key)}")
@@ -321,12 +321,12 @@ class _Builder:
     def note(self, key: str, text: str) -> Any:
         """Add a mistake, which is of an assignment where that gave the key, or the section around it."""
         from_set = any(key == whole or key.startswith(f"{whole}.") for whole in self.assigned)
-        self.mistakes.append(escape(("--set " if from_set else "") + (f"{key}: " if key else "") + text))
+        self.mistakes.append(escape(("override " if from_set else "") + (f"{key}: " if key else "") + text))
 
     def name_assigned(self, key: str) -> str:
         """Name the assignments inside a section, which may be what its mistake is due to."""
         below = [whole for whole in self.assigned if not key or whole.startswith(f"{key}.")]
-        return f" (with --set {', '.join(below)})" if below else ""
+        return f" (with override {', '.join(below)})" if below else ""
 
 
 def _leaves(key: str, value: object) -> Iterator[str]:

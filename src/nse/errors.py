@@ -6,9 +6,18 @@ from difflib import get_close_matches
 
 
 class NSEError(Exception):
-    """Base of every error raised on purpose; the command line shows its message alone and exits with 2."""
+    """Base of the errors that nse raises on purpose; the command line prints it and exits with `code`.
+
+    Args:
+        message: What was wrong, where, and what to do.
+        fix: A key of `nse.cli.fixes.FIXES` and its values: what the command line tells the user to type.
+    """
 
     code = 2
+
+    def __init__(self, message: str = "", fix: tuple[str, ...] = ()):
+        super().__init__(message)
+        self.fix = fix
 
 
 class InputError(NSEError, ValueError):
@@ -16,7 +25,7 @@ class InputError(NSEError, ValueError):
 
 
 class ConfigError(NSEError, ValueError):
-    """A recipe or a `--set` does not fit: every mistake with its dotted key."""
+    """A recipe or an override of its values is wrong; every mistake is listed with its key."""
 
 
 class BackendError(NSEError, RuntimeError):

@@ -139,9 +139,7 @@ def test_a_broken_connection_is_resumed(server, tmp_path, etag, length):
     server.behaviour.length = length
     server.behaviour.drop_after = 300_000
     for done in ("300,000", "600,000", "900,000"):
-        with pytest.raises(
-            DataError, match=rf"broke off after {done} of 1,024,000 bytes.*run the command again"
-        ):
+        with pytest.raises(DataError, match=rf"broke off after {done} of 1,024,000 bytes.*fetch it again"):
             fetch_file(DOWNLOAD, tmp_path, server.address)
         assert "file.zip" not in names(tmp_path)
     fetch_file(DOWNLOAD, tmp_path, server.address)
@@ -181,7 +179,7 @@ def test_another_version_without_a_mark_is_found_by_its_checksum(server, tmp_pat
     server.behaviour.content, server.behaviour.etag = bytes(len(CONTENT)), ""
     broken_off(server, tmp_path)
     server.behaviour.content = CONTENT
-    with pytest.raises(DataError, match=r"has the sha256 .* it was removed; run the command again"):
+    with pytest.raises(DataError, match=r"has the sha256 .* it was removed; fetch it again"):
         fetch_file(DOWNLOAD, tmp_path, server.address)
     assert names(tmp_path) == []
     assert fetch_file(DOWNLOAD, tmp_path, server.address).read_bytes() == CONTENT
@@ -221,8 +219,9 @@ def test_without_a_known_checksum_it_is_only_told(server, tmp_path):
 @pytest.mark.parametrize("status", [404, 403, 500])
 def test_an_answer_that_is_an_error_is_told(server, tmp_path, status):
     server.behaviour.status = status
-    with pytest.raises(DataError, match=rf"the server answers {status} .*--from"):
+    with pytest.raises(DataError, match=rf"the server answers {status} ") as refusal:
         fetch_file(DOWNLOAD, tmp_path, server.address)
+    assert refusal.value.fix == ("mirror",)
     assert names(tmp_path) == []
 
 
@@ -252,7 +251,7 @@ def test_a_server_that_falls_silent_is_told(server, tmp_path, monkeypatch):
         answered.wait(10)
 
     monkeypatch.setattr(Handler, "answer", stall)
-    with pytest.raises(DataError, match=r"timed out.*run the command again"):
+    with pytest.raises(DataError, match=r"timed out.*fetch it again"):
         fetch_file(DOWNLOAD, tmp_path, server.address)
     answered.set()
 

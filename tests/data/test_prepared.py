@@ -222,10 +222,9 @@ def test_words_of_another_tokenizer_are_not_taken_for_its_own(folder):
     assert load_or_prepare("snli", "set.2d", folder, said.append).information["tokenizer"] == "paper"
     assert said[0] == "preparing snli with set.2d"
     save_prepared(other, folder / cached.name)
-    again = f"`nse data prepare snli --vectors set.2d --out {folder}`"
     with pytest.raises(DataError, match="tokenizer lower, and snli is read with paper") as error:
         load_or_prepare("snli", "set.2d", folder)
-    assert again in str(error.value)
+    assert error.value.fix == ("prepare_vectors", "snli", "set.2d", str(folder))
     shutil.rmtree(folder / "snli_1.0")
     with pytest.raises(DataError, match="tokenizer lower, and snli is read with paper"):
         load_or_prepare("snli", None, folder)
@@ -281,8 +280,9 @@ def test_a_prepared_file_under_a_wrong_name_is_refused(folder):
 def test_a_missing_data_folder_is_told(tmp_path, monkeypatch):
     monkeypatch.delenv("NSE_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(DataError, match="there is no data folder data: name yours with --data or NSE_DATA"):
+    with pytest.raises(DataError, match="there is no data folder data: name yours in NSE_DATA") as refusal:
         load_or_prepare("snli", None, None)
+    assert refusal.value.fix == ("data",)
     with pytest.raises(DataError, match="nowhere"):
         load_or_prepare("snli", None, tmp_path / "nowhere")
 
@@ -293,7 +293,7 @@ def test_a_missing_data_folder_is_told(tmp_path, monkeypatch):
 @pytest.mark.parametrize("content", [b"", b"garbage" * 100, pickle.dumps({"a": 1}), b"\xff" * 8])
 def test_garbage_is_refused(tmp_path, content):
     (tmp_path / "x.safetensors").write_bytes(content)
-    with pytest.raises(DataError, match=r"x.safetensors: is not a whole prepared .*nse data prepare"):
+    with pytest.raises(DataError, match=r"x.safetensors: is not a whole prepared .*prepare the data again"):
         load_prepared(tmp_path / "x.safetensors")
 
 

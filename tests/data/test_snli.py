@@ -36,8 +36,9 @@ def test_labels_are_numbered_as_in_the_built_in_corpus():
 def test_a_missing_file_is_told_with_the_command(tmp_path):
     write_snli(tmp_path)
     (tmp_path / "snli_1.0" / "snli_1.0_dev.jsonl").unlink()
-    with pytest.raises(DataError, match=r"no snli_1\.0_dev\.jsonl in .*nse data fetch snli --data"):
+    with pytest.raises(DataError, match=r"no snli_1\.0_dev\.jsonl in ") as refusal:
         snli.read(tmp_path)
+    assert refusal.value.fix == ("fetch", "snli", str(tmp_path))
 
 
 GOOD = line("neutral", "a", "b")

@@ -45,8 +45,9 @@ def test_lines_may_end_as_on_windows_and_hold_other_breaks(tmp_path):
 def test_a_missing_file_is_told_with_the_command(tmp_path):
     write_wikiqa(tmp_path)
     (tmp_path / "WikiQACorpus" / "WikiQA-test.tsv").unlink()
-    with pytest.raises(DataError, match=r"no WikiQA-test\.tsv in .*nse data fetch wikiqa --data"):
+    with pytest.raises(DataError, match=r"no WikiQA-test\.tsv in ") as refusal:
         wikiqa.read(tmp_path)
+    assert refusal.value.fix == ("fetch", "wikiqa", str(tmp_path))
 
 
 GOOD = candidate("Q1", "a", 0)

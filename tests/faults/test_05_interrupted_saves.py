@@ -152,7 +152,7 @@ def test_a_full_disk_is_told_and_costs_nothing(tmp_path):
     assert answer.returncode == 2
     assert answer.stderr.strip().split("\n")[-1] == (
         f"nse: {folder} cannot be written: File too large; the checkpoint at step 5 is good; "
-        "make room and run again with --resume"
+        "make room; --resume continues the run"
     )
     assert "Traceback" not in answer.stderr
     assert (folder / "checkpoint.pt").read_bytes() == before

@@ -26,7 +26,7 @@ def test_a_signal_saves_and_exits(tmp_path, number, code):
     assert found == code
     last = told.strip().split("\n")[-1]
     stopped = re.fullmatch(
-        r"nse: stopped; the checkpoint at step (\d+) is good; run again with --resume", last
+        r"nse: stopped; the checkpoint at step (\d+) is good; --resume continues the run", last
     )
     assert stopped, told
     assert "Traceback" not in told

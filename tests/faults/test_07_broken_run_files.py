@@ -166,7 +166,7 @@ def test_a_broken_result_is_named_and_can_be_computed_again(ended, tmp_path, har
     result = folder / "result.json"
     before = json.loads(result.read_text())
     result.write_text(RESULTS[harm](result.read_text()))
-    with pytest.raises(RunError, match=r"result\.json.*; remove it, and --resume computes it again$"):
+    with pytest.raises(RunError, match=r"result\.json.*; remove it to compute it again$"):
         train(folder, resume=True, **BOW)
     if harm == "cut":
         result.unlink()

@@ -188,16 +188,16 @@ def test_a_run_on_own_data_goes_on_without_its_file_options(tmp_path, monkeypatc
     settings = ["train.batch=10", "train.epochs=2", "model.size=8", "model.hidden=8"]
     given = list_assignments({"train": "mine.jsonl", "name": "mine.jsonl"}, None)
     stop(tmp_path / "run", *given, small=settings, recipe="own/sentence", after=9)
-    wanted = re.escape(f"`nse train --resume --out {tmp_path / 'run'}` goes on by the run's own")
-    with pytest.raises(RunError, match=wanted):
+    with pytest.raises(RunError, match="run of another recipe") as refusal:
         train(tmp_path / "run", small=settings, recipe="own/sentence", resume=True)
+    assert refusal.value.fix == ("continue", str(tmp_path / "run"))
     cli.train(out=tmp_path / "run", resume=True)
     assert (tmp_path / "run" / "result.json").exists()
 
 
 def test_a_folder_that_is_no_run_is_left_alone(tmp_path):
     (tmp_path / "mine").write_text("precious")
-    with pytest.raises(RunError, match=r"is not a run, for it has no recipe.toml: choose another --out"):
+    with pytest.raises(RunError, match=r"is not a run, for it has no recipe.toml: choose another folder"):
         train(tmp_path, resume=True)
     assert (tmp_path / "mine").read_text() == "precious"
 

@@ -38,7 +38,7 @@ def test_the_others_end_with_an_error_and_the_run_goes_on_with_one(tmp_path, ran
     assert len(lines) == 1, told
     died = re.fullmatch(
         r"nse: another process of this run died; "
-        r"the checkpoint at step (\d+) is good; run again with --resume",
+        r"the checkpoint at step (\d+) is good; --resume continues the run",
         lines[0],
     )
     assert died, told

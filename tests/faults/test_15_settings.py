@@ -15,7 +15,7 @@ SETS = [word for assignment in TINY for word in ("--set", assignment)]
 @pytest.mark.parametrize(
     ("assignments", "messages"),
     [
-        (["model.sise=8"], ["--set model.sise: no such key; did you mean model.size?"]),
+        (["model.sise=8"], ["override model.sise: no such key; did you mean model.size?"]),
         (["model.padding=paper"], ["model", "needs longest"]),
     ],
 )

@@ -135,7 +135,7 @@ def test_with_all_closed_the_exit_code_tells(name, program, usual):
 def test_a_closed_standard_input_is_told(name, program):
     code, out, told = program.run(READING[name], stdin=None)
     assert (code, out) == (2, "")
-    assert told == "nse: standard input is closed: give texts or --file, or leave out <&-\n"
+    assert told == "nse: standard input is closed; give texts or --file, or leave out <&-\n"
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".tsv"])

@@ -350,7 +350,7 @@ def test_a_recipe_that_is_too_long(tmp_path):
 def test_a_recipe_with_a_number_that_is_too_large(key):
     with pytest.raises(ConfigError) as refusal:
         load_recipe("snli/nse", [f"model.{key}=1000000000000"])
-    assert f"--set model.{key}: must be {NUMBERS['pair'][key]}, got 1000000000000" in str(refusal.value)
+    assert f"override model.{key}: must be {NUMBERS['pair'][key]}, got 1000000000000" in str(refusal.value)
 
 
 def test_a_folder_of_links_is_loaded(folder, tmp_path):

@@ -428,8 +428,8 @@ def test_settings_that_make_no_model_of_a_sentence_are_refused(settings, message
     ("assignment", "told"),
     [
         ("model.encoder=mma", 'model.encoder: expected "nse" or "lstm" or "bow", got string "mma"'),
-        ("model.attention=paper", "--set model.attention: no such key"),
-        ("model.counts=true", "--set model.counts: no such key"),
+        ("model.attention=paper", "override model.attention: no such key"),
+        ("model.counts=true", "override model.counts: no such key"),
     ],
 )
 def test_what_needs_a_second_sentence_is_refused_for_one(assignment, told):

@@ -185,7 +185,7 @@ def test_a_port_that_is_taken():
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        with pytest.raises(InputError, match="choose another --port, or 0 for any that is free"):
+        with pytest.raises(InputError, match="choose another port, or 0 for any that is free"):
             listen("127.0.0.1", other.getsockname()[1])
 
 

@@ -39,15 +39,17 @@ def refused(*words):
 )
 def test_limits_that_make_no_sense_are_refused_by_name(option, value):
     message = refused(f"--{option}", value)
-    assert message.startswith(f"serve: --{option}: expected ")
+    assert message.startswith(f"--{option}: expected ")
     assert re.search(r"got \S+$", message)
 
 
 def test_settings_that_contradict_each_other_are_refused():
-    assert "--max-wait-ms: expected 0 or more, and less than --timeout (0.5 s)" in refused(
+    assert "--max-wait-ms: expected 0 or more, and less than the timeout (0.5 s)" in refused(
         "--timeout", "0.5", "--max-wait-ms", "600"
     )
-    assert "leave out --no-access-log" in refused("--log-texts", "--no-access-log")
+    assert "--log-texts: texts are logged in the access log, which is off" in refused(
+        "--log-texts", "--no-access-log"
+    )
 
 
 def test_the_options_are_those_of_the_settings(monkeypatch):
@@ -134,5 +136,5 @@ def test_keys_that_cannot_be_used_are_refused(tmp_path, content, says):
         file.write_bytes(content)
     message = refused("--api-key-file", str(file))
     assert says in message
-    assert message.startswith(f"serve: --api-key-file {file}: ")
+    assert message.startswith(f"--api-key-file: {file}: ")
     assert "short\n" not in message

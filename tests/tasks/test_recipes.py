@@ -76,8 +76,8 @@ def test_data_is_a_users_own_where_it_is_not_known_and_has_a_file():
         ),
         ("imdb/nse-nse", "data.name=imbd", r"did you mean imdb\? there are yelp13, imdb, aclimdb$"),
         ("snli/nse", "data.name=5", "no data 5; there are snli, logic"),
-        ("snli/nse", "data.train=a.tsv", "--set data.train: expected integer, got string"),
-        ("own/pair", "data=5", "--set data: expected section, got integer 5"),
+        ("snli/nse", "data.train=a.tsv", "override data.train: expected integer, got string"),
+        ("own/pair", "data=5", "override data: expected section, got integer 5"),
         ("own/pair", "task=chess", "task: expected one of pair, ranking, sentence, document, translation, "),
     ],
 )

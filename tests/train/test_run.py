@@ -109,7 +109,7 @@ def broken(*_args, **_kwargs):
 def test_a_folder_that_holds_anything_is_left_alone(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "result.json").write_text("precious")
-    with pytest.raises(RunError, match="mine is not empty: choose another --out, or remove it"):
+    with pytest.raises(RunError, match="mine is not empty: choose another folder, or remove it"):
         train(tmp_path / "mine")
     assert (tmp_path / "mine" / "result.json").read_text() == "precious"
     (tmp_path / "file").write_text("")
@@ -118,8 +118,9 @@ def test_a_folder_that_holds_anything_is_left_alone(tmp_path):
     with pytest.raises(RunError, match="cannot be used: Not a directory"):
         train(tmp_path / "file" / "below")
     train(tmp_path / "run")
-    with pytest.raises(RunError, match="run is not empty: choose another --out, or add --resume to go on"):
+    with pytest.raises(RunError, match=r"run is not empty: choose another folder$") as refusal:
         train(tmp_path / "run")
+    assert refusal.value.fix == ("resume",)
 
 
 def test_data_that_is_missing_leaves_the_folder_free(tmp_path, monkeypatch):

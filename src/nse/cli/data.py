@@ -24,7 +24,7 @@ def status(data: options.Data = None, as_json: options.Json = False) -> None:
     from nse.data.status import describe_status
     from nse.data.status import report_status as look
 
-    report = look(choose_data_folder(data))
+    report = look(choose_data_folder(data), "nse data fetch")
     if as_json:
         print_json(report)
         return

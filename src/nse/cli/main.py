@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 import nse
 from nse.cli import ask, bench, data, explore, serve, train
+from nse.cli.fixes import describe_error
 from nse.cli.output import open_standard_streams
-from nse.errors import NSEError
+from nse.errors import InputError, NSEError
 
 app = typer.Typer(
     name="nse",
@@ -22,6 +24,21 @@ app = typer.Typer(
 )
 
 app.add_typer(data.app, name="data")
+
+
+class OptionNamingCommand(TyperCommand):
+    """Command whose errors name an option where they named an argument: `--max-batch: ...`."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        options = {param.name: param.opts[0] for param in self.params if param.opts[0].startswith("--")}
+        try:
+            return super().invoke(ctx)
+        except InputError as error:
+            argument, colon, rest = str(error).partition(": ")
+            if not colon or argument not in options:
+                raise
+            raise InputError(f"{options[argument]}: {rest}", error.fix) from None
 
 
 def show_version(wanted: bool) -> None:
@@ -45,7 +62,7 @@ for command in (
     *(ask.predict, ask.encode, ask.rank, ask.translate),
     *(serve.export, explore.explore, serve.serve, train.table, bench.bench),
 ):
-    app.command()(command)
+    app.command(cls=OptionNamingCommand)(command)
 
 
 def main() -> None:
@@ -58,7 +75,7 @@ def main() -> None:
             sys.stdout.flush()
     except NSEError as error:
         with suppress(OSError):  # of a terminal that was closed
-            print(f"nse: {error}", file=sys.stderr)
+            print(f"nse: {describe_error(error)}", file=sys.stderr)
         sys.exit(error.code)
     except KeyboardInterrupt:
         print("nse: interrupted", file=sys.stderr)

@@ -29,7 +29,7 @@ from nse.text.vocabulary import TargetVocabulary, Vocabulary
 
 FORMAT = 1
 KEY = "nse"  # one key alone: safetensors writes several in any order
-AGAIN = "remove it, and make it again with `nse data prepare`"
+AGAIN = "remove it and prepare the data again"
 
 TARGET = "target"  # the column of translations
 Ints = NDArray[np.int32]

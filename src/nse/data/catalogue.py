@@ -211,9 +211,11 @@ def get_downloads(name: str) -> tuple[Download, ...]:
         raise DataError(f"nothing is called {_explain_unknown(name, known)}")
     entry = known[name]
     if not entry.downloads:
-        folder = "the data folder (`nse data status` tells what is looked for)"
+        folder = "the data folder"
         place = "vectors/" if name in VECTORS else folder
-        raise DataError(f"{name} cannot be fetched: {entry.about}; put its files into {place} yourself")
+        raise DataError(
+            f"{name} cannot be fetched: {entry.about}; put its files into {place} yourself", ("status",)
+        )
     return entry.downloads
 
 

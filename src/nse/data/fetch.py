@@ -20,7 +20,6 @@ from nse.errors import DataError
 from nse.files import settle
 
 TIMEOUT = 30.0  # seconds without a byte, after which a server counts as gone
-MIRROR = "try a mirror with --from ADDRESS"
 
 
 def fetch_file(
@@ -32,7 +31,7 @@ def fetch_file(
 ) -> Path:
     """Get one file into a data folder; the address of a mirror's folder ends in a slash."""
     if address and not re.match(r"https?://[^/\s]", address):
-        raise DataError(f"--from {address}: expected an address that starts with https:// or http://")
+        raise DataError(f"{address}: expected an address that starts with https:// or http://")
     address, file = address or download.address, folder / download.file
     part = _Part(file, download, progress)
     try:
@@ -82,7 +81,7 @@ class _Part:
     def finish(self, file: Path) -> str:
         """Give the file its name, if it is the published one; returns its checksum."""
         try:
-            sha256 = self.check(self.file, "it was removed; run the command again, or with --from")
+            sha256 = self.check(self.file, "it was removed; fetch it again, or from a mirror")
         except DataError:
             self.remove()
             raise
@@ -106,11 +105,13 @@ class _Part:
                         self.progress(done, self.whole)
         except urllib.error.HTTPError as error:
             error.close()
-            raise DataError(f"{address}: the server answers {error.code} {error.reason}; {MIRROR}") from None
+            raise DataError(
+                f"{address}: the server answers {error.code} {error.reason}", ("mirror",)
+            ) from None
         except _GoneError as error:
             why = f": {error}"
         if why or done < self.whole:
-            why += "; what came is kept: run the command again to go on from there"
+            why += "; what came is kept: fetch it again to go on from there"
             raise DataError(f"{address}: broke off after {done:,} of {self.whole:,} bytes{why}")
 
     def _open(self, address: str, done: int) -> tuple[Any, int]:
@@ -138,7 +139,7 @@ class _Part:
         if length.isdigit() and int(length) != self.whole:
             response.close()
             size = f"has {int(length):,} bytes, the published file {self.whole:,}"
-            raise DataError(f"{response.geturl()}: {size}; {MIRROR}")
+            raise DataError(f"{response.geturl()}: {size}", ("mirror",))
         self.remove()
         if etag and not etag.startswith("W/"):  # a weak mark does not promise the same bytes
             self.mark.write_text(etag, "utf-8")

@@ -16,7 +16,7 @@ CHUNK = 1 << 20
 
 
 def choose_data_folder(option: Path | None) -> Path:
-    """Name the data folder, there or not: `--data`, else NSE_DATA, else ./data."""
+    """Name the data folder, there or not: the option, else NSE_DATA, else ./data."""
     return option or Path(os.environ.get("NSE_DATA") or "data")
 
 
@@ -24,8 +24,7 @@ def find_data_folder(option: Path | None) -> Path:
     """Name the data folder, which must be there."""
     folder = choose_data_folder(option)
     if not folder.is_dir():
-        advice = "name yours with --data or NSE_DATA, or get data into ./data with `nse data fetch snli`"
-        raise DataError(f"there is no data folder {folder}: {advice}")
+        raise DataError(f"there is no data folder {folder}: name yours in NSE_DATA", ("data",))
     return folder
 
 

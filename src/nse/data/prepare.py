@@ -112,10 +112,9 @@ def _load_named(file: Path, called: str = "") -> PreparedData:
         raise DataError(f"{file}: holds {make_file_name(name, vectors)}; rename it, or remove it")
     made_with, tokenizer = prepared.information.get("tokenizer"), get_data_set(name).tokenizer
     if made_with != tokenizer:
-        given = f" --vectors {vectors}" if vectors else ""
         wrong = f"has the words of the tokenizer {made_with}, and {name} is read with {tokenizer}"
-        again = f"`nse data prepare {name}{given} --out {file.parent}`"
-        raise DataError(f"{file}: {wrong}; make it again with {again}, or remove it")
+        fix = ("prepare_vectors", name, vectors) if vectors else ("prepare", name)
+        raise DataError(f"{file}: {wrong}; remove it or make it again", (*fix, str(file.parent)))
     return prepared
 
 

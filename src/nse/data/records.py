@@ -52,7 +52,7 @@ class LineSource:
         self.is_stdin = file is None or file == Path("-")
         self.name = "standard input" if self.is_stdin else str(file)
         if self.is_stdin and sys.stdin is None:
-            raise DataError("standard input is closed: give texts or --file, or leave out <&-")
+            raise DataError("standard input is closed", ("input",))
         try:
             self._raw = sys.stdin.buffer if self.is_stdin else open(str(file), "rb")  # noqa: SIM115
         except OSError as error:

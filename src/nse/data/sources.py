@@ -68,14 +68,19 @@ def find_file(folders: Iterable[Path], name: str, archives: Iterable[Path] = ())
 
 
 def find_files(
-    data: str, names: Mapping[Key, str], folders: Sequence[Path], advice: str, archives: Sequence[Path] = ()
+    data: str,
+    names: Mapping[Key, str],
+    folders: Sequence[Path],
+    advice: str = "",
+    archives: Sequence[Path] = (),
+    fix: tuple[str, ...] = (),
 ) -> dict[Key, DataFile]:
     """Find the files of a data set, by what each is for; `DataError` tells what is missing and what to do."""
     found = {key: find_file(folders, name, archives) for key, name in names.items()}
     there = {key: file for key, file in found.items() if file is not None}
     if missing := [name for key, name in names.items() if key not in there]:
         inside = [f"inside {archives[0].name}"] if archives else []
-        raise DataError(f"{data}: no {describe_search(missing[0], folders, inside)}{advice}")
+        raise DataError(f"{data}: no {describe_search(missing[0], folders, inside)}{advice}", fix)
     return there
 
 

@@ -20,19 +20,19 @@ Counts = dict[str, dict[str, int | None]]
 Report = dict[str, Any]
 
 
-def report_status(folder: Path) -> Report:
+def report_status(folder: Path, fetch_command: str) -> Report:
     """Look for every known data set and vectors: whether they are there, where, and how much of them."""
     vectors = {name: VECTORS.get(name) for name in [*VECTORS, *list_vectors(folder)]}
     return {
         "folder": str(folder),
         "exists": folder.is_dir(),
-        "data": [_look_for(name, entry, folder) for name, entry in DATA.items()],
-        "vectors": [_look_for(name, entry, folder) for name, entry in vectors.items()],
+        "data": [_look_for(name, entry, folder, fetch_command) for name, entry in DATA.items()],
+        "vectors": [_look_for(name, entry, folder, fetch_command) for name, entry in vectors.items()],
         "prepared": [_look_at_prepared(file) for name in DATA for file in list_prepared_files(name, folder)],
     }
 
 
-def _look_for(name: str, entry: DataSet | VectorSet | None, folder: Path) -> Report:
+def _look_for(name: str, entry: DataSet | VectorSet | None, folder: Path, fetch_command: str) -> Report:
     """Look for a data set or vectors; those that are in no catalogue have no entry."""
     row = {"name": name, "about": entry.about if entry else "", "present": False, "where": None, "form": None}
     row |= {"counts": {}, "problem": None, "get": None}
@@ -43,7 +43,7 @@ def _look_for(name: str, entry: DataSet | VectorSet | None, folder: Path) -> Rep
             source, *_ = find_vector_files(folder, name)
     except DataError as error:
         by_hand = str(error) if isinstance(entry, DataSet) else None
-        return row | {"get": f"nse data fetch {name}" if entry and entry.downloads else by_hand}
+        return row | {"get": f"{fetch_command} {name}" if entry and entry.downloads else by_hand}
     place = source.path if source.member or source.path.suffix == ".npy" else source.path.parent
     row |= {"where": str(place), "form": source.form}
     try:

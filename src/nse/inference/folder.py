@@ -225,7 +225,7 @@ def find(name: str | Path, revision: str | None = None) -> Path:
         if any(os.path.isfile(place / file) for file in (CONFIG, WEIGHTS)):
             return place
     if os.path.isfile(Path(name) / "recipe.toml"):
-        raise ModelError(f"{name}: this run has no model yet; go on with `nse train ... --resume`")
+        raise ModelError(f"{name}: this run has no model yet: resume it", ("continue", str(name)))
     if os.path.exists(name):
         raise ModelError(f"{name}: there is no {CONFIG} in it; give the folder of a model or of a run")
     near = suggest(str(name), models)

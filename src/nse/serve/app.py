@@ -184,7 +184,7 @@ class App:
         host = headers.get(b"host", b"").decode("latin-1").lower()
         host = host.rpartition("]")[0].strip("[") if host.startswith("[") else host.partition(":")[0]
         if self.hosts and host not in self.hosts:
-            message = f"this server answers to {', '.join(sorted(self.hosts))} alone; start it with --host"
+            message = f"this server answers to {', '.join(sorted(self.hosts))} alone"
             raise Problem(400, "unknown_host", message, CLOSE)
         if self.settings.keys is None or request.path.startswith("/health/"):
             return

@@ -120,6 +120,6 @@ def listen(host: str, port: int) -> socket.socket:
         reason = getattr(error, "strerror", None) or str(error)
         hint = "give an address of this machine"
         if getattr(error, "errno", None) == errno.EADDRINUSE:
-            hint = "choose another --port, or 0 for any that is free"
-        raise InputError(f"serve: cannot listen at {host}:{port}: {reason}; {hint}") from None
+            hint = "choose another port, or 0 for any that is free"
+        raise InputError(f"cannot listen at {host}:{port}: {reason}; {hint}") from None
     return listening

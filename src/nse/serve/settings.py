@@ -47,7 +47,7 @@ class Keys:
 
 @dataclass(frozen=True)
 class Settings:
-    """How a server runs and what it lets in; see `nse serve --help`."""
+    """How a server runs and what it lets in."""
 
     host: str = "127.0.0.1"
     port: int = 8000  # 0 takes one that is free
@@ -70,16 +70,16 @@ class Settings:
         """Refuse what contradicts itself."""
         for name in ("max_batch", "max_queue", "max_chars", "max_texts"):
             if (value := getattr(self, name)) < 1:
-                raise InputError(f"serve: --{name.replace('_', '-')}: expected at least 1, got {value}")
+                raise InputError(f"{name}: expected at least 1, got {value}")
         if not (math.isfinite(self.timeout) and self.timeout > 0):
-            raise InputError(f"serve: --timeout: expected more than 0 seconds, got {self.timeout:g}")
+            raise InputError(f"timeout: expected more than 0 seconds, got {self.timeout:g}")
         if not 0 <= self.max_wait_ms < 1000 * self.timeout:
             raise InputError(
-                f"serve: --max-wait-ms: expected 0 or more, and less than --timeout ({self.timeout:g} s), "
+                f"max_wait_ms: expected 0 or more, and less than the timeout ({self.timeout:g} s), "
                 f"got {self.max_wait_ms:g}"
             )
         if self.log_texts and not self.access_log:
-            raise InputError("serve: --log-texts puts texts into the access log: leave out --no-access-log")
+            raise InputError("log_texts: texts are logged in the access log, which is off")
 
     @property
     def max_body(self) -> int:
@@ -92,7 +92,7 @@ def read_keys(file: Path) -> Keys:
 
     Keys that could be guessed or not be sent are refused; the message names the line, and never the key.
     """
-    where = f"serve: --api-key-file {file}:"
+    where = f"api_key_file: {file}:"
     try:
         lines = file.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

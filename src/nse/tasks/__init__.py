@@ -33,7 +33,7 @@ TABLES: dict[str, tuple[Task, type[DataSource]]] = {
 
 
 def load_recipe(name: str, overrides: Sequence[str] = ()) -> Any:
-    """Load a recipe by name (logic/nse) or by the path of a TOML file, with `--set` assignments applied."""
+    """Load a recipe by name (logic/nse) or path, and apply overrides such as `model.size=300`."""
     file: Traversable = Path(name) if name.endswith(".toml") else recipe_file(name)
     return read_recipe(read_toml(file), overrides, source=str(file))
 
@@ -102,7 +102,7 @@ def find_source(model: Model, on: str | None, columns: str | None) -> DataSource
     own = f"own-{kind.name}"
     if on is None or own not in TABLES or kind.translates:  # whose language is not known
         why = f"{data} is not published, and no recipe.toml of its run beside it tells what its data is"
-        raise ModelError(f"{model.folder}: {why}{'' if on else '; name a file with --on FILE'}")
-    bare = config.build(recipe_class(own), {}, changes, source="--columns").data
+        raise ModelError(f"{model.folder}: {why}", () if on else ("on",))
+    bare = config.build(recipe_class(own), {}, changes, source="columns").data
     assert isinstance(bare, OwnFiles)
     return bare

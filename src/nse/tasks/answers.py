@@ -112,7 +112,7 @@ def examples(recipe: Recipe, folder: Path | None = None) -> Examples:
             held = isinstance(data, OwnFiles) and not data.dev and split == "dev"
             place = f"{data.train}: what is held out for dev" if held else getattr(data, split, data.name)
             why = f"no question of {split} has both a right and a wrong answer to tell apart"
-            raise DataError(f"{place}: {why}{'; give --dev FILE' if held else ''}")
+            raise DataError(f"{place}: {why}", ("dev",) if held else ())
     return found._replace(labels=("right",))
 
 

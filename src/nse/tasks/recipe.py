@@ -107,7 +107,7 @@ def recipe_file(name: str) -> Traversable:
     if name not in known:
         near = suggest(name, known, cutoff=0.4)
         hint = f"did you mean {near}?" if near else f"there are {', '.join(known)}"
-        raise ConfigError(f"{name}: no such recipe; {hint} (nse recipes lists them)")
+        raise ConfigError(f"{name}: no such recipe; {hint}", ("recipes",))
     return known[name]
 
 

@@ -169,7 +169,7 @@ class OwnFiles(DataSource):
         """Read the rows of splits, and of train where they need it; give also labels, and what to tell."""
         first = not labels or ("dev" in wanted and not self.dev)
         if not self.train and (first or "train" in wanted):
-            raise InputError(f"{self.name}: there is no file to train on: name it with --train FILE")
+            raise InputError(f"{self.name}: there is no file to train on", ("train",))
         named = {role: column for role, column in vars(self.columns).items() if column}
         tables, rows = {}, {}
         for split in SPLITS:
@@ -182,7 +182,7 @@ class OwnFiles(DataSource):
             return rows, labels, []
         rows["train"], rows["dev"] = hold_out(tables["train"], rows["train"], self.share)
         held = f"{rows['dev'].read:,} of the {rows['dev'].read + rows['train'].read:,} rows"
-        note = f"dev is {held} of {Path(self.train).name}, held out of training; --dev FILE names others"
+        note = f"dev is {held} of {Path(self.train).name}, held out of training"
         return rows, labels, [note]
 
     def check_row(self, labels: tuple[str, ...], row: dict[str, str]) -> None:
@@ -208,12 +208,12 @@ def complete_path(path: str) -> str:
 
 
 def list_assignments(data: Mapping[str, str | None], columns: str | None) -> list[str]:
-    """List what to `--set` for values of `[data]`, and for columns as in `text=review,label=stars`."""
+    """List overrides of a recipe for values of `[data]`, and for columns as in `text=review,label=stars`."""
     texts = {f"data.{key}": value for key, value in data.items() if value is not None}
     for each in columns.split(",") if columns is not None else []:
         role, equals, column = each.partition("=")
         if not (equals and role.strip() and column.strip()):
-            raise InputError(f"--columns: expected ROLE=COLUMN, as in text=review,label=stars, got {each!r}")
+            raise InputError(f"columns: expected ROLE=COLUMN, as in text=review,label=stars, got {each!r}")
         texts[f"data.columns.{role.strip()}"] = column.strip()
     # the escapes of JSON are TOML's
     return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in texts.items()]

@@ -153,4 +153,4 @@ class Team:
             if self.size == 1 or not any(word in str(error).lower() for word in LOST):
                 raise
             ignore_termination()  # which `torchrun` is sending to all that are left
-            raise RunError(f"another process of this run died; {left()}; run again with --resume") from error
+            raise RunError(f"another process of this run died; {left()}", ("resume",)) from error

@@ -67,9 +67,9 @@ def evaluate(
     source = find_source(model, on, columns)
     own = isinstance(source, OwnFiles)
     if own and on and split:
-        raise InputError("split: the file that --on names has none")
+        raise InputError("split: the file that `on` names has none")
     if own and columns and not on:
-        raise InputError("columns: those of the run are known; others go with a file that --on names")
+        raise InputError("columns: those of the run are known; others go with a file that `on` names")
     if not own and columns is not None:
         raise InputError(f"columns: {name} was trained on published data, whose columns are known")
     for option, value in (("on", None if own else on), ("beam", beam)):

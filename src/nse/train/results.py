@@ -105,7 +105,7 @@ def spread(figure: Figure, runs: Sequence[Run]) -> dict[str, float | None]:
 def read(task: str, folder: Path, tell: Callable[[str], None]) -> list[Run]:
     """Read every result of a task below a folder; runs without a test file are told and left out."""
     if not folder.is_dir():
-        raise RunError(f"there is no folder {folder}: name the one that holds results or runs with --results")
+        raise RunError(f"there is no folder {folder}: name the one that holds results or runs")
     runs = {file.parent for file in folder.rglob("recipe.toml")}
     found, untested = [], 0
     for file in sorted(folder.rglob("*.json")):
@@ -119,18 +119,18 @@ def read(task: str, folder: Path, tell: Callable[[str], None]) -> list[Run]:
             continue
         refuse_misfits(file, told, FIELDS | SHARED)
         if "test" not in told["examples"] and issubclass(TABLES[task][1], OwnFiles):
-            tell(f"{file} is left out: the run had no test file (--test FILE)")
+            tell(f"{file} is left out: the run had no test file")
             untested += 1
             continue
         refuse_other_figures(file, told, known(task).shown)
         found.append(told | {"file": file})
     if not found and untested:
-        raise RunError(f"no result of {task} in {folder} has a test file: name one with --test FILE")
+        raise RunError(f"no result of {task} in {folder} has a test file", ("test",))
     if not found:
         own = (name for name in recipes() if load_recipe(name).data.table == task)
         first, *others = dict.fromkeys(f"{name.split('/')[0]}/..." for name in own)
         more = f" (or {', '.join(others)})" if others else ""
-        raise RunError(f"no result of {task} in {folder}: `nse train {first}`{more} makes one")
+        raise RunError(f"no result of {task} in {folder}; train {first}{more}")
     return found
 
 
@@ -146,15 +146,13 @@ def read_json(file: Path) -> Any:
 def refuse_misfits(file: Path, told: Any, shapes: Mapping[str, Shape]) -> None:
     """Refuse a file that does not tell every field."""
     if wrong := list_misfits(told, shapes):
-        raise RunError(f"{file} is no result: {wrong[0]} is missing, or not as `nse train` writes it")
+        raise RunError(f"{file} is no result: {wrong[0]} is missing, or not as training writes it")
 
 
 def refuse_other_figures(file: Path, told: Any, shown: Sequence[Figure]) -> None:
     """Refuse a file that does not tell every figure of its task."""
     if (file.parent / "scores").is_dir() and any(figure.measure not in told for figure in shown):
-        raise RunError(
-            f"{file} has scores and no figures yet: `nse evaluate --scores {file.parent}` adds them"
-        )
+        raise RunError(f"{file} has scores and no figures yet", ("scores", str(file.parent)))
     for figure in shown:
         key = f"{figure.measure}.{figure.split}"
         refuse_misfits(file, told, {figure.measure: dict, key: NUMBER})

@@ -103,11 +103,13 @@ def opened(folder: Path, recipe: Any, resume: bool) -> dict[str, Any] | None:
     if not names:
         return None
     if not resume:
-        hint = ", or add --resume to go on with the run in it" if RECIPE in names else ", or remove it"
-        raise RunError(f"{folder} is not empty: choose another --out{hint}")
+        what = f"{folder} is not empty: choose another folder"
+        if RECIPE in names:
+            raise RunError(what, ("resume",))
+        raise RunError(f"{what}, or remove it")
     if RECIPE not in names:
-        raise RunError(f"{folder} is not a run, for it has no {RECIPE}: choose another --out")
-    with explain_errors(f"{folder / RECIPE} cannot be read", advice=": get it back, or choose another --out"):
+        raise RunError(f"{folder} is not a run, for it has no {RECIPE}: choose another folder")
+    with explain_errors(f"{folder / RECIPE} cannot be read", advice=": restore it, or choose another folder"):
         content = (folder / RECIPE).read_bytes()
     refuse_other_recipe(folder, content, recipe)
     result = folder / RESULT
@@ -124,7 +126,7 @@ def read_result(file: Path, task: str) -> dict[str, Any]:
         measures = {figure.measure for figure in TABLES[task][0].shown} & result.keys()
         refuse_misfits(file, result, dict.fromkeys(measures, is_dict_of(NUMBER)))
     except RunError as error:
-        raise RunError(f"{error}; remove it, and --resume computes it again") from None
+        raise RunError(f"{error}; remove it to compute it again", ("resume",)) from None
     return result
 
 
@@ -137,8 +139,8 @@ def refuse_other_recipe(folder: Path, content: bytes, recipe: Any) -> None:
     if changes := list(differences(before, recipe)):
         raise RunError(
             f"{folder} holds a run of another recipe ({', '.join(changes)}): "
-            "give the same one, or choose another --out; "
-            f"`nse train --resume --out {folder}` goes on by the run's own"
+            "give the same one, or choose another folder",
+            ("continue", str(folder)),
         )
 
 
@@ -198,7 +200,7 @@ class RunFolder(Keeper):
             if packed["data"] != self.examples.about["fingerprint"]:
                 raise RunError(
                     f"{self.folder} holds a run on other data (see its {DATA}): "
-                    "give the same data, or choose another --out"
+                    "give the same data, or choose another folder"
                 )
             self.saved, self.name = packed["step"], self.given or packed["name"]
             if loaded.wrong:
@@ -296,14 +298,14 @@ class RunFolder(Keeper):
         except Stopped as stopped:
             if self.team.rank:
                 raise SystemExit(stopped.code) from None  # the first process tells it
-            raise Stopped(stopped.code, f"stopped; {self.left()}; run again with --resume") from None
+            raise Stopped(stopped.code, f"stopped; {self.left()}", ("resume",)) from None
         except NotFiniteError as error:
             raise RunError(f"{error}; {self.left()}") from None
         except (OSError, ModelError) as error:
             what = str(error)
             if isinstance(error, OSError):
                 what = f"{self.folder} cannot be written: {error.strerror or error}"
-            raise RunError(f"{what}; {self.left()}; make room and run again with --resume") from error
+            raise RunError(f"{what}; {self.left()}; make room", ("resume",)) from error
 
 
 def environment(device: torch.device, processes: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Figures of scores that were written before, in the format of trec_eval: `nse evaluate --scores`."""
+"""Figures of scores that were written before, in the format of trec_eval."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def find_judgements(run: Path) -> Path:
     judgements = run.with_suffix(".qrels")
     if not judgements.is_file():
         raise InputError(
-            f"scores: there is no {judgements.name} beside {run}; name the file with the right answers: "
-            f"nse evaluate --scores {run} --qrels FILE"
+            f"scores: there is no {judgements.name} beside {run}; name the file with the right answers",
+            ("qrels", str(run)),
         )
     return judgements
 

@@ -15,8 +15,8 @@ from nse.errors import NSEError
 class Stopped(NSEError):  # noqa: N818, it is no error
     """A run was asked to stop, and has saved what it did."""
 
-    def __init__(self, code: int, message: str = ""):
-        super().__init__(message)
+    def __init__(self, code: int, message: str = "", fix: tuple[str, ...] = ()):
+        super().__init__(message, fix)
         self.code = code  # what to exit with: 143 for SIGTERM, 130 for Ctrl-C, 129 for SIGHUP
 
 

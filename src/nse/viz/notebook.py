@@ -16,7 +16,7 @@ def html(trace: MemoryTrace) -> str:
     """Write the answer, the association graph, and folded away the heat map and the memory step by step."""
     cells = sum(memory.keys.size for _, memory in trace.accesses())
     name, answer = (escape(text) for text in (trace.model.get("name", "model"), printable(said(trace))))
-    steps = tables.html(trace) if cells <= MOST_CELLS else "<p>Too long to show: use nse explore --html.</p>"
+    steps = tables.html(trace) if cells <= MOST_CELLS else "<p>Too long to show here.</p>"
     scroll = '<div style="overflow-x:auto;background:#fff;color:#1f2430">'
     return (
         f"<div><p><b>{name}</b>: {answer}</p>{scroll}{graph.svg(trace)}</div>"

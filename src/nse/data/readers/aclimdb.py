@@ -38,7 +38,7 @@ def find_sources(folder: Path) -> dict[str, DataFile]:
     train, test = found
     if train is None or test is None:
         looked = describe_search(names[train is not None], places, [f"inside {ARCHIVE}"])
-        raise DataError(f"aclimdb: no {looked}; type `nse data fetch aclimdb --data {folder}`")
+        raise DataError(f"aclimdb: no {looked}", ("fetch", "aclimdb", str(folder)))
     return {"train": train, "dev": train, "test": test}
 
 

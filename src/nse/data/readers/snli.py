@@ -16,8 +16,8 @@ def find_sources(folder: Path) -> dict[str, DataFile]:
     """Find each split, in a data folder or in `snli_1.0/` in it; `DataError` says what is missing."""
     names = {split: f"snli_1.0_{split}.jsonl" for split in SPLITS}
     places = [folder / "snli_1.0", folder]
-    advice = f"; type `nse data fetch snli --data {folder}`"
-    return find_files("snli", names, places, advice, [place / ARCHIVE for place in places])
+    archives = [place / ARCHIVE for place in places]
+    return find_files("snli", names, places, "", archives, ("fetch", "snli", str(folder)))
 
 
 def read(folder: Path) -> dict[str, Rows]:

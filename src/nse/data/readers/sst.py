@@ -26,8 +26,8 @@ def find_sources(folder: Path) -> dict[str, DataFile]:
     """Find each split, in `sst/trees/` or `trees/` in a data folder; `DataError` says what is missing."""
     names = {split: f"{split}.txt" for split in SPLITS}
     places = [folder / "sst" / "trees", folder / "trees"]  # elsewhere, train.txt says too little
-    advice = f" in {folder}; type `nse data fetch sst-fine --data {folder}`"
-    return find_files("sst", names, places, advice, [folder / "sst" / ARCHIVE, folder / ARCHIVE])
+    archives = [folder / "sst" / ARCHIVE, folder / ARCHIVE]
+    return find_files("sst", names, places, f" in {folder}", archives, ("fetch", "sst-fine", str(folder)))
 
 
 def read(folder: Path, binary: bool = False) -> dict[str, Rows]:

@@ -109,7 +109,7 @@ def _check_columns(file: Path, wanted: Mapping[str, str], there: Sequence[str]) 
     alone = " (.csv has commas between columns, .tsv tabs)" if other else ""
     typed = ",".join(f"{role}={near[role] or 'COLUMN'}" for role in missing)
     wrong = f"there is no column {lacked}; there are: {shown}{alone}"
-    raise DataError(f"{file}: {wrong}; name them with --columns {typed}")
+    raise DataError(f"{file}: {wrong}", ("columns", typed))
 
 
 def list_labels(table: Table) -> tuple[str, ...]:
@@ -142,7 +142,7 @@ def hold_out(table: Table, rows: Rows, share: float) -> tuple[Rows, Rows]:
     """
     drawn = sorted(set(table.keys), key=lambda key: hashlib.sha256(key.encode()).digest())
     if len(drawn) < 2:
-        raise DataError(f"{table.file}: all rows are alike, so that none can be held out: give --dev FILE")
+        raise DataError(f"{table.file}: all rows are alike, so that none can be held out", ("dev",))
     held = set(drawn[: min(max(1, round(share * len(drawn))), len(drawn) - 1)])
     kept = [n for n, key in enumerate(table.keys) if key not in held]
     return _select(rows, kept), _select(rows, [n for n, key in enumerate(table.keys) if key in held])

@@ -16,8 +16,8 @@ def find_sources(folder: Path) -> dict[str, DataFile]:
     """Find each split, in a data folder or in `WikiQACorpus/`; `DataError` says what is missing."""
     names = {split: f"WikiQA-{split}.tsv" for split in SPLITS}
     places = [folder / "WikiQACorpus", folder]
-    advice = f"; type `nse data fetch wikiqa --data {folder}`"
-    return find_files("wikiqa", names, places, advice, [place / ARCHIVE for place in places])
+    archives = [place / ARCHIVE for place in places]
+    return find_files("wikiqa", names, places, "", archives, ("fetch", "wikiqa", str(folder)))
 
 
 def read(folder: Path) -> dict[str, Rows]:

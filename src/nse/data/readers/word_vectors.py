@@ -68,9 +68,8 @@ def _find_sources(folder: Path, name: str) -> list[DataFile]:
     if text is None:
         names = f"{name}.npy with {name}.words.txt, {name}.txt, .txt.gz, .txt.xz and .zip"
         there = ", ".join(list_vectors(folder)) or "nothing"
-        advice = f"`nse data fetch {name}` gets published ones, `nse data status` lists all"
         missing = f"vectors {name} are not in {places[0]} or {folder}"
-        raise DataError(f"{missing}: looked for {names}; there is {there}. {advice}")
+        raise DataError(f"{missing}: looked for {names}; there is {there}", ("vectors", name))
     return [text]
 
 

@@ -64,8 +64,7 @@ async function ask(view = {}) {
       method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ texts }),
       signal: asking.signal,
     }).catch(() => {
-      throw new Error(
-        `The server does not answer. Start it again (nse serve ${state.model.name}), then press Read.`);
+      throw new Error("The server does not answer. Start it again, then press Read.");
     });
     const text = await answer.text();
     if (!answer.ok) throw new Error(reason(text, answer.status));
@@ -82,7 +81,7 @@ function reason(text, status) {
   try {
     return JSON.parse(text).error.message;
   } catch {
-    return `The server answered ${status}, and not why. Look at what nse serve printed.`;
+    return `The server answered ${status} without a reason. Look at its log.`;
   }
 }
 
@@ -391,7 +390,7 @@ async function start() {
     if (!answer.ok) throw new Error(String(answer.status));
     buildForm(await answer.json());
   } catch {
-    fail("The server does not answer. Start it (nse serve snli), then load this page again.");
+    fail("The server does not answer. Start it, then load this page again.");
     return;
   }
   if (recalled().texts.length) recall();
