@@ -114,9 +114,7 @@ def test_where_they_may_lie(tmp_path, place):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(
-        DataError, match=r"no aclImdb_train\.tar in .* or inside aclImdb_v1\.tar\.gz$"
-    ):
+    with pytest.raises(DataError, match=r"no aclImdb_train\.tar in .* or inside aclImdb_v1\.tar\.gz$"):
         aclimdb.find_sources(tmp_path)
     write(tmp_path, "xz")
     (tmp_path / "aclImdb" / "aclImdb_test.tar.xz").unlink()
