@@ -288,7 +288,7 @@ def test_the_same_seed_gives_the_same_corpus():
 def test_impossible_sizes_are_refused(monkeypatch):
     with pytest.raises(InputError, match=r"dev: .* -1"):
         generate_pairs(LogicData(dev=-1))
-    monkeypatch.setattr(logic, "PATIENCE", 0)
+    monkeypatch.setattr(logic, "MAX_FAILURES", 0)
     with pytest.raises(InputError, match="ask for fewer"):
         generate_pairs(LogicData())
 

@@ -1,12 +1,11 @@
-"""The built-in inference corpus: seeded sentence pairs whose labels are exact.
+"""Generate the built-in inference corpus: random sentence pairs with exact labels.
 
-What the sentences mean, and how a pair is decided by looking at every model, is in `logic_grammar`. Here
-pairs are drawn: a random premise, a hypothesis that is a few edits away, and quantifiers that give the
-wanted label.
+`logic_grammar` defines the sentences and labels a pair. A pair is drawn as a random premise, a hypothesis
+a few edits away, and quantifiers that give the wanted label.
 
-Counting words cannot solve the corpus, because most pairs come from words that can also be ordered into a
-pair with another label: `all dogs that bark do not dance` contradicts `some dogs that dance bark`, but
-`all dogs that do not bark dance` does not.
+Word counts cannot solve the corpus, because the words of most pairs also make a pair with another label:
+`all dogs that bark do not dance` contradicts `some dogs that dance bark`, but `all dogs that do not bark
+dance` does not.
 """
 
 from __future__ import annotations
@@ -35,19 +34,19 @@ __all__ = [
     "sample_combinations",
 ]
 
-NAME = "logic"  # of the corpus, as of a data set
-PLAIN = 0.1  # of draws need no reordering with another label, so that short sentences occur too
-PATIENCE = 10_000  # after so many draws in a row that bring nothing new, there is no more
-OPEN = "all"  # stands in until a quantifier is chosen
+NAME = "logic"  # of the data set
+PLAIN = 0.1  # fraction of draws without a reordering that has another label, so that short sentences occur
+MAX_FAILURES = 10_000  # draws in a row without a new pair, after which generation stops
+PLACEHOLDER = "all"  # until a quantifier is chosen
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two sentences and how the second relates to the first."""
+    """Premise, hypothesis and label."""
 
-    premise: str  # what is taken to be true, in lower-case words separated by single spaces
-    hypothesis: str  # what is asked, written alike
-    label: int  # the position in `LABELS`
+    premise: str  # lower-case words separated by single spaces
+    hypothesis: str  # of the same form
+    label: int  # index in `LABELS`
 
 
 @dataclass
@@ -66,141 +65,151 @@ class LogicData:
     """Every seed and every set of sizes has its own corpus, the same on every machine."""
 
 
-Draft = tuple[Sentence, Sentence]
-Fits = Callable[[Draft], bool]
+SentencePair = tuple[Sentence, Sentence]
+Filter = Callable[[SentencePair], bool]
 
 
-def _worth_saying(s: Sentence) -> bool:
-    """Tell whether a sentence repeats no word and being its subject does not already decide its predicate."""
-    content, (pos, neg, _) = s.list_words(), s.compute_roles()
-    return len(set(content)) == len(content) and bool(pos) and bool(neg)
+def _is_meaningful(s: Sentence) -> bool:
+    """Return whether a sentence repeats no word, and its subject does not already decide its predicate."""
+    words, (pos, neg, _) = s.list_words(), s.compute_roles()
+    return len(set(words)) == len(words) and bool(pos) and bool(neg)
 
 
 _PROPERTIES = [Property(word, negated) for word in [*VERBS, *grammar.ADJECTIVES] for negated in (False, True)]
 
 
 @cache
-def _sentences(adjective: bool, clause: bool) -> list[Sentence]:
-    """List every sentence worth saying with or without an adjective and a clause; its quantifier is open."""
+def _list_sentences(adjective: bool, clause: bool) -> list[Sentence]:
+    """List every meaningful sentence with or without an adjective and a clause, without its quantifier."""
     adjectives = list(grammar.ADJECTIVES) if adjective else [None]
     clauses = _PROPERTIES if clause else [None]
-    every = product([OPEN], NOUNS, _PROPERTIES, adjectives, clauses)
-    return [sentence for parts in every if _worth_saying(sentence := Sentence(*parts))]
+    combinations = product([PLACEHOLDER], NOUNS, _PROPERTIES, adjectives, clauses)
+    return [sentence for parts in combinations if _is_meaningful(sentence := Sentence(*parts))]
 
 
-def _near(word: str) -> list[str]:
-    """List the words directly above, below and beside a word."""
-    family = next(family for family in (NOUNS, VERBS, grammar.ADJECTIVES) if word in family)
-    above = family[word]
-    return [w for w in family if w != word and (w == above or family[w] in (word, above))]
+def _list_neighbours(word: str) -> list[str]:
+    """List the parent, children and siblings of a word in its tree."""
+    tree = next(tree for tree in (NOUNS, VERBS, grammar.ADJECTIVES) if word in tree)
+    parent = tree[word]
+    return [other for other in tree if other != word and (other == parent or tree[other] in (word, parent))]
 
 
 @cache
-def _edits(s: Sentence) -> list[list[Sentence]]:
-    """Edit a sentence once in every way: a list for each kind of edit that applies."""
+def _list_edits(s: Sentence) -> list[list[Sentence]]:
+    """Edit a sentence once in every way; return a list for each kind of edit that applies."""
     kinds = [
-        [replace(s, noun=noun) for noun in _near(s.noun)],
-        [replace(s, predicate=replace(s.predicate, word=word)) for word in _near(s.predicate.word)],
+        [replace(s, noun=noun) for noun in _list_neighbours(s.noun)],
+        [
+            replace(s, predicate=replace(s.predicate, word=word))
+            for word in _list_neighbours(s.predicate.word)
+        ],
         [replace(s, predicate=s.predicate.negate())],
         [replace(s, adjective=adjective) for adjective in ([None] if s.adjective else grammar.ADJECTIVES)],
         [replace(s, clause=clause) for clause in ([None] if s.clause else _PROPERTIES)],
     ]
     if s.clause:
         kinds += [
-            [replace(s, clause=replace(s.clause, word=word)) for word in _near(s.clause.word)],
+            [replace(s, clause=replace(s.clause, word=word)) for word in _list_neighbours(s.clause.word)],
             [replace(s, clause=s.clause.negate())],
             [replace(s, clause=s.predicate, predicate=s.clause)],
         ]
     elif s.adjective:
         kinds.append([replace(s, adjective=None, clause=Property(s.adjective))])
-    worthy = [[edited for edited in kind if _worth_saying(edited)] for kind in kinds]
-    return [kind for kind in worthy if kind]
+    meaningful = [[edit for edit in kind if _is_meaningful(edit)] for kind in kinds]
+    return [kind for kind in meaningful if kind]
 
 
 @cache
-def _reorderings(s: Sentence) -> list[Sentence]:
-    """List every sentence worth saying that has the same words as this one, itself among them."""
+def _list_reorderings(s: Sentence) -> list[Sentence]:
+    """List every meaningful sentence with the same words, the sentence itself included."""
     *words, noun = s.list_words()
     bag = sorted(str(s).split())
-    found = []
+    sentences = []
     for predicate, *others in permutations(words):
         clause = others.pop(0) if s.clause else None
         adjective = others.pop() if others else None
-        for deny_predicate, deny_clause in product((False, True), repeat=2):
-            inner = Property(clause, deny_clause) if clause else None
-            candidate = Sentence(s.quantifier, noun, Property(predicate, deny_predicate), adjective, inner)
-            if sorted(str(candidate).split()) == bag and _worth_saying(candidate):
-                found.append(candidate)
-    return list(dict.fromkeys(found))
+        for not_predicate, not_clause in product((False, True), repeat=2):
+            inner = Property(clause, not_clause) if clause else None
+            candidate = Sentence(s.quantifier, noun, Property(predicate, not_predicate), adjective, inner)
+            if sorted(str(candidate).split()) == bag and _is_meaningful(candidate):
+                sentences.append(candidate)
+    return list(dict.fromkeys(sentences))
 
 
-def _draft(rng: random.Random, fits: Fits, wanted: int, clause: bool) -> Draft:
-    """Draw a pair with the wanted label whose hypothesis has each quantifier equally often."""
-    there = rng.choice(list(QUANTIFIERS))
+def _draw_with_label(rng: random.Random, accept: Filter, label: int, clause: bool) -> SentencePair:
+    """Draw a pair with a label; each quantifier is equally frequent in the hypothesis."""
+    quantifier = rng.choice(list(QUANTIFIERS))  # of the hypothesis
     while True:
-        premise = hypothesis = rng.choice(_sentences(rng.random() < 0.35, clause))
+        premise = hypothesis = rng.choice(_list_sentences(rng.random() < 0.35, clause))
         for _ in range(rng.choice((0, 1, 1, 2))):
-            hypothesis = rng.choice(rng.choice(_edits(hypothesis)))
-        if not fits((premise, hypothesis)):
+            hypothesis = rng.choice(rng.choice(_list_edits(hypothesis)))
+        if not accept((premise, hypothesis)):
             continue
         cells = grammar.list_cells(premise, hypothesis)
-        heres = [here for here in QUANTIFIERS if grammar.find_label(cells, here, there) == wanted]
-        if premise == hypothesis and there in heres:
-            heres.remove(there)
-        if heres:
-            return replace(premise, quantifier=rng.choice(heres)), replace(hypothesis, quantifier=there)
+        choices = [q for q in QUANTIFIERS if grammar.find_label(cells, q, quantifier) == label]
+        if premise == hypothesis and quantifier in choices:
+            choices.remove(quantifier)
+        if choices:
+            return replace(premise, quantifier=rng.choice(choices)), replace(
+                hypothesis, quantifier=quantifier
+            )
 
 
-def _family(rng: random.Random, fits: Fits) -> list[Pair]:
-    """Draw one pair, or two that have the same words and different labels.
+def _draw_pairs(rng: random.Random, accept: Filter) -> list[Pair]:
+    """Draw one pair, or two with the same words and different labels.
 
-    The other label is neutral: hardly any words can be ordered into both an entailment and a contradiction.
-    The neutral pair goes along half the time, which makes the three labels equally frequent.
+    The second label is neutral: hardly any words make both an entailment and a contradiction. It is added in
+    half of the cases, which makes the three labels equally frequent.
     """
     if rng.random() < PLAIN:
         wanted = rng.randrange(3)
-        return [_spell(*_draft(rng, fits, wanted, clause=rng.random() < 0.5), wanted)]
+        return [_write_pair(*_draw_with_label(rng, accept, wanted, clause=rng.random() < 0.5), wanted)]
     while True:
         wanted = rng.choice((grammar.ENTAILMENT, grammar.CONTRADICTION))
-        premise, hypothesis = _draft(rng, fits, wanted, clause=True)
-        candidates = list(product(_reorderings(premise), _reorderings(hypothesis)))
+        premise, hypothesis = _draw_with_label(rng, accept, wanted, clause=True)
+        candidates = list(product(_list_reorderings(premise), _list_reorderings(hypothesis)))
         rng.shuffle(candidates)
         if neutral := next((c for c in candidates if label(*c) == grammar.NEUTRAL), None):
-            pair = _spell(premise, hypothesis, wanted)
-            return [pair, _spell(*neutral, grammar.NEUTRAL)] if rng.random() < 0.5 else [pair]
+            pair = _write_pair(premise, hypothesis, wanted)
+            return [pair, _write_pair(*neutral, grammar.NEUTRAL)] if rng.random() < 0.5 else [pair]
 
 
-def _spell(premise: Sentence, hypothesis: Sentence, label: int) -> Pair:
+def _write_pair(premise: Sentence, hypothesis: Sentence, label: int) -> Pair:
     return Pair(str(premise), str(hypothesis), label)
 
 
 def sample_combinations(rng: random.Random, combinations: int = 8) -> list[frozenset[str]]:
-    """Choose pairs of words of different kinds that only the split `unseen` puts together."""
+    """Sample pairs of words of different kinds that only the split `unseen` combines."""
     kinds = ((NOUNS, VERBS), (NOUNS, grammar.ADJECTIVES), (VERBS, grammar.ADJECTIVES))
     pairs = [frozenset((one, other)) for ones, others in kinds for one in ones for other in others]
     return rng.sample(pairs, combinations)
 
 
-def _share(size: int, label: int) -> int:
+def _count_label(size: int, label: int) -> int:
+    """Return how many of `size` pairs have a label."""
     return size // len(LABELS) + (label < size % len(LABELS))
 
 
-def _generate_splits(rng: random.Random, sizes: list[int], fits: Fits) -> list[list[Pair]]:
-    """Make splits of these sizes that share no pair and hold each label equally often, give or take one."""
-    quotas = [sum(_share(size, label) for size in sizes) for label in range(len(LABELS))]
-    pools: list[dict[Pair, None]] = [{} for _ in LABELS]  # dictionaries: sets that keep their order
-    in_vain = 0
+def _generate_splits(rng: random.Random, sizes: list[int], accept: Filter) -> list[list[Pair]]:
+    """Generate splits of these sizes that share no pair, with equally frequent labels, give or take one."""
+    quotas = [sum(_count_label(size, label) for size in sizes) for label in range(len(LABELS))]
+    pools: list[dict[Pair, None]] = [{} for _ in LABELS]  # dictionaries: ordered sets
+    failures = 0
     while any(len(pool) < quota for pool, quota in zip(pools, quotas, strict=True)):
         before = sum(map(len, pools))
-        for pair in _family(rng, fits):
+        for pair in _draw_pairs(rng, accept):
             if len(pools[pair.label]) < quotas[pair.label]:
                 pools[pair.label][pair] = None
-        in_vain = in_vain + 1 if sum(map(len, pools)) == before else 0
-        if in_vain > PATIENCE:
-            found = f"{sum(sizes)} pairs asked for, {before} different ones found"
-            raise InputError(f"sizes: {found}; ask for fewer")
+        failures = failures + 1 if sum(map(len, pools)) == before else 0
+        if failures > MAX_FAILURES:
+            raise InputError(
+                f"sizes: there are only {before} different pairs, got {sum(sizes)}; ask for fewer"
+            )
     stacks = [rng.sample(list(pool), len(pool)) for pool in pools]
-    splits = [[stacks[x].pop() for x in range(len(LABELS)) for _ in range(_share(size, x))] for size in sizes]
+    splits = [
+        [stacks[label].pop() for label in range(len(LABELS)) for _ in range(_count_label(size, label))]
+        for size in sizes
+    ]
     for split in splits:
         rng.shuffle(split)
     return splits
@@ -209,29 +218,29 @@ def _generate_splits(rng: random.Random, sizes: list[int], fits: Fits) -> list[l
 def generate_pairs(config: LogicData) -> dict[str, list[Pair]]:
     """Generate the pairs of `train`, `dev` and `test`, of one distribution, and of `unseen`, in random order.
 
-    Each label makes up a third of each split, and no pair occurs twice. A few combinations of two words (a
-    noun and a verb, say) occur in `unseen` only: each of its pairs has a sentence with such a combination,
-    and no other pair holds both words at all.
+    Each label makes up a third of each split, and no pair occurs twice. A few combinations of two words, such
+    as a noun and a verb, occur in `unseen` only: each of its pairs has a sentence with such a combination,
+    and no pair of another split holds both words.
 
     Raises:
-        InputError: A size is negative, or more pairs are asked for than the generator finds.
+        InputError: If a size is negative or larger than the number of different pairs.
     """
     sizes = {name: getattr(config, name) for name in ("train", "dev", "test", "unseen")}
     for name, size in sizes.items():
         if size < 0:
-            raise InputError(f"{name}: a number of pairs cannot be negative, got {size}")
+            raise InputError(f"{name}: expected 0 or more pairs, got {size}")
     rng = random.Random(config.seed)
     combinations = sample_combinations(rng)
 
-    def familiar(draft: Draft) -> bool:
-        words = {word for sentence in draft for word in sentence.list_words()}
+    def is_familiar(pair: SentencePair) -> bool:
+        words = {word for sentence in pair for word in sentence.list_words()}
         return not any(combination <= words for combination in combinations)
 
-    def unfamiliar(draft: Draft) -> bool:
-        return any(combination.issubset(s.list_words()) for s in draft for combination in combinations)
+    def is_unseen(pair: SentencePair) -> bool:
+        return any(combination.issubset(s.list_words()) for s in pair for combination in combinations)
 
     *known, unseen = sizes.values()
-    splits = _generate_splits(rng, known, familiar) + _generate_splits(rng, [unseen], unfamiliar)
+    splits = _generate_splits(rng, known, is_familiar) + _generate_splits(rng, [unseen], is_unseen)
     return dict(zip(sizes, splits, strict=True))
 
 
@@ -245,9 +254,9 @@ def read(config: LogicData) -> dict[str, Rows]:
 
 
 def compute_fingerprint(rows: Mapping[str, Rows]) -> str:
-    """Compute what tells a corpus from any other."""
+    """Hash the rows of a corpus."""
     digest = hashlib.sha256()
-    for split, each in rows.items():
-        for row in zip(*each.texts.values(), each.labels, strict=True):
+    for split, split_rows in rows.items():
+        for row in zip(*split_rows.texts.values(), split_rows.labels, strict=True):
             digest.update(("\t".join([split, *map(str, row)]) + "\n").encode())
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""The Stanford Natural Language Inference corpus, as published (section 4.1 of the paper)."""
+"""Read the Stanford Natural Language Inference corpus, as published (section 4.1 of the paper)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def find_sources(folder: Path) -> dict[str, DataFile]:
 
 
 def read(folder: Path) -> dict[str, Rows]:
-    """Read the three splits. Rows on whose label the annotators did not agree are dropped."""
+    """Read the three splits, without the rows on whose label the annotators did not agree."""
     splits = {}
     for split, file in find_sources(folder).items():
         rows = list(parse_lines(file, _parse_row))
@@ -32,7 +32,7 @@ def read(folder: Path) -> dict[str, Rows]:
 
 
 def _parse_row(line: str) -> tuple[int, str, str] | None:
-    """Parse label, premise and hypothesis of a line; None where it has no label."""
+    """Parse the label, premise and hypothesis of a line; return None if it has no label."""
     row = parse_object(line)
     label, premise, hypothesis = (get_text(row, key) for key in ("gold_label", "sentence1", "sentence2"))
     if label == NO_LABEL:

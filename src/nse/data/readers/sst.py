@@ -1,6 +1,6 @@
-"""The Stanford Sentiment Treebank, as published (section 4.3 of the paper).
+"""Read the Stanford Sentiment Treebank, as published (section 4.3 of the paper).
 
-Its trees are in the brackets of the Penn Treebank, such as `(3 (2 The) (4 film))`: each phrase has a label.
+Trees are bracketed as in the Penn Treebank, such as `(3 (2 The) (4 film))`: each phrase has a label.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ BINARY_LABELS = ("negative", "positive")
 ARCHIVE = "trainDevTestTrees_PTB.zip"
 
 _FINE = {label: label for label in range(len(LABELS))}
-_BINARY = {0: 0, 1: 0, 3: 1, 4: 1}  # what is neutral is neither
+_BINARY = {0: 0, 1: 0, 3: 1, 4: 1}  # without neutral
 
 # Only the ASCII space separates: a word may hold a no-break space.
 _PIECE = re.compile(r"[()]|[^ ()]+")
@@ -31,9 +31,9 @@ def find_sources(folder: Path) -> dict[str, DataFile]:
 
 
 def read(folder: Path, binary: bool = False) -> dict[str, Rows]:
-    """Read every phrase of the training trees, and the whole sentences of the others.
+    """Read every phrase of the training trees, and the sentences of the others.
 
-    Where `binary`, there are two labels instead of five, and phrases that are neutral are dropped.
+    With `binary`, there are two labels instead of five, and neutral phrases are dropped.
     """
     numbers, rows = _BINARY if binary else _FINE, {}
     for split, file in find_sources(folder).items():
@@ -47,7 +47,7 @@ def read(folder: Path, binary: bool = False) -> dict[str, Rows]:
 
 @dataclass
 class Phrase:
-    """A phrase with its label: from `start` to before `stop` in the words of its sentence."""
+    """Phrase with its label: the words of its sentence from `start` to before `stop`."""
 
     label: int
     sentence: list[str]
@@ -56,30 +56,30 @@ class Phrase:
 
     @property
     def words(self) -> list[str]:
-        """The words of the phrase, found when they are asked for: a tree may be deep."""
+        """Words of the phrase, not stored, because a tree may be deep."""
         return self.sentence[self.start : self.stop]
 
 
 def parse_tree(text: str) -> list[Phrase]:
-    """Parse a tree into its phrases, in the order in which brackets open; `ValueError` tells it is none."""
-    words, phrases, opened = list[str](), list[Phrase](), list[Phrase]()  # opened: not closed yet
+    """Parse a tree into its phrases, in the order of opening brackets; raise `ValueError` for bad syntax."""
+    words, phrases, opened = list[str](), list[Phrase](), list[Phrase]()  # `opened` are not closed yet
     pieces = iter(_PIECE.findall(text.rstrip("\r\n")))
     for piece in pieces:
         if phrases and not opened:
             raise ValueError(f"tree: expected nothing after the last bracket, got {piece[:40]!r}")
-        filled = bool(opened) and len(words) > opened[-1].start
+        has_content = bool(opened) and len(words) > opened[-1].start
         if piece == "(":
-            if filled and opened[-1] is phrases[-1]:  # by a word, not by phrases
+            if has_content and opened[-1] is phrases[-1]:  # the content is a word
                 raise ValueError("tree: expected one word or phrases inside a bracket, got both")
             phrases.append(Phrase(_parse_label(next(pieces, "")), words, len(words)))
             opened.append(phrases[-1])
         elif not opened:
             raise ValueError(f"tree: expected an opening bracket, got {piece[:40]!r}")
         elif piece == ")":
-            if not filled:
+            if not has_content:
                 raise ValueError("tree: expected a word or phrases inside each bracket, got none")
             opened.pop().stop = len(words)
-        elif filled:
+        elif has_content:
             raise ValueError(f"tree: expected one word or phrases inside a bracket, got also {piece[:40]!r}")
         else:
             words.append(piece)

@@ -1,4 +1,4 @@
-"""WikiQA: questions, and sentences of which some answer them, as published (section 4.2 of the paper)."""
+"""Read WikiQA, questions and candidate answers, as published (section 4.2 of the paper)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def find_sources(folder: Path) -> dict[str, DataFile]:
 
 
 def read(folder: Path) -> dict[str, Rows]:
-    """Read the three splits, each with all questions, those without a right answer too."""
+    """Read the three splits, also questions without a right answer."""
     return {split: _read_split(file) for split, file in find_sources(folder).items()}
 
 
 def _read_split(file: DataFile) -> Rows:
-    """Read the rows of one file; those of a question are a group."""
+    """Read the rows of one file; those of a question form a group."""
     groups: dict[str, int] = {}
-    header: list[str] = []  # once it is read
+    header: list[str] = []
 
     def parse(line: str) -> tuple[str, str, int, int]:
         fields = line.split("\t")  # a quote is a character like any other
@@ -43,7 +43,7 @@ def _read_split(file: DataFile) -> Rows:
         if label not in ("0", "1"):
             raise ValueError(f"Label: expected 0 or 1, got {label[:40]!r}")
         group = groups.setdefault(identity, len(groups))
-        if group != len(groups) - 1:  # the candidates of a question are numbered in order
+        if group != len(groups) - 1:
             wrong = f"expected the rows of a question together, but {identity[:40]} returns"
             raise ValueError(f"QuestionID: {wrong}")
         return question, answer, int(label), group
