@@ -36,7 +36,7 @@ APPENDIX = (1, 0, 5, 5, 13, 4, 13, 9, 11, 11, 11, 4, 10, 9)
 
 def pictures(name: str, trace: MemoryTrace) -> dict[str, str]:
     """The pictures of a trace, by their files' names."""
-    return {f"{name}.svg": graph.svg(trace), f"{name}-heat.svg": heat.svg(trace)}
+    return {f"{name}.svg": graph.render_svg(trace), f"{name}-heat.svg": heat.render_svg(trace)}
 
 
 def compared(trace: MemoryTrace) -> list[tuple[str, str, str, float]]:

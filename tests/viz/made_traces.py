@@ -1,4 +1,4 @@
-"""Traces made by hand, where you know the picture."""
+"""Traces with known arcs."""
 
 import numpy as np
 
@@ -7,21 +7,21 @@ from nse.viz.trace import Access, MemoryTrace, Reading, Text
 PAPER = ["<S>", "A", "little", "child", "sits", "quietly", "on"]
 PAPER += ["a", "hand", "built", "rock", "wall", "in", "autumn"]
 PAPER_ARCS = [1, 0, 5, 5, 13, 4, 13, 9, 11, 11, 11, 4, 10, 9]
-"""The sentence of the paper's appendix A, and the slot that each of its words is composed with there."""
+"""Sentence of the paper's appendix A, and the slot that each of its words is composed with there."""
 
 
 def keys(arcs, slots, peak=0.6):
-    """z that is highest where the arcs lead."""
+    """Make z with its largest weight at the end of each arc."""
     z = np.full((len(arcs), slots), (1 - peak) / max(slots - 1, 1), dtype=np.float32)
     z[np.arange(len(arcs)), arcs] = peak
     return z / z.sum(axis=1, keepdims=True)
 
 
 def own(words, arcs=None, name="premise", peak=0.6, z=None):
-    """A reading of words with their own memory."""
+    """Make a reading with its own memory."""
     if z is None:
         z = keys(
-            arcs if arcs is not None else [(at + 1) % len(words) for at in range(len(words))],
+            arcs if arcs is not None else [(n + 1) % len(words) for n in range(len(words))],
             len(words),
             peak,
         )
@@ -29,28 +29,28 @@ def own(words, arcs=None, name="premise", peak=0.6, z=None):
 
 
 def shared(words, others, arcs, across, name="hypothesis"):
-    """A reading of words with their own memory and that of others."""
+    """Make a reading with its own memory and a shared one."""
     mine = Access(name, tuple(words), keys(arcs, len(words)), tuple(range(len(words))))
     theirs = Access("premise", tuple(others), keys(across, len(others)))
     return Reading(name, tuple(words), (mine, theirs))
 
 
 def trace(*readings, prediction=None, texts=None, kind="pair"):
-    """A trace of readings."""
+    """Make a trace of readings."""
     about = {"name": "made-up", "task": "snli", "kind": kind, "labels": ["yes", "no"]}
-    given = texts or [Text(each.name, " ".join(each.words), each.words) for each in readings]
-    said = prediction or {"label": "yes", "probabilities": {"yes": 0.75, "no": 0.25}}
-    return MemoryTrace(about, tuple(given), readings, said)
+    texts = texts or [Text(r.name, " ".join(r.words), r.words) for r in readings]
+    prediction = prediction or {"label": "yes", "probabilities": {"yes": 0.75, "no": 0.25}}
+    return MemoryTrace(about, tuple(texts), readings, prediction)
 
 
 def random_trace(words, seed=0, slots=None):
-    """A trace of so many words whose keys are drawn; with slots, of a shared memory too."""
+    """Make a trace of a number of words with random keys, and of a shared memory with a number of slots."""
     draw = np.random.default_rng(seed)
-    names = [f"w{at}" for at in range(words)]
+    names = [f"w{n}" for n in range(words)]
     mine = Access("premise", tuple(names), draw.dirichlet(np.full(words, 0.3), words), tuple(range(words)))
     memories = [mine]
     if slots:
-        theirs = tuple(f"s{at}" for at in range(slots))
+        theirs = tuple(f"s{n}" for n in range(slots))
         memories.append(Access("others", theirs, draw.dirichlet(np.full(slots, 0.3), words)))
     return trace(Reading("premise", tuple(names), tuple(memories)))
 
@@ -68,4 +68,4 @@ NASTY = [
     "a\u202eb",
     "e\u0301",
 ]
-"""Words that a careless picture would obey."""
+"""Words with markup, escapes and rare letters."""

@@ -1,4 +1,4 @@
-"""The page as one file: whole, closed, and nothing in it runs that we did not write."""
+"""The page as one file: complete, offline, and safe against scripts in words."""
 
 import base64
 import hashlib
@@ -12,7 +12,7 @@ from viz.made_traces import NASTY, own, trace
 
 
 def parts(text):
-    """The policy, the style, the data and the script of a page."""
+    """Policy, style, data and script of a page."""
     [policy] = re.findall(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', text)
     [style] = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
     [data] = re.findall(r'<script type="application/json" id="trace">(.*?)</script>', text, re.DOTALL)
@@ -20,16 +20,16 @@ def parts(text):
     return html.unescape(policy), style, data, script
 
 
-def test_the_trace_in_it_is_the_trace():
+def test_the_page_contains_the_trace():
     one = trace(own([*NASTY, "</script>", "\u2028"]))
-    _, _, data, _ = parts(report.html(one))
+    _, _, data, _ = parts(report.render_html(one))
     assert json.loads(data) == one.as_dict()
     assert MemoryTrace.from_json(data).to_json() == one.to_json()
     assert "<" not in data
 
 
-def test_the_policy_allows_this_script_and_this_style_alone():
-    policy, style, _, script = parts(report.html(trace(own(["a", "b"]))))
+def test_the_policy_allows_only_the_script_and_style_of_the_page():
+    policy, style, _, script = parts(report.render_html(trace(own(["a", "b"]))))
     rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
     assert rules["default-src"] == "'none'"
     for name, text in (("script-src", script), ("style-src", style)):
@@ -37,8 +37,8 @@ def test_the_policy_allows_this_script_and_this_style_alone():
         assert rules[name] == f"'sha256-{digest}'"
 
 
-def test_nothing_is_fetched():
-    text = report.html(trace(own(["a", "b"])))
+def test_the_page_loads_no_other_file():
+    text = report.render_html(trace(own(["a", "b"])))
     assert 'src="' not in text
     assert re.findall(r'href="([^"]*)"', text) == ["data:,", "#answer"]
     _, style, _, script = parts(text)
@@ -48,11 +48,10 @@ def test_nothing_is_fetched():
     assert "export " not in script
 
 
-def test_no_script_writes_html():
-    """Every token is shown as text: the page never turns a string into elements."""
+def test_no_script_turns_a_string_into_html():
     for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function"):
-        assert word not in report.bundled()
+        assert word not in report.bundle_modules()
 
 
-def test_the_page_is_small():
-    assert sum(len(report.page(name).encode()) for name in report.FILES) < 100_000
+def test_the_files_of_the_page_are_under_100_kb():
+    assert sum(len(report.read_page_file(name).encode()) for name in report.FILES) < 100_000

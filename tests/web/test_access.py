@@ -43,7 +43,7 @@ def test_axe_finds_nothing(opened, address, scheme, width):
 @pytest.mark.skipif(not AXE.exists(), reason="there is no axe-core: make test brings it by npm")
 def test_axe_finds_nothing_in_a_report(opened, tmp_path):
     one = trace(shared(["kid", "sits"], ["a", "little", "child"], [1, 0], [2, 1]))
-    (tmp_path / "report.html").write_text(report.html(one), "utf-8")
+    (tmp_path / "report.html").write_text(report.render_html(one), "utf-8")
     with opened(f"file://{tmp_path}/report.html") as page:
         page.locator("#graph svg").wait_for()
         assert faults(page) == []

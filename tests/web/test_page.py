@@ -383,7 +383,7 @@ def test_an_endless_word_does_not_make_an_endless_page(opened, address):
 
 def test_words_from_right_to_left_keep_their_place(opened, tmp_path):
     one = trace(own(["שלום", "dog", "עולם", "a‍b"], [1, 2, 1, 0]))
-    (tmp_path / "report.html").write_text(report.html(one), "utf-8")
+    (tmp_path / "report.html").write_text(report.render_html(one), "utf-8")
     with opened(f"file://{tmp_path}/report.html") as page:
         page.locator("#graph svg").wait_for()
         shown = "⁨עולם⁩ (⁨שלום⁩ dog)"
@@ -431,7 +431,7 @@ TRACES = [
 
 @pytest.mark.parametrize("one", TRACES)
 def test_the_page_draws_the_graph_as_python_lays_it_out(opened, tmp_path, one):
-    (tmp_path / "report.html").write_text(report.html(one), "utf-8")
+    (tmp_path / "report.html").write_text(report.render_html(one), "utf-8")
     panels = one.as_dict()["readings"][0]["graph"]
     with opened(f"file://{tmp_path}/report.html") as page:
         page.locator("#graph svg").wait_for()
@@ -455,7 +455,7 @@ def test_the_page_draws_the_graph_as_python_lays_it_out(opened, tmp_path, one):
 
 def test_a_report_works_from_disk_and_offline(opened, tmp_path):
     one = trace(own([*NASTY, "</script>"]), shared(["kid", "sits"], ["a", "little", "child"], [1, 0], [2, 1]))
-    (tmp_path / "report.html").write_text(report.html(one), "utf-8")
+    (tmp_path / "report.html").write_text(report.render_html(one), "utf-8")
     requests = []
     with opened("about:blank", offline=True) as page:
         page.on("request", lambda each: requests.append(each.url))

@@ -46,13 +46,13 @@ def explore(
     from nse import load
     from nse.viz import graph, report, tables, terminal
     from nse.viz import heat as maps
-    from nse.viz.drawing import printable
-    from nse.viz.notebook import said
+    from nse.viz.drawing import make_printable
+    from nse.viz.notebook import format_prediction
     from nse.viz.trace import MemoryTrace
 
     pictures: list[tuple[Path | None, Callable[[MemoryTrace], str]]] = [
-        *((svg, graph.svg), (heat, maps.svg), (dot, graph.dot), (html, report.html)),
-        *((latex, tables.latex), (json, MemoryTrace.to_json)),
+        *((svg, graph.render_svg), (heat, maps.render_svg), (dot, graph.render_dot)),
+        *((html, report.render_html), (latex, tables.render_latex), (json, MemoryTrace.to_json)),
     ]
     files = [file for file, _ in pictures if file]
     if twice := {file for file in files if files.count(file) > 1}:
@@ -71,7 +71,8 @@ def explore(
             print(file, file=sys.stderr if aside else sys.stdout)
     console = Console(stderr=aside)
     if not files or steps:
-        console.print(f"{trace.model['name']}: {printable(said(trace))}", markup=False, highlight=False)
-        console.print(terminal.associations(trace, console.width))
+        answer = make_printable(format_prediction(trace))
+        console.print(f"{trace.model['name']}: {answer}", markup=False, highlight=False)
+        console.print(terminal.render_associations(trace, console.width))
     if steps:
-        console.print(tables.terminal(trace))
+        console.print(tables.render_terminal(trace))

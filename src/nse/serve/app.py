@@ -278,7 +278,7 @@ class App:
 
 def read_file(name: str) -> Response:
     """Answer with a file of the page."""
-    return Response(report.page(name), media_type=report.FILES[name])
+    return Response(report.read_page_file(name), media_type=report.FILES[name])
 
 
 def describe(app: App) -> dict[str, Any]:

@@ -56,8 +56,8 @@ def demo(
     console.print(table(rows))
     about = describe_model(recipes["nse"], examples)
     trace = Model(outcomes["nse"].model.eval(), about, examples.vocabulary, Path("demo")).trace(*PAIR)
-    console.print(terminal.associations(trace, console.width))
-    write(page, report.html(trace))
+    console.print(terminal.render_associations(trace, console.width))
+    write(page, report.render_html(trace))
     console.print(f"What its memory did, to look at in a browser: {page}", highlight=False, markup=False)
     return rows
 

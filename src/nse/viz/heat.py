@@ -1,73 +1,75 @@
-"""The heat map of z: which slots (columns) each step (rows) read, and how much each slot was read in all."""
+"""The heat map of z: a row for each step, a column for each slot, and below it the sum of each column."""
 
 from __future__ import annotations
 
-from nse.viz.drawing import Drawing, shortened, width_of
+from nse.viz.drawing import Drawing, clip_word, estimate_width
 from nse.viz.trace import Access, MemoryTrace, Reading
 
 CELL, FONT, MARGIN, TITLE, BARS = 19.0, 15.0, 12.0, 30.0, 46.0
-"""Sizes: of a cell, of letters, around everything, of a title, of the bars below."""
+"""Size of a cell, font size, margin, height of the title, height of the bars."""
 
-UNSEEN = 0.004
-"""Cells of less than this are not drawn: nobody would see them."""
-
-
-def svg(trace: MemoryTrace) -> str:
-    """Draw the heat map of every memory of every reading, one below the other, as an SVG file."""
-    found = trace.accesses()
-    sizes = [size(*access) for access in found]
-    about = " ".join(f"{memory.name}: {extremes(memory)}." for _, memory in found)
-    drawing = Drawing(sizes, "What each step read", about)
-    for access, (_, height) in zip(found, sizes, strict=True):
-        with drawing.part(height):
-            draw(drawing, *access)
-    return drawing.text()
+MIN_WEIGHT = 0.004
+"""Smallest weight that is drawn: smaller ones would be invisible."""
 
 
-def margins(reading: Reading, memory: Access) -> tuple[float, float]:
-    """Measure the room that the words on the left and those above need."""
-    left = max(width_of(shortened(word), FONT) for word in reading.words)
-    above = max(width_of(shortened(word), FONT) for word in memory.slots)
+def render_svg(trace: MemoryTrace) -> str:
+    """Draw the heat maps of all memories of all readings, one below the other, as an SVG file."""
+    accesses = trace.accesses()
+    sizes = [measure_map(*access) for access in accesses]
+    description = " ".join(f"{memory.name}: {describe_extremes(memory)}." for _, memory in accesses)
+    drawing = Drawing(sizes, "Weight z of each slot at each step", description)
+    for access, (_, height) in zip(accesses, sizes, strict=True):
+        with drawing.draw_part(height):
+            draw_map(drawing, *access)
+    return drawing.to_svg()
+
+
+def measure_labels(reading: Reading, memory: Access) -> tuple[float, float]:
+    """Measure the width of the words on the left, and the height of the slanted words above."""
+    left = max(estimate_width(clip_word(word), FONT) for word in reading.words)
+    above = max(estimate_width(clip_word(word), FONT) for word in memory.slots)
     return left + MARGIN + 8, above * 0.87 + TITLE + 16
 
 
-def size(reading: Reading, memory: Access) -> tuple[float, float]:
-    """Measure the map of one memory."""
-    left, above = margins(reading, memory)
-    slanted = width_of(shortened(memory.slots[-1]), FONT) * 0.5
-    width = left + CELL * len(memory.slots) + slanted + MARGIN
-    told = max(width_of(reading.title(memory), FONT), width_of(extremes(memory), FONT)) + 2 * MARGIN
-    return max(width, told), above + CELL * len(reading.words) + BARS + TITLE + MARGIN
+def measure_map(reading: Reading, memory: Access) -> tuple[float, float]:
+    """Return width and height of the map of one memory."""
+    left, above = measure_labels(reading, memory)
+    slant = estimate_width(clip_word(memory.slots[-1]), FONT) * 0.5
+    texts = (reading.title(memory), describe_extremes(memory))
+    text_width = max(estimate_width(text, FONT) for text in texts) + 2 * MARGIN
+    width = max(left + CELL * len(memory.slots) + slant + MARGIN, text_width)
+    return width, above + CELL * len(reading.words) + BARS + TITLE + MARGIN
 
 
-def draw(drawing: Drawing, reading: Reading, memory: Access) -> None:
+def draw_map(drawing: Drawing, reading: Reading, memory: Access) -> None:
     """Draw the map of one memory."""
-    left, above = margins(reading, memory)
-    wide, high = CELL * len(memory.slots), CELL * len(reading.words)
-    drawing.write(MARGIN, 18, reading.title(memory), "title")
-    for at, slot in enumerate(memory.slots):
-        drawing.write(left + CELL * (at + 0.6), above - 6, shortened(slot), "start", turn=-60)
+    left, above = measure_labels(reading, memory)
+    width, height = CELL * len(memory.slots), CELL * len(reading.words)
+    drawing.draw_text(MARGIN, 18, reading.title(memory), "title")
+    for n, slot in enumerate(memory.slots):
+        drawing.draw_text(left + CELL * (n + 0.6), above - 6, clip_word(slot), "start", degrees=-60)
     for t, word in enumerate(reading.words):
-        drawing.write(left - 8, above + CELL * t + 14, shortened(word), "end")
-        for at, weight in enumerate(memory.keys[t]):
-            if weight >= UNSEEN:
-                with drawing.group(f"{word} → {memory.slots[at]} {weight:.2f}"):
-                    drawing.box(left + CELL * at, above + CELL * t, CELL - 1, CELL - 1, "cell", float(weight))
-    drawing.box(left - 0.5, above - 0.5, wide, high, "frame")
-    drawing.write(left - 8, above + high + 24, "in all", "caption end")
-    accessed = memory.accessed
-    for at, share in enumerate(accessed):
-        tall = (BARS - 14) * float(share) / float(accessed.max())
-        with drawing.group(f"{memory.slots[at]} {share:.2f}"):
-            drawing.box(left + CELL * at, above + high + 6, CELL - 1, max(tall, 0.5), "cell", 0.6)
-    drawing.write(MARGIN, above + high + BARS + 12, extremes(memory), "caption")
+        drawing.draw_text(left - 8, above + CELL * t + 14, clip_word(word), "end")
+        for n, weight in enumerate(memory.keys[t]):
+            if weight >= MIN_WEIGHT:
+                with drawing.draw_group(f"{word} → {memory.slots[n]} {weight:.2f}"):
+                    x, y = left + CELL * n, above + CELL * t
+                    drawing.draw_box(x, y, CELL - 1, CELL - 1, "cell", float(weight))
+    drawing.draw_box(left - 0.5, above - 0.5, width, height, "frame")
+    drawing.draw_text(left - 8, above + height + 24, "total", "caption end")
+    totals = memory.accessed
+    for n, total in enumerate(totals):
+        bar = max((BARS - 14) * float(total) / float(totals.max()), 0.5)
+        with drawing.draw_group(f"{memory.slots[n]} {total:.2f}"):
+            drawing.draw_box(left + CELL * n, above + height + 6, CELL - 1, bar, "cell", 0.6)
+    drawing.draw_text(MARGIN, above + height + BARS + 12, describe_extremes(memory), "caption")
 
 
-def extremes(memory: Access, count: int = 3) -> str:
-    """Name the most and the least accessed slots, in a line."""
-    accessed = memory.accessed
-    told = [f"{shortened(memory.slots[slot])} ({accessed[slot]:.2f})" for slot in memory.order()]
-    count = max(1, min(count, len(told) // 2))
-    if len(told) < 2:
-        return f"accessed: {told[0]}"
-    return f"most accessed: {', '.join(told[:count])}; least: {', '.join(reversed(told[-count:]))}"
+def describe_extremes(memory: Access, count: int = 3) -> str:
+    """List the most and the least accessed slots in one line."""
+    totals = memory.accessed
+    slots = [f"{clip_word(memory.slots[slot])} ({totals[slot]:.2f})" for slot in memory.order()]
+    if len(slots) < 2:
+        return f"accessed: {slots[0]}"
+    count = max(1, min(count, len(slots) // 2))
+    return f"most accessed: {', '.join(slots[:count])}; least: {', '.join(reversed(slots[-count:]))}"

@@ -1,8 +1,4 @@
-"""`MemoryTrace`: what every word read in a memory, and what the memory held then (appendix A of the paper).
-
-A trace is data: words, numbers and what follows from them. `Model.trace` makes one from a model and a text,
-`to_json` writes what `trace.schema.json` describes, and every picture is made from it.
-"""
+"""`MemoryTrace`: what a model read from its memories and wrote to them (appendix A of the paper)."""
 
 from __future__ import annotations
 
@@ -14,161 +10,143 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nse.errors import InputError, explain_errors
 from nse.files import write
 
-NOWHERE = -1
-"""The place of a word that has no slot of its own in a memory."""
+NOWHERE = -1  # own slot of a word that has none in a memory
 
 
 @dataclass(frozen=True, eq=False)
 class Access:
-    """A memory, as one reading of a text reads and writes it."""
+    """Memory with L slots, as the T steps of one reading read and write it."""
 
-    name: str  # whose memory it is
-    slots: tuple[str, ...]  # the words that the L slots began as
-    keys: NDArray[np.float32]  # z [T, L], how much each step read and wrote each slot
-    own: tuple[int, ...] = ()  # for each step, the slot that began as the word itself, or `NOWHERE`
-    held: tuple[str, ...] = ()  # what the slots held before the first step; `slots` by default
+    name: str  # text whose memory it is
+    slots: tuple[str, ...]  # words that the slots were initialised with
+    keys: np.typing.NDArray[np.float32]  # z [T, L]: weight of each slot at each step
+    own: tuple[int, ...] = ()  # for each step, the slot initialised with that word, or NOWHERE (default)
+    held: tuple[str, ...] = ()  # contents of the slots before the first step; default: `slots`
 
     def __post_init__(self) -> None:
-        """Refuse keys that are none, and fill in what is usual."""
-        keys, size, of = np.array(self.keys, dtype=np.float32), len(self.slots), f"of memory {self.name!r}"
+        """Check the shapes and fill in the defaults."""
+        keys, size, where = np.array(self.keys, dtype=np.float32), len(self.slots), f"of memory {self.name!r}"
         if keys.ndim != 2 or keys.shape[1] != size or not size:
-            wanted = f"[T, {size}], a number for each step and slot"
-            raise InputError(f"keys {of}: expected {wanted}, got shape {list(keys.shape)}")
+            raise InputError(f"keys {where}: expected shape [T, {size}], got {list(keys.shape)}")
         if not (np.isfinite(keys).all() and (keys >= 0).all() and (abs(keys.sum(axis=1) - 1) < 1e-3).all()):
-            raise InputError(f"keys {of}: expected rows from 0 up that add up to 1")
-        keys.setflags(write=False)
+            raise InputError(f"keys {where}: expected rows of non-negative numbers that sum to 1")
         own, held = tuple(self.own) or (NOWHERE,) * len(keys), tuple(self.held) or tuple(self.slots)
-        if len(own) != len(keys) or not all(NOWHERE <= place < size for place in own):
-            raise InputError(f"own {of}: expected a slot or {NOWHERE} for each step")
+        if len(own) != len(keys) or not all(NOWHERE <= slot < size for slot in own):
+            raise InputError(f"own {where}: expected a slot or {NOWHERE} for each step")
         if len(held) != size:
-            raise InputError(f"held {of}: expected one for each of {size} slots")
+            raise InputError(f"held {where}: expected the contents of {size} slots, got {len(held)}")
+        keys.setflags(write=False)
         vars(self).update(slots=tuple(self.slots), keys=keys, own=own, held=held)
 
     @cached_property
     def read(self) -> tuple[int, ...]:
-        """The slot with the largest weight, for each step."""
-        return tuple(int(best) for best in self.keys.argmax(axis=1))
+        """Slot with the largest weight at each step."""
+        return tuple(self.keys.argmax(axis=1).tolist())
 
     @cached_property
     def composed(self) -> tuple[int, ...]:
-        """The slot that the word is said to be composed with, for each step, as the paper does it.
-
-        It has the largest weight; where that is the word's own, it is the second best, if there is another.
-        """
+        """Slot that each step is composed with: largest weight, other than the word's own slot."""
         others = self.keys.copy()
-        if len(self.slots) > 1:
-            for t, place in enumerate(self.own):
-                if place != NOWHERE:
-                    others[t, place] = -1.0
-        return tuple(int(best) for best in others.argmax(axis=1))
+        for t, slot in enumerate(self.own):
+            if slot != NOWHERE and len(self.slots) > 1:
+                others[t, slot] = -1.0
+        return tuple(others.argmax(axis=1).tolist())
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """How much each step read the slot that it is composed with."""
+        """Weight z of the slot that each step is composed with."""
         return tuple(float(self.keys[t, slot]) for t, slot in enumerate(self.composed))
 
     @property
-    def accessed(self) -> NDArray[np.float64]:
-        """How much each slot was read over all steps [L]: the sum of its weights."""
+    def accessed(self) -> np.typing.NDArray[np.float64]:
+        """Sum of the weights of each slot over all steps, [L]."""
         return np.asarray(self.keys.sum(axis=0, dtype=np.float64))
 
     def order(self) -> list[int]:
-        """Sort the slots from the most to the least accessed; of equal ones the earlier first."""
+        """Sort the slots from the most to the least accessed; equal ones keep their order."""
         return [int(slot) for slot in np.argsort(-self.accessed, kind="stable")]
 
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """One pass over a sequence of words, by one encoder or decoder."""
+    """One pass of an encoder or a decoder over T words."""
 
-    name: str  # what is read, and how if there are several ways
-    words: tuple[str, ...]  # the T words, in the order of the steps
-    memories: tuple[Access, ...]  # those that are read and written, the own one first
-    outputs: tuple[str, ...] = ()  # of a decoder, the word that each step gave
+    name: str  # the text, and how it is read if there are several ways
+    words: tuple[str, ...]  # in the order of the steps
+    memories: tuple[Access, ...]  # its own memory first
+    outputs: tuple[str, ...] = ()  # word that each step of a decoder wrote
 
     def __post_init__(self) -> None:
-        """Refuse memories that others than these words have read."""
+        """Check that every memory and the outputs have T steps."""
         vars(self).update({name: tuple(getattr(self, name)) for name in ("words", "memories", "outputs")})
-        expected, words = f"reading {self.name!r}: expected", f"each of {len(self.words)} words"
+        steps, where = len(self.words), f"reading {self.name!r}:"
         if not self.memories:
-            raise InputError(f"{expected} at least one memory")
+            raise InputError(f"{where} expected at least one memory")
         for memory in self.memories:
-            if len(memory.keys) != len(self.words):
-                has = f"memory {memory.name!r} has {len(memory.keys)}"
-                raise InputError(f"{expected} keys for {words}, {has}")
-        if len(self.outputs) not in (0, len(self.words)):
-            raise InputError(f"{expected} an output for {words}")
+            if (keys := len(memory.keys)) != steps:
+                raise InputError(f"{where} {steps} words, but memory {memory.name!r} has keys for {keys}")
+        if len(self.outputs) not in (0, steps):
+            raise InputError(f"{where} {steps} words, but {len(self.outputs)} outputs")
 
     @property
     def own(self) -> Access | None:
-        """The memory that began as the words themselves, if there is one."""
-        return next((each for each in self.memories if any(place != NOWHERE for place in each.own)), None)
+        """Memory that was initialised with the words themselves, if there is one."""
+        return next((memory for memory in self.memories if any(slot >= 0 for slot in memory.own)), None)
 
     @property
     def shared(self) -> tuple[Access, ...]:
-        """The memories that began as other words."""
-        return tuple(each for each in self.memories if each is not self.own)
+        """Memories that were initialised with other words."""
+        return tuple(memory for memory in self.memories if memory is not self.own)
 
     def title(self, memory: Access) -> str:
-        """Name a picture of this reading of a memory."""
+        """Name a picture of one of the memories."""
         return self.name if self.name == memory.name else f"{self.name}, memory of {memory.name}"
 
     def compositions(self, memory: Access) -> list[str]:
-        """Tell what each step left in the slot it is composed with: the word, then what the slot held."""
-        now, found = list(memory.held), []
-        for word, slot in zip(self.words, memory.composed, strict=True):
-            now[slot] = f"({word} {now[slot]})"
-            found.append(now[slot])
-        return found
+        """List what each step writes into the slot it is composed with: "(word contents)"."""
+        states = self.states(memory)
+        next(states)
+        return [slots[slot] for slots, slot in zip(states, memory.composed, strict=True)]
 
     def states(self, memory: Access) -> Iterator[list[str]]:
-        """Tell what all slots hold before the first step, and after each."""
-        now = list(memory.held)
-        yield list(now)
-        for slot, composition in zip(memory.composed, self.compositions(memory), strict=True):
-            now[slot] = composition
-            yield list(now)
+        """Yield the contents of all slots before the first step and after each step."""
+        slots = list(memory.held)
+        yield list(slots)
+        for word, slot in zip(self.words, memory.composed, strict=True):
+            slots[slot] = f"({word} {slots[slot]})"
+            yield list(slots)
 
     def final(self, memory: Access) -> list[str]:
-        """Tell what all slots hold after the last step."""
-        *_, last = self.states(memory)
-        return last
+        """Return the contents of all slots after the last step."""
+        return list(self.states(memory))[-1]
 
 
 @dataclass(frozen=True)
 class Text:
-    """A text that was given."""
+    """Input text."""
 
-    name: str  # its part, such as premise
-    text: str  # as it was given
-    words: tuple[str, ...]  # as the model takes it apart, no more than it reads
-    unknown: tuple[int, ...] = ()  # those of them that the model does not know, by their place
-    cut: int = 0  # how many more there were
+    name: str  # its role, such as premise
+    text: str  # as given
+    words: tuple[str, ...]  # its tokens, truncated to the model's maximum
+    unknown: tuple[int, ...] = ()  # indices of the words that are not in the vocabulary
+    cut: int = 0  # number of truncated words
 
 
 @dataclass(frozen=True, eq=False)
 class MemoryTrace:
-    """What the memories of a model did while it read, and what came of it.
+    """Words and numbers that every picture is drawn from; `Model.trace` makes one from texts."""
 
-    Attributes:
-        model: Its name, task, kind and labels.
-        texts: What was given.
-        readings: Every pass over words, in the order in which they were made.
-        prediction: What the model says: label and probabilities, or ranking, or translation and words.
-    """
-
-    model: Mapping[str, Any]
+    model: Mapping[str, Any]  # name, task, kind, labels
     texts: tuple[Text, ...]
-    readings: tuple[Reading, ...]
-    prediction: Mapping[str, Any] = field(default_factory=dict)
+    readings: tuple[Reading, ...]  # in the order in which the model makes them
+    prediction: Mapping[str, Any] = field(default_factory=dict)  # label, ranking or translation
 
     def __post_init__(self) -> None:
-        """Keep tuples; a trace of nothing is none."""
+        """Check that there is a reading."""
         vars(self).update(texts=tuple(self.texts), readings=tuple(self.readings))
         if not self.readings:
             raise InputError("trace: expected at least one reading")
@@ -178,37 +156,31 @@ class MemoryTrace:
         return [(reading, memory) for reading in self.readings for memory in reading.memories]
 
     def as_dict(self) -> dict[str, Any]:
-        """Write the trace as plain values, as `trace.schema.json` describes them."""
-        from nse.viz import trace_json  # which knows traces, and is known by nobody else
+        """Convert the trace to plain values, as `trace.schema.json` describes them."""
+        from nse.viz import trace_json  # imports this module
 
-        return trace_json.as_dict(self)
+        return trace_json.dump_trace(self)
 
     def to_json(self, indent: int | None = None) -> str:
-        """Write the trace as JSON. Keys are written so that they come back to the bit."""
+        """Write the trace as JSON; `from_json` restores the same bits of every key."""
         return json.dumps(self.as_dict(), indent=indent, ensure_ascii=False, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> MemoryTrace:
-        """Read a trace from JSON.
+        """Read a trace from JSON; raise `InputError` if it is invalid or of another version."""
+        from nse.viz import trace_json
 
-        Raises:
-            InputError: It is no trace, or of a newer version; or what should follow from the keys does not.
-        """
-        try:
-            data = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"trace: expected JSON, {error}") from None
-        return cls.from_dict(data)
+        return trace_json.parse_trace(text)
 
     @classmethod
     def from_dict(cls, data: Any) -> MemoryTrace:
         """Read a trace from plain values; see `from_json`."""
         from nse.viz import trace_json
 
-        return trace_json.from_dict(data)
+        return trace_json.load_trace(data)
 
     def save(self, file: Path | str) -> None:
-        """Write the trace to a JSON file, whole or not at all."""
+        """Write the trace to a JSON file atomically."""
         write(Path(file), self.to_json() + "\n")
 
     @classmethod
@@ -218,7 +190,6 @@ class MemoryTrace:
             return cls.from_json(Path(file).read_bytes())
 
     def _repr_html_(self) -> str:
-        """Show it in a notebook."""
-        from nse.viz.notebook import html  # pictures are made of traces, not the other way round
+        from nse.viz import notebook
 
-        return html(self)
+        return notebook.render_html(self)
