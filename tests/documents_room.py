@@ -79,8 +79,10 @@ def lay_vectors(folder):
     save_vectors(folder, "spacy.md.300d", known, rows.astype(np.float32))
     save_vectors(folder, "glove.6B.100d", known, rows[:, :100].astype(np.float32))
     lines = [" ".join([word, *map(str, row)]) for word, row in zip(known, rows.tolist(), strict=True)]
-    published = {"glove.840B.300d.txt": "".join(f"{each}\n" for each in lines).encode()}
-    write(folder / "vectors", "zip", published, "glove.840B.300d.zip")
+    text = "".join(f"{line}\n" for line in lines).encode()
+    shorter = "".join(" ".join(line.split()[:101]) + "\n" for line in lines).encode()
+    write(folder / "vectors", "zip", {"glove.840B.300d.txt": text}, "glove.840B.300d.zip")
+    write(folder / "vectors", "zip", {"glove.6B.100d.txt": shorter}, "glove.6B.zip")
 
 
 def lay_files(folder):

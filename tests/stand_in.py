@@ -21,9 +21,9 @@ SERVED = Path(".served")
 SMALL = {
     "logic": ["model.size=8", "data.train=60", "data.test=30", "data.unseen=30", "data.dev=30"],
     "own": ["model.size=8"],
-    "wikiqa": ["model.size=8"],
+    "wikiqa/mma-attention": ["model.size=8"],
 }
-"""By the first part of a recipe's name; others are small enough with the data that is made up."""
+"""By a recipe's name or its first part; others are small enough with the data that is made up."""
 
 TINY = {
     "benchmarks/access.py": ["--out", "access.json"],
@@ -49,7 +49,7 @@ def nse(*words):
 
 def small(recipe):
     """Words that let a recipe train in a second."""
-    sets = ["train.epochs=1", *SMALL.get(recipe.split("/")[0], [])]
+    sets = ["train.epochs=1", *SMALL.get(recipe, SMALL.get(recipe.split("/")[0], []))]
     return tuple(word for each in sets for word in ("--set", each))
 
 
