@@ -321,7 +321,7 @@ def room(tmp_path, monkeypatch):
     stand_in.stop()
 
 
-LONG = ("docs/benchmarks.md", "docs/bulk.md", "docs/export.md", "docs/models.md", "docs/training.md")
+LONG = ("docs/benchmarks.md", "docs/export.md", "docs/models.md", "docs/training.md")
 """Documents whose commands take longest: clusters, several processes, benchmarks, runs of other documents."""
 
 
