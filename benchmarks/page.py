@@ -52,7 +52,7 @@ def read(page: Page, *texts: str) -> float:
     for number, text in enumerate(texts):
         page.locator("textarea").nth(number).fill(text)
     page.evaluate("delete document.documentElement.dataset.drawn")
-    page.get_by_role("button", name="Read", exact=True).click()
+    page.get_by_role("button", name="Run", exact=True).click()
     page.locator("html[data-drawn]").wait_for()
     return float(page.evaluate("document.documentElement.dataset.drawn"))
 
@@ -90,7 +90,7 @@ def pictures(browser: Browser, address: str) -> None:
     page.screenshot(path=IMAGES / "page-light.png", full_page=True)
     page = open_page(browser, address, scheme="dark")
     read(page, PUPPIES, "The dogs are being washed.")
-    page.get_by_role("button", name="Before the first word").click()
+    page.get_by_role("button", name="Go to the start").click()
     for _ in range(9):
         page.keyboard.press("ArrowRight")
     page.locator("#slots button", has_text=re.compile("^sprayed$")).click()

@@ -1,4 +1,4 @@
-"""Debian's Chromium, driven by Playwright, and the real server behind the page."""
+"""Chromium, driven by Playwright, and a server."""
 
 import os
 import shutil
@@ -27,27 +27,27 @@ def browser():
 
 @pytest.fixture(scope="session")
 def address():
-    """The shipped model of sentence pairs, served."""
-    with running("snli") as (found, _):
-        yield found
+    """Address of a server with the shipped model snli."""
+    with running("snli") as (url, _):
+        yield url
 
 
 @pytest.fixture
-def opened(browser):
-    """Opens pages; whatever one of them complains about fails the test, unless it was expected."""
+def open_page(browser):
+    """Open pages; errors in the console fail the test, unless they are expected."""
 
     @contextmanager
-    def open_page(url, expected=(), **settings):
+    def open_url(url, expected=(), **settings):
         settings = {"viewport": {"width": 1200, "height": 900}, **settings}
         context = browser.new_context(accept_downloads=True, **settings)
         page = context.new_page()
-        complaints = []
-        page.on("console", lambda each: complaints.append(each.text) if each.type == "error" else None)
-        page.on("pageerror", lambda each: complaints.append(str(each)))
-        page.on("dialog", lambda each: complaints.append(each.message))
+        errors = []
+        page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("dialog", lambda dialog: errors.append(dialog.message))
         page.goto(url)
         yield page
         context.close()
-        assert [each for each in complaints if not any(part in each for part in expected)] == []
+        assert [error for error in errors if not any(part in error for part in expected)] == []
 
-    return open_page
+    return open_url

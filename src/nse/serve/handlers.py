@@ -252,7 +252,4 @@ def refuse_undrawable(model: Model, texts: Sequence[str]) -> None:
         if model.kind.has_sentences:
             words, what, most = len(split_sentences(text)), "sentences", MOST_SENTENCES
         if words > most:
-            refuse_length(
-                f"text {number} has {words:,} {what} and a picture shows {most}: shorten it, or ask for the "
-                f"answer alone with nse {model.task}"
-            )
+            refuse_length(f"text {number} has {words:,} {what}, and at most {most} can be drawn: shorten it")

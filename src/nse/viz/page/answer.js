@@ -1,51 +1,55 @@
-// What the model says: a label with its probabilities, a ranking, or a translation.
+// The prediction: a label with its probabilities, a ranking, or a translation.
 
-import { element, printable, shortened, shownWord } from "./trace.js";
+import { clipWord, createElement, isolateWord, makePrintable } from "./trace.js";
 
-export function showAnswer(place, trace) {
-  const said = trace.prediction;
-  place.replaceChildren();
-  if (said.probabilities) place.append(chances(said));
-  else if (said.ranking) place.append(ranking(said.ranking));
-  else if (said.translation !== undefined) {
-    place.append(element("p", { className: "translation", textContent: printable(said.translation) || "(no words)" }));
+export function showPrediction(container, { prediction }) {
+  container.replaceChildren();
+  if (prediction.probabilities) container.append(createBars(prediction.probabilities));
+  else if (prediction.ranking) container.append(createRanking(prediction.ranking));
+  else if (prediction.translation !== undefined) {
+    const textContent = makePrintable(prediction.translation) || "(no words)";
+    container.append(createElement("p", { className: "translation", textContent }));
   }
 }
 
-function chances(said) {
-  const list = element("dl", { className: "chances" });
-  const order = Object.entries(said.probabilities).sort((a, b) => b[1] - a[1]);
-  for (const [label, share] of order) {
-    const told = `${(100 * share).toFixed(1)}%`, full = element("span");
-    full.style.width = told;
-    const bar = element("div", { className: "bar" }, full);
+function createBars(probabilities) {
+  const list = createElement("dl", { className: "probabilities" });
+  for (const [label, probability] of Object.entries(probabilities).sort((a, b) => b[1] - a[1])) {
+    const percent = `${(100 * probability).toFixed(1)}%`, filled = createElement("span");
+    filled.style.width = percent;
+    const bar = createElement("div", { className: "bar" }, filled);
     bar.setAttribute("aria-hidden", "true");
-    list.append(element("dt", { textContent: label }), element("dd", {}, bar), element("dd", { textContent: told }));
+    list.append(
+      createElement("dt", { textContent: label }),
+      createElement("dd", {}, bar),
+      createElement("dd", { textContent: percent }),
+    );
   }
   return list;
 }
 
-function ranking(rows) {
-  const list = element("ol");
+function createRanking(rows) {
+  const list = createElement("ol");
   for (const row of rows) {
-    const share = `${(100 * row.probability).toFixed(1)}%`;
-    list.append(element("li", { textContent: `${printable(row.text)} (${share}, score ${row.score.toFixed(2)})` }));
+    const percent = `${(100 * row.probability).toFixed(1)}%`;
+    const textContent = `${makePrintable(row.text)} (${percent}, score ${row.score.toFixed(2)})`;
+    list.append(createElement("li", { textContent }));
   }
   return list;
 }
 
-/** What should be known of the texts: words cut off, words unknown. */
-export function showNotes(place, trace) {
-  place.replaceChildren();
-  for (const text of trace.texts) {
-    if (text.cut) {
-      const told = `${text.name}: ${text.cut} words more than the model reads were left out.`;
-      place.append(element("li", { textContent: told }));
+/** Lists truncated texts and unknown words. */
+export function showNotes(container, trace) {
+  container.replaceChildren();
+  for (const { name, words, unknown, cut } of trace.texts) {
+    if (cut) {
+      const textContent = `${name}: too long for the model, the last ${cut} words were not read.`;
+      container.append(createElement("li", { textContent }));
     }
-    if (text.unknown.length) {
-      const words = text.unknown.slice(0, 12).map((at) => `“${shownWord(shortened(text.words[at]))}”`).join(", ");
-      const more = text.unknown.length > 12 ? ", …" : "";
-      place.append(element("li", { textContent: `${text.name}: the model does not know ${words}${more}.` }));
+    if (unknown.length) {
+      const list = unknown.slice(0, 12).map((index) => `“${isolateWord(clipWord(words[index]))}”`).join(", ");
+      const textContent = `${name}: words not in the vocabulary: ${list}${unknown.length > 12 ? ", …" : "."}`;
+      container.append(createElement("li", { textContent }));
     }
   }
 }

@@ -1,400 +1,398 @@
-// The page: asks the server for a trace, or shows the one that is in the file, and lets it be walked through.
+// The page: requests a trace from the server, or shows the trace in its own file, step by step.
 
-import { showAnswer, showNotes } from "./answer.js";
-import { download, standalone } from "./download.js";
+import { showNotes, showPrediction } from "./answer.js";
+import { download, exportSvg } from "./download.js";
 import { drawGraph, showSteps } from "./graph.js";
-import { drawHeat, extremes, markRow } from "./heat.js";
-import { element, historyOf, parse, printable, shortened, shownWord, stateAfter } from "./trace.js";
+import { describeExtremes, drawHeatMap, markRow } from "./heat.js";
+import { clipWord, computeState, createElement, isolateWord, listHistory, makePrintable, parseTrace } from "./trace.js";
 
 const $ = (id) => document.getElementById(id);
-const PACE = 900; // milliseconds between two words
+const STEP_MS = 900; // between two steps while playing
 
-/** All that the page knows. `step` counts the words that have been read. */
+/** State of the page. `step` is the number of words that have been read. */
 const state = {
-  model: null, asking: null, trace: null, text: "", reading: 0, memory: 0, step: 0,
-  playing: 0, graph: null, heat: null, opener: null,
+  model: null, request: null, trace: null, json: "", reading: 0, memory: 0, step: 0,
+  timer: 0, graph: null, heatMap: null, historyOpener: null,
 };
 
-const reading = () => state.trace.readings[state.reading];
-const memory = () => reading().memories[state.memory];
+const getReading = () => state.trace.readings[state.reading];
+const getMemory = () => getReading().memories[state.memory];
 
-// --- the form ------------------------------------------------------------------------------------------
+// --- form ----------------------------------------------------------------------------------------------
 
 function buildForm(model) {
   state.model = model;
   $("about").textContent = `${model.name} ${model.does}.`;
-  document.title = `${model.name}: what the memory did`;
+  document.title = `${model.name}: NSE memory explorer`;
   $("fields").replaceChildren(...model.fields.map((field, number) => {
-    const box = element("textarea", { id: `field-${number}`, rows: field.many ? 4 : 2, required: true });
-    if (field.language) box.lang = field.language;
-    return element("label", { textContent: field.label }, box);
+    const input = createElement("textarea", { id: `field-${number}`, rows: field.many ? 4 : 2, required: true });
+    if (field.language) input.lang = field.language;
+    return createElement("label", { textContent: field.label }, input);
   }));
-  $("examples").replaceChildren(...model.examples.map((texts) => {
-    const shown = texts.map((text) => printable(text)).join(" | ");
-    const button = element("button", { type: "button", textContent: shown });
-    button.addEventListener("click", () => { fill(texts); ask(); });
+  const buttons = model.examples.map((texts) => {
+    const textContent = texts.map((text) => makePrintable(text)).join(" | ");
+    const button = createElement("button", { type: "button", textContent });
+    button.addEventListener("click", () => { fillForm(texts); runModel(); });
     return button;
-  }));
-  $("ask").hidden = false;
+  });
+  if (buttons.length) $("examples").replaceChildren(createElement("span", { textContent: "Try:" }), ...buttons);
+  $("form").hidden = false;
 }
 
-/** The texts of the form: of a field for many, one a line. */
-function typed() {
+/** Returns the texts of the form; a field for many texts has one on each line. */
+function readForm() {
   return state.model.fields.flatMap((field, number) => {
     const value = $(`field-${number}`).value;
     return field.many ? value.split("\n").filter((line) => line.trim()) : [value];
   });
 }
 
-function fill(texts) {
+function fillForm(texts) {
   state.model.fields.forEach((field, number) => {
     $(`field-${number}`).value = field.many ? texts.slice(number).join("\n") : texts[number] ?? "";
   });
 }
 
-async function ask(view = {}) {
-  state.asking?.abort(); // the last question counts, whatever is answered first
-  const asking = state.asking = new AbortController();
-  const texts = typed();
+async function runModel(view = {}) {
+  state.request?.abort(); // only the answer to the last request is shown
+  const request = state.request = new AbortController();
   const empty = state.model.fields.find((field, number) => !$(`field-${number}`).value.trim());
-  if (empty) return fail(`${empty.label} is empty: type at least one word.`);
-  $("busy").textContent = "Reading…";
+  if (empty) return showError(`${empty.label} is empty. Type at least one word.`);
+  $("busy").textContent = "Running…";
   try {
-    const answer = await fetch("v1/trace", {
-      method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ texts }),
-      signal: asking.signal,
+    const response = await fetch("v1/trace", {
+      method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ texts: readForm() }),
+      signal: request.signal,
     }).catch(() => {
-      throw new Error("The server does not answer. Start it again, then press Read.");
+      throw new Error("The server does not respond. Check that it is running, then press Run again.");
     });
-    const text = await answer.text();
-    if (!answer.ok) throw new Error(reason(text, answer.status));
-    if (!asking.signal.aborted) show(text, view);
+    const text = await response.text();
+    if (!response.ok) throw new Error(readError(text, response.status));
+    if (!request.signal.aborted) showTrace(text, view);
   } catch (error) {
-    if (!asking.signal.aborted) fail(error.message);
+    if (!request.signal.aborted) showError(error.message);
   } finally {
-    if (state.asking === asking) $("busy").textContent = "";
+    if (state.request === request) $("busy").textContent = "";
   }
   return undefined;
 }
 
-function reason(text, status) {
+/** Returns the message of an error response as a sentence. */
+function readError(text, status) {
   try {
-    return JSON.parse(text).error.message;
+    const { message } = JSON.parse(text).error;
+    return `${message[0].toUpperCase()}${message.slice(1)}.`;
   } catch {
-    return `The server answered ${status} without a reason. Look at its log.`;
+    return `The server returned an error (status ${status}). Try again later.`;
   }
 }
 
-function fail(message) {
+function showError(message) {
   $("busy").textContent = "";
-  $("error").textContent = state.trace ? `${message} What is shown below is of the text before.` : message;
+  $("error").textContent = state.trace ? `${message} The results below are for the previous text.` : message;
   $("error").hidden = false;
 }
 
-// --- a trace -------------------------------------------------------------------------------------------
+// --- trace ---------------------------------------------------------------------------------------------
 
-function show(text, view = {}) {
-  const begun = performance.now();
-  stop();
-  state.trace = parse(text);
-  state.text = text;
-  state.reading = within(view.reading, state.trace.readings.length - 1, 0);
-  state.memory = within(view.memory, reading().memories.length - 1, 0);
+function showTrace(json, view = {}) {
+  const start = performance.now();
+  stopPlaying();
+  state.trace = parseTrace(json);
+  state.json = json;
+  state.reading = clampIndex(view.reading, state.trace.readings.length - 1, 0);
+  state.memory = clampIndex(view.memory, getReading().memories.length - 1, 0);
   $("error").hidden = true;
-  $("history").hidden = true;
-  showAnswer($("prediction"), state.trace);
+  showPrediction($("prediction"), state.trace);
   showNotes($("notes"), state.trace);
-  choices($("readings"), "reading", state.trace.readings.map((each) => each.name), state.reading, (number) => {
+  buildRadios($("readings"), "reading", state.trace.readings, state.reading, (number) => {
     state.reading = number;
     state.memory = 0;
     drawReading();
   });
   $("answer").hidden = $("memory").hidden = false;
   drawReading(view.step);
-  const laid = $("graph").getBoundingClientRect().height + $("heat").getBoundingClientRect().height; // forces layout
-  const spent = performance.now() - begun;
-  document.documentElement.dataset.drawn = laid ? spent.toFixed(1) : "";
-  $("drawn").textContent = `Drawn in ${spent.toFixed(0)} ms.`;
+  const height = $("graph").getBoundingClientRect().height + $("heat").getBoundingClientRect().height; // forces layout
+  const ms = performance.now() - start;
+  document.documentElement.dataset.drawn = height ? ms.toFixed(1) : "";
+  $("drawn").textContent = `Drawn in ${ms.toFixed(0)} ms.`;
 }
 
-function within(number, most, usual) {
-  return Number.isInteger(number) && number >= 0 && number <= most ? number : usual;
+/** Returns an index of the address if it is valid, else the default. */
+function clampIndex(index, last, fallback) {
+  return Number.isInteger(index) && index >= 0 && index <= last ? index : fallback;
 }
 
-/** Radio buttons for names; one alone is not worth asking. */
-function choices(place, group, names, chosen, choose) {
-  place.querySelectorAll("label").forEach((label) => label.remove());
-  names.forEach((name, number) => {
-    const radio = element("input", { type: "radio", name: group, checked: number === chosen });
-    radio.addEventListener("change", () => choose(number));
-    place.append(element("label", {}, radio, ` ${name}`));
+/** Fills a fieldset with a radio button for each item, and hides it if there is only one. */
+function buildRadios(fieldset, group, items, selected, onSelect) {
+  fieldset.querySelectorAll("label").forEach((label) => label.remove());
+  items.forEach(({ name }, number) => {
+    const radio = createElement("input", { type: "radio", name: group, checked: number === selected });
+    radio.addEventListener("change", () => onSelect(number));
+    fieldset.append(createElement("label", {}, radio, ` ${name}`));
   });
-  place.hidden = names.length < 2;
+  fieldset.hidden = items.length < 2;
 }
 
 function drawReading(step) {
-  stop();
+  stopPlaying();
   $("history").hidden = true;
-  state.graph = drawGraph(reading(), showHistory);
+  const { memories, words } = getReading();
+  state.graph = drawGraph(getReading(), showHistory);
   $("graph").replaceChildren(state.graph);
-  choices($("memories"), "memory", reading().memories.map((each) => each.name), state.memory, (number) => {
+  buildRadios($("memories"), "memory", memories, state.memory, (number) => {
     state.memory = number;
     drawMemory();
-    goTo(state.step);
+    goToStep(state.step);
   });
-  $("step").max = reading().words.length;
+  $("step").max = words.length;
   drawMemory();
-  goTo(within(step, reading().words.length, reading().words.length), Number.isInteger(step));
+  goToStep(clampIndex(step, words.length, words.length), Number.isInteger(step));
 }
 
 function drawMemory() {
-  state.heat = drawHeat(reading(), memory());
-  $("heat").replaceChildren(state.heat);
-  $("extremes").textContent = extremes(memory());
-  const rows = memory().slots.map((slot, number) => {
-    const button = element("button", { type: "button", textContent: shortened(slot) });
+  const memory = getMemory();
+  state.heatMap = drawHeatMap(getReading(), memory);
+  $("heat").replaceChildren(state.heatMap);
+  $("extremes").textContent = describeExtremes(memory);
+  const rows = memory.slots.map((slot, number) => {
+    const button = createElement("button", { type: "button", textContent: clipWord(slot) });
     button.addEventListener("click", () => showHistory(state.memory, number));
-    const bar = element("span", { className: "bar" }, element("span"));
-    return element("tr", {}, element("td", {}, button), element("td"), element("td", {}, bar, element("span")));
+    const bar = createElement("span", { className: "bar" }, createElement("span"));
+    const cells = [[button], [], [bar, createElement("span")]];
+    return createElement("tr", {}, ...cells.map((children) => createElement("td", {}, ...children)));
   });
   $("slots").tBodies[0].replaceChildren(...rows);
 }
 
-// --- the player ----------------------------------------------------------------------------------------
+// --- player --------------------------------------------------------------------------------------------
 
-function goTo(step, follow = true) {
-  const words = reading().words;
-  state.step = Math.min(Math.max(step, 0), words.length);
+function goToStep(step, scroll = true) {
+  state.step = Math.min(Math.max(step, 0), getReading().words.length);
   $("step").value = state.step;
-  const told = describeStep();
-  $("step").setAttribute("aria-valuetext", told);
-  $("now").textContent = told;
+  const description = describeStep();
+  $("step").setAttribute("aria-valuetext", description);
+  $("step-text").textContent = description;
   showSteps(state.graph, state.step);
-  markRow(state.heat, state.step);
-  const read = markNodes();
-  if (follow && read) keepInView($("graph"), read.getBBox());
+  markRow(state.heatMap, state.step);
+  const node = markNodes();
+  if (scroll && node) scrollToBox($("graph"), node.getBBox());
   fillTable();
-  remember();
+  updateAddress();
 }
 
-/** Move a picture sideways, and only that, until this part of it is seen. */
-function keepInView(place, box) {
-  const room = 40, left = box.x - room, right = box.x + box.width + room;
-  if (left < place.scrollLeft) place.scrollLeft = left;
-  else if (right > place.scrollLeft + place.clientWidth) place.scrollLeft = right - place.clientWidth;
+/** Scrolls a picture horizontally until a box is visible. */
+function scrollToBox(container, box) {
+  const margin = 40, left = box.x - margin, right = box.x + box.width + margin;
+  if (left < container.scrollLeft) container.scrollLeft = left;
+  else if (right > container.scrollLeft + container.clientWidth) container.scrollLeft = right - container.clientWidth;
 }
 
 function describeStep() {
-  const words = reading().words, t = state.step - 1;
+  const { words, memories, outputs } = getReading(), t = state.step - 1;
   if (t < 0) {
-    const fresh = memory().held.every((holds, slot) => holds === memory().slots[slot]);
-    const begins = fresh ? "the words themselves" : "what the reading before has left";
-    return `Before the first of ${words.length} words: the memory is ${begins}.`;
+    const isInitial = getMemory().held.every((contents, slot) => contents === getMemory().slots[slot]);
+    return `Step 0 of ${words.length}: each slot holds ${isInitial ? "its own word" : "what an earlier text wrote"}.`;
   }
-  const gave = reading().outputs.length ? ` It wrote “${shownWord(reading().outputs[t])}”.` : "";
-  const found = reading().memories.map((each) => {
-    const slot = each.composed[t], best = each.read[t];
-    const own = slot === best ? "" : `; its own slot ${each.keys[t][best].toFixed(2)}`;
-    const whose = reading().memories.length > 1 ? ` in the memory of ${each.name}` : "";
-    return `“${shownWord(each.slots[slot])}”${whose} (z ${each.keys[t][slot].toFixed(2)}${own})`;
+  const output = outputs.length ? ` Output: “${isolateWord(outputs[t])}”.` : "";
+  const targets = memories.map((memory) => {
+    const slot = memory.composed[t], best = memory.read[t];
+    const own = slot === best ? "" : `; own slot ${memory.keys[t][best].toFixed(2)}`;
+    const owner = memories.length > 1 ? ` in the memory of ${memory.name}` : "";
+    return `“${isolateWord(memory.slots[slot])}”${owner} (z ${memory.keys[t][slot].toFixed(2)}${own})`;
   });
-  return `Step ${t + 1} of ${words.length}: “${shownWord(words[t])}” composed with ${found.join(" and ")}.${gave}`;
+  const word = isolateWord(words[t]);
+  return `Step ${t + 1} of ${words.length}: “${word}” composed with ${targets.join(" and ")}.${output}`;
 }
 
-/** Mark the word that was read and the slots that it was composed with; returns the word. */
+/** Marks the current word and the slots that it is composed with; returns the node of the word. */
 function markNodes() {
   const t = state.step - 1;
   if (t < 0) return state.graph.querySelector(".node");
-  reading().memories.forEach((each, number) => {
-    const mark = (slot, kind) => {
-      const node = state.graph.querySelector(`.node[data-memory="${number}"][data-slot="${slot}"]`);
-      if (node) node.classList.add(kind);
-    };
-    mark(each.composed[t], "to");
-    if (each.own[t] >= 0) mark(each.own[t], "from");
+  const mark = (memory, slot, name) => {
+    const nodes = state.graph.querySelectorAll(`.node[data-memory="${memory}"][data-slot="${slot}"]`);
+    for (const node of nodes) node.classList.add(name);
+  };
+  getReading().memories.forEach((memory, number) => {
+    mark(number, memory.composed[t], "to");
+    mark(number, memory.own[t], "from");
   });
-  for (const node of state.graph.querySelectorAll(`.node[data-memory="-1"][data-slot="${t}"]`)) {
-    node.classList.add("from");
-  }
+  mark(-1, t, "from"); // words without a memory of their own
   return state.graph.querySelector(".from");
 }
 
 function fillTable() {
-  const t = state.step - 1, slots = stateAfter(reading(), memory(), state.step);
-  const rows = $("slots").tBodies[0].rows;
-  slots.forEach((holds, number) => {
-    const row = rows[number], weight = t < 0 ? 0 : memory().keys[t][number];
-    row.className = t >= 0 && memory().composed[t] === number ? "written" : "";
-    row.cells[1].textContent = holds;
+  const t = state.step - 1, memory = getMemory(), rows = $("slots").tBodies[0].rows;
+  computeState(getReading(), memory, state.step).forEach((contents, slot) => {
+    const row = rows[slot], weight = t < 0 ? 0 : memory.keys[t][slot];
+    row.className = t >= 0 && memory.composed[t] === slot ? "written" : "";
+    row.cells[1].textContent = contents;
     row.cells[2].firstChild.firstChild.style.width = `${(100 * weight).toFixed(1)}%`;
     row.cells[2].lastChild.textContent = t < 0 ? "" : weight.toFixed(2);
   });
 }
 
-function play() {
-  if (state.playing) return stop();
-  if (state.step >= reading().words.length) goTo(0);
-  state.playing = setInterval(() => {
-    goTo(state.step + 1);
-    if (state.step >= reading().words.length) stop();
-  }, PACE);
+function togglePlaying() {
+  if (state.timer) return stopPlaying();
+  const last = getReading().words.length;
+  if (state.step >= last) goToStep(0);
+  state.timer = setInterval(() => {
+    goToStep(state.step + 1);
+    if (state.step >= last) stopPlaying();
+  }, STEP_MS);
   $("play").textContent = "Pause";
   return undefined;
 }
 
-function stop() {
-  clearInterval(state.playing);
-  state.playing = 0;
+function stopPlaying() {
+  clearInterval(state.timer);
+  state.timer = 0;
   $("play").textContent = "Play";
 }
 
 // --- history, links, files -----------------------------------------------------------------------------
 
 function showHistory(number, slot) {
-  const each = reading().memories[number];
-  const found = historyOf(reading(), each, slot);
-  state.opener = document.activeElement;
-  $("history-title").textContent = `History of the slot “${shownWord(each.slots[slot])}”`;
-  $("history-steps").replaceChildren(
-    element("li", { textContent: `At first: ${shownWord(each.held[slot])}` }),
-    ...found.map(({ t, word, weight, holds }) => element("li", {
-      textContent: `Step ${t + 1}, “${word}” (z ${weight.toFixed(2)}): ${holds}`,
-    })),
-  );
-  if (!found.length) $("history-steps").append(element("li", { textContent: "No word was composed with it." }));
+  const memory = getReading().memories[number];
+  const steps = listHistory(getReading(), memory, slot);
+  state.historyOpener = document.activeElement;
+  $("history-title").textContent = `History of the slot “${isolateWord(memory.slots[slot])}”`;
+  const lines = [
+    `Start: ${isolateWord(memory.held[slot])}`,
+    ...steps.map(({ t, word, weight, contents }) => `Step ${t + 1}, “${word}” (z ${weight.toFixed(2)}): ${contents}`),
+    ...(steps.length ? [] : ["No word is composed with this slot."]),
+  ];
+  $("history-steps").replaceChildren(...lines.map((textContent) => createElement("li", { textContent })));
   $("history").hidden = false;
   $("history").focus();
 }
 
-/** Back to where the history was opened from. */
+/** Closes the history and focuses the button that opened it. */
 function closeHistory() {
   $("history").hidden = true;
-  (state.opener?.isConnected ? state.opener : $("play")).focus();
+  (state.historyOpener?.isConnected ? state.historyOpener : $("play")).focus();
 }
 
-/** The address tells the state, so that it can be shared; other texts are a new place to come back from. */
-function remember() {
-  const told = new URLSearchParams();
-  if (state.model) for (const text of state.trace.texts) told.append("text", text.text);
-  if (state.reading) told.set("reading", state.reading);
-  if (state.memory) told.set("memory", state.memory);
-  if (state.step < reading().words.length) told.set("step", state.step);
-  const before = recalled().texts, texts = told.getAll("text");
-  const elsewhere = before.length && before.join("\n") !== texts.join("\n");
+/** Writes texts and view into the address; other texts are a new entry of the browser's history. */
+function updateAddress() {
+  const params = new URLSearchParams();
+  if (state.model) for (const text of state.trace.texts) params.append("text", text.text);
+  if (state.reading) params.set("reading", state.reading);
+  if (state.memory) params.set("memory", state.memory);
+  if (state.step < getReading().words.length) params.set("step", state.step);
+  const before = parseAddress().texts;
+  const hasNewTexts = before.length && before.join("\n") !== params.getAll("text").join("\n");
   try {
-    history[elsewhere ? "pushState" : "replaceState"](null, "", `#${told}`);
+    history[hasNewTexts ? "pushState" : "replaceState"](null, "", `#${params}`);
   } catch {
-    // A browser may refuse when the address changes too often: the next step tells it again.
+    // Browsers limit how often the address may change; the next step tries again.
   }
   $("link").value = location.href;
 }
 
-function recalled() {
-  const told = new URLSearchParams(location.hash.slice(1));
-  const number = (name) => (told.has(name) ? Number(told.get(name)) : undefined);
+function parseAddress() {
+  const params = new URLSearchParams(location.hash.slice(1));
+  const getNumber = (name) => (params.has(name) ? Number(params.get(name)) : undefined);
   return {
-    texts: told.getAll("text"),
-    view: { reading: number("reading"), memory: number("memory"), step: number("step") },
+    texts: params.getAll("text"),
+    view: { reading: getNumber("reading"), memory: getNumber("memory"), step: getNumber("step") },
   };
 }
 
-function recall() {
-  const { texts, view } = recalled();
-  const same = state.trace && texts.join("\n") === state.trace.texts.map((text) => text.text).join("\n");
-  if (texts.length && !same) {
-    fill(texts);
-    ask(view);
-  } else if (state.trace) show(state.text, view);
+function loadAddress() {
+  const { texts, view } = parseAddress();
+  const isCurrent = state.trace && texts.join("\n") === state.trace.texts.map((text) => text.text).join("\n");
+  if (texts.length && !isCurrent) {
+    fillForm(texts);
+    runModel(view);
+  } else if (state.trace) showTrace(state.json, view);
 }
 
-async function share() {
-  remember();
+async function copyLink() {
+  updateAddress();
   try {
     await navigator.clipboard.writeText(location.href);
-    $("done").textContent = "The link is copied.";
+    $("share-status").textContent = "Link copied.";
   } catch {
     $("link").focus();
     $("link").select();
-    $("done").textContent = "Copy the link from the field.";
+    $("share-status").textContent = "Copy the share link below.";
   }
 }
 
-function keep(name, type, text) {
+function saveFile(suffix, type, text) {
+  const name = `nse-${state.trace.model.name}`.replace(/[^\w-]+/g, "-") + suffix;
   download(name, type, text);
-  $("done").textContent = `${name} is downloaded.`;
+  $("share-status").textContent = `${name} downloaded.`;
 }
 
 // --- start ---------------------------------------------------------------------------------------------
 
-function dark() {
-  const chosen = document.documentElement.dataset.theme;
-  return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+function isDark() {
+  const { theme } = document.documentElement.dataset;
+  return theme ? theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
-function listen() {
-  $("ask").addEventListener("submit", (event) => { event.preventDefault(); ask(); });
-  $("ask").addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) ask();
+function addListeners() {
+  const onClick = (id, listener) => $(id).addEventListener("click", listener);
+  const onClickGoTo = (id, getStep) => onClick(id, () => { stopPlaying(); goToStep(getStep()); });
+  $("form").addEventListener("submit", (event) => { event.preventDefault(); runModel(); });
+  $("form").addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) runModel();
   });
-  $("theme").addEventListener("click", () => {
-    document.documentElement.dataset.theme = dark() ? "light" : "dark";
-    $("theme").setAttribute("aria-pressed", String(dark()));
+  onClick("theme", () => {
+    document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+    $("theme").setAttribute("aria-pressed", String(isDark()));
   });
-  $("theme").setAttribute("aria-pressed", String(dark()));
-  $("first").addEventListener("click", () => { stop(); goTo(0); });
-  $("back").addEventListener("click", () => { stop(); goTo(state.step - 1); });
-  $("next").addEventListener("click", () => { stop(); goTo(state.step + 1); });
-  $("last").addEventListener("click", () => { stop(); goTo(reading().words.length); });
-  $("play").addEventListener("click", play);
-  $("step").addEventListener("input", () => { stop(); goTo(Number($("step").value)); });
-  $("share").addEventListener("click", share);
-  $("svg").addEventListener("click", () => keep(`${fileName()}.svg`, "image/svg+xml", standalone(state.graph, state.trace)));
-  $("json").addEventListener("click", () => keep(`${fileName()}.json`, "application/json", state.text));
-  $("close").addEventListener("click", closeHistory);
-  $("skip").addEventListener("click", (event) => { // the address is for the state
+  $("theme").setAttribute("aria-pressed", String(isDark()));
+  onClickGoTo("first", () => 0);
+  onClickGoTo("back", () => state.step - 1);
+  onClickGoTo("next", () => state.step + 1);
+  onClickGoTo("last", () => getReading().words.length);
+  onClick("play", togglePlaying);
+  $("step").addEventListener("input", () => { stopPlaying(); goToStep(Number($("step").value)); });
+  onClick("copy", copyLink);
+  onClick("svg", () => saveFile(".svg", "image/svg+xml", exportSvg(state.graph, state.trace)));
+  onClick("json", () => saveFile(".json", "application/json", state.json));
+  onClick("close", closeHistory);
+  onClick("skip", (event) => { // the address keeps the state, so no #answer
     event.preventDefault();
     ($("answer").hidden ? document.querySelector("textarea") ?? $("theme") : $("answer")).focus();
   });
-  addEventListener("hashchange", recall);
-  document.addEventListener("keydown", keys);
+  addEventListener("hashchange", loadAddress);
+  document.addEventListener("keydown", handleKey);
 }
 
-function fileName() {
-  return `nse-${state.trace.model.name}`.replace(/[^\w-]+/g, "-");
-}
-
-/** Arrow keys walk wherever they mean nothing else. */
-function keys(event) {
+/** Moves with the arrow keys, except where they have another function. */
+function handleKey(event) {
   if (!state.trace || event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.key === "Escape" && !$("history").hidden) closeHistory();
-  if (event.target.closest("input, textarea, select, .scroll:focus")) return;
-  if (event.key === "ArrowRight") { stop(); goTo(state.step + 1); }
-  else if (event.key === "ArrowLeft") { stop(); goTo(state.step - 1); }
-  else return;
+  const direction = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+  if (!direction || event.target.closest("input, textarea, select, .scroll:focus")) return;
+  stopPlaying();
+  goToStep(state.step + direction);
   event.preventDefault();
 }
 
 async function start() {
-  listen();
-  const inside = $("trace");
-  if (inside) {
-    const { view } = recalled();
-    show(inside.textContent, view);
-    const { model, texts } = state.trace;
-    const given = texts.map((text) => shortened(text.text, 200)).join(" | ");
-    $("about").textContent = `${model.name} has read: ${given}`;
+  addListeners();
+  const trace = $("trace"); // in a page that is a file
+  if (trace) {
+    showTrace(trace.textContent, parseAddress().view);
+    const texts = state.trace.texts.map((text) => clipWord(text.text, 200)).join(" | ");
+    $("about").textContent = `Model ${state.trace.model.name}. Text: ${texts}`;
     return;
   }
   try {
-    const answer = await fetch("v1/model");
-    if (!answer.ok) throw new Error(String(answer.status));
-    buildForm(await answer.json());
+    const response = await fetch("v1/model");
+    if (!response.ok) throw new Error(String(response.status));
+    buildForm(await response.json());
   } catch {
-    fail("The server does not answer. Start it, then load this page again.");
+    showError("The server does not respond. Check that it is running, then reload this page.");
     return;
   }
-  if (recalled().texts.length) recall();
-  else if (state.model.examples.length) fill(state.model.examples[0]);
+  if (parseAddress().texts.length) loadAddress();
+  else if (state.model.examples.length) fillForm(state.model.examples[0]);
 }
 
 start();

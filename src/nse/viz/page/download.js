@@ -1,6 +1,6 @@
-// What the page gives to take along, as files.
+// Downloads: files made in the page.
 
-import { shape } from "./trace.js";
+import { createShape } from "./trace.js";
 
 export function download(name, type, text) {
   const url = URL.createObjectURL(new Blob([text], { type }));
@@ -9,38 +9,38 @@ export function download(name, type, text) {
   URL.revokeObjectURL(url);
 }
 
-/** A graph as a file of its own, in the colours of the page; the arcs are as strong as they are. */
-export function standalone(graph, trace) {
+/** Writes a graph as an SVG file in the colours of the page, without the marks of the current step. */
+export function exportSvg(graph, trace) {
   const marked = graph.querySelectorAll(".now, .from, .to");
-  const classes = [...marked].map((each) => each.getAttribute("class"));
-  for (const each of marked) each.classList.remove("now", "from", "to");
-  const copy = styled(graph);
-  marked.forEach((each, number) => each.setAttribute("class", classes[number]));
+  const classes = [...marked].map((node) => node.getAttribute("class"));
+  for (const node of marked) node.classList.remove("now", "from", "to");
+  const copy = copyWithStyles(graph);
+  marked.forEach((node, number) => node.setAttribute("class", classes[number]));
   const fill = getComputedStyle(document.body).backgroundColor;
   copy.prepend(
-    shape("title", {}, `Word associations by the memory of ${trace.model.name}`),
-    shape("rect", { width: "100%", height: "100%", fill }),
+    createShape("title", {}, `Word associations by the memory of ${trace.model.name}`),
+    createShape("rect", { width: "100%", height: "100%", fill }),
   );
   return new XMLSerializer().serializeToString(copy);
 }
 
-const LOOKS = ["fill", "stroke", "stroke-width", "stroke-dasharray", "text-anchor", "display", "opacity"];
+const STYLES = ["fill", "stroke", "stroke-width", "stroke-dasharray", "text-anchor", "display", "opacity"];
 
-/** A copy of a graph into whose shapes goes what the style sheet says. */
-function styled(graph) {
-  const copy = graph.cloneNode(true), from = graph.querySelectorAll("*");
+/** Copies a graph, with the rules of the style sheet as attributes of its shapes. */
+function copyWithStyles(graph) {
+  const copy = graph.cloneNode(true), originals = graph.querySelectorAll("*");
   copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
   copy.setAttribute("role", "img");
-  copy.classList.remove("alone");
-  copy.querySelectorAll("*").forEach((each, number) => {
-    const look = getComputedStyle(from[number]);
-    for (const name of LOOKS) each.setAttribute(name, look.getPropertyValue(name));
-    if (each.tagName === "text") {
-      each.setAttribute("font-family", "sans-serif");
-      each.setAttribute("font-size", "15");
-      each.setAttribute("font-weight", look.fontWeight);
+  copy.classList.remove("isolated");
+  copy.querySelectorAll("*").forEach((node, number) => {
+    const style = getComputedStyle(originals[number]);
+    for (const name of STYLES) node.setAttribute(name, style.getPropertyValue(name));
+    if (node.tagName === "text") {
+      node.setAttribute("font-family", "sans-serif");
+      node.setAttribute("font-size", "15");
+      node.setAttribute("font-weight", style.fontWeight);
     }
-    for (const name of ["class", "tabindex", "role"]) each.removeAttribute(name);
+    for (const name of ["class", "tabindex", "role"]) node.removeAttribute(name);
   });
   return copy;
 }

@@ -1,72 +1,70 @@
-// A trace, as nse/viz/trace.schema.json describes it: the only thing that Python and this page agree on.
+// Traces, as nse/viz/trace.schema.json describes them, and functions that all modules use.
 
 export const VERSION = 1;
 
-/** Of letters, and around pictures. */
+/** Font size, and margin of pictures. */
 export const FONT = 15, MARGIN = 12;
 
-/** The trace in a JSON text; an Error says what is wrong with it. */
-export function parse(text) {
+/** Parses a trace; throws an Error if it has another schema or version. */
+export function parseTrace(text) {
   const trace = JSON.parse(text);
-  if (trace.schema !== "nse-trace") throw new Error("This is no trace: it has another schema.");
+  if (trace.schema !== "nse-trace") throw new Error("This is not a trace: it has another schema.");
   if (trace.version !== VERSION) {
-    throw new Error(`This trace has version ${trace.version} and this page reads ${VERSION}: update nse.`);
+    throw new Error(`This page shows traces of version ${VERSION}, not ${trace.version}. Reload the page.`);
   }
   return trace;
 }
 
-/** What every slot holds after so many steps. */
-export function stateAfter(reading, memory, steps) {
-  const slots = memory.held.map(shownWord);
+/** Returns the contents of all slots after a number of steps. */
+export function computeState(reading, memory, steps) {
+  const slots = memory.held.map(isolateWord);
   for (let t = 0; t < steps; t += 1) {
     const slot = memory.composed[t];
-    slots[slot] = `(${shownWord(reading.words[t])} ${slots[slot]})`; // the composition that the trace has
+    slots[slot] = `(${isolateWord(reading.words[t])} ${slots[slot]})`;
   }
   return slots;
 }
 
-/** How much each slot was read over all steps. */
-export function accessed(memory) {
+/** Sums the weights of each slot over all steps. */
+export function sumWeights(memory) {
   return memory.slots.map((_, slot) => memory.keys.reduce((sum, row) => sum + row[slot], 0));
 }
 
-/** The steps that were composed into a slot: step, word, weight, and what it held then. */
-export function historyOf(reading, memory, slot) {
-  const found = [];
-  memory.composed.forEach((place, t) => {
-    if (place === slot) {
-      const holds = stateAfter(reading, memory, t + 1)[slot];
-      found.push({ t, word: shownWord(reading.words[t]), weight: memory.keys[t][slot], holds });
-    }
-  });
-  return found;
+/** Lists the steps that are composed with a slot: step, word, weight, and the contents of the slot. */
+export function listHistory(reading, memory, slot) {
+  return memory.composed.flatMap((composed, t) => (composed !== slot ? [] : [{
+    t,
+    word: isolateWord(reading.words[t]),
+    weight: memory.keys[t][slot],
+    contents: computeState(reading, memory, t + 1)[slot],
+  }]));
 }
 
-/** A word that is not endless, and nothing in it that is no letter. */
-export function shortened(word, most = 24) {
-  const letters = Array.from(printable(word));
-  return letters.length <= most ? letters.join("") : `${letters.slice(0, most - 1).join("")}…`;
+/** Makes a word printable, and truncates it. */
+export function clipWord(word, maxLetters = 24) {
+  const letters = Array.from(makePrintable(word));
+  return letters.length <= maxLetters ? letters.join("") : `${letters.slice(0, maxLetters - 1).join("")}…`;
 }
 
-/** A text without what the page would obey; joiners are part of some words. */
-export function printable(text) {
+/** Replaces control characters and others that a browser would interpret. */
+export function makePrintable(text) {
   return text.replace(/(?![\u200c\u200d])[\p{C}\p{Zl}\p{Zp}]|(?! )\p{Zs}/gu, "\ufffd");
 }
 
-/** A word to stand among others: one that is written from right to left does not turn its neighbours round. */
-export function shownWord(word) {
-  const shown = printable(word);
-  return /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/.test(shown) ? `\u2068${shown}\u2069` : shown;
+/** Makes a word printable; a right-to-left word is isolated, so that the words around it keep their order. */
+export function isolateWord(word) {
+  const printable = makePrintable(word);
+  return /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/.test(printable) ? `\u2068${printable}\u2069` : printable;
 }
 
-/** About how wide a text is in a sans-serif font of this size; the same estimate as Python's. */
-export function widthOf(text, size) {
+/** Estimates the width of a text in a sans-serif font, as nse/viz/drawing.py does. */
+export function estimateWidth(text, fontSize) {
   let sum = 0;
-  for (const letter of text) sum += widthOfLetter(letter);
-  return sum * size;
+  for (const letter of text) sum += estimateLetter(letter);
+  return sum * fontSize;
 }
 
-function widthOfLetter(letter) {
+function estimateLetter(letter) {
   if ("ijlItf.,:;'|!()[]{}`\"-/\\ ".includes(letter)) return 0.36;
   if ("mwMWQ@%&—…".includes(letter)) return 0.92;
   if (/[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff01-\uff60\uffe0-\uffe6\u{1f300}-\u{1faff}\u{20000}-\u{3fffd}]/u.test(letter)) return 1.05;
@@ -76,17 +74,17 @@ function widthOfLetter(letter) {
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An SVG element with attributes; text is set as text. */
-export function shape(name, attributes = {}, text = undefined) {
-  const made = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  if (text !== undefined) made.textContent = text;
-  return made;
+/** Creates an SVG element; text is never parsed as markup. */
+export function createShape(name, attributes = {}, text = undefined) {
+  const node = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  if (text !== undefined) node.textContent = text;
+  return node;
 }
 
-/** An HTML element with properties and children. */
-export function element(name, properties = {}, ...children) {
-  const made = Object.assign(document.createElement(name), properties);
-  made.append(...children);
-  return made;
+/** Creates an HTML element. */
+export function createElement(name, properties = {}, ...children) {
+  const node = Object.assign(document.createElement(name), properties);
+  node.append(...children);
+  return node;
 }
