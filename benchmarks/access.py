@@ -50,7 +50,7 @@ def accesses(loaded: nse.Model, texts: list[list[str]], batch: int = 128) -> lis
     for index in draw_bounded_batches(labelled, batch):
         ids, lengths = labelled.texts[0].select(index)
         with record_calls(model) as calls:
-            encoder(model.vectors(ids), lengths)
+            encoder(model.embed(ids), lengths)
         keys = calls["encoder.nse.0"].keys
         assert keys is not None
         for row, length, z in zip(index.tolist(), lengths.tolist(), keys, strict=True):

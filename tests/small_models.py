@@ -7,7 +7,7 @@ from nse.data.catalogue import describe_data
 from nse.inference import folder as hub
 from nse.nn.document import DocumentClassifier, DocumentConfig
 from nse.nn.pair import PairClassifier, PairConfig
-from nse.nn.search import Found
+from nse.nn.search import Translations
 from nse.nn.sentence import SentenceClassifier, SentenceConfig
 from nse.nn.translator import TranslationConfig, Translator
 from nse.text.vocabulary import TargetVocabulary, Vocabulary
@@ -86,8 +86,8 @@ def translator(folder, seed=0, words=SOURCE, target=TARGET, pieces=False, task="
     return folder
 
 
-def word_by_word(self, source, lengths, beam=None, most=None):
+def word_by_word(self, source, lengths, beam=None, max_length=None):
     """In the place of `Translator.translate`: each word's namesake, which attends to it."""
     ids = torch.where(source > Vocabulary.UNKNOWN, source + 2, source)
     places, more = torch.arange(source.shape[1]).expand_as(ids), 100 - source.shape[1]  # of one width
-    return Found(F.pad(ids, (0, more)), F.pad(places, (0, more)), torch.zeros(len(ids)))
+    return Translations(F.pad(ids, (0, more)), F.pad(places, (0, more)), torch.zeros(len(ids)))

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from benchmarks.speed.calls import mebibytes
 from nse.nn.pair import PairClassifier, PairConfig
-from nse.ops.dispatch import choose
+from nse.ops.dispatch import choose_backend
 from nse.tasks.task import judged
 from nse.text.sampler import draw_batches
 from nse.text.tensors import LabelledRows, Shape, Texts
@@ -54,7 +54,7 @@ def snli_step_rows(log: Console) -> list[dict[str, Any]]:
         "random": draw_batches(PAIRS, BATCH, generator),
         "buckets": draw_batches(PAIRS, BATCH, generator, pairs.lengths),
     }
-    rows, backend = [], choose("auto", "cuda")
+    rows, backend = [], choose_backend("auto", "cuda")
     for name, plan in plans.items():
         whole = [index for index in plan if len(index) == BATCH]
         full = list(zip(whole, pairs.compute_shapes(whole), strict=True))

@@ -15,8 +15,8 @@ from nse.errors import BackendError, ConfigError, DataError, InputError, ModelEr
 if TYPE_CHECKING:
     from nse.inference.folder import load
     from nse.inference.model import Model
-    from nse.nn.encoder import NSE, Encoding, State
-    from nse.ops.types import Memory
+    from nse.nn.encoder import NSE, Encoding
+    from nse.ops.types import Memory, State
 
 __version__ = "0.1.0"
 
@@ -27,7 +27,7 @@ __all__ += ["BackendError", "ConfigError", "DataError", "InputError", "ModelErro
 HOMES = {
     "NSE": "nse.nn.encoder",
     "Encoding": "nse.nn.encoder",
-    "State": "nse.nn.encoder",
+    "State": "nse.ops.types",
     "Memory": "nse.ops.types",
     "Model": "nse.inference.model",
     "load": "nse.inference.folder",

@@ -5,7 +5,7 @@ import torch
 
 import nse
 from faults.made_models import refused, saved, shell
-from nse.nn.folded import folded
+from nse.nn.folded import fold_model
 from small_models import sentence_model
 
 
@@ -53,7 +53,7 @@ def test_with_folded_weights_too(tmp_path):
     model = nse.load(sentence_model(tmp_path / "mine")).module
     ids, lengths = torch.tensor([[2, 3], [0, 0], [1, 1]]), torch.tensor([2, 0, 1])
     with torch.inference_mode():
-        found, wanted = folded(model)(ids, lengths), model(ids, lengths)
+        found, wanted = fold_model(model)(ids, lengths), model(ids, lengths)
     assert wanted.isfinite().all()
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
 

@@ -12,9 +12,8 @@ from torch.utils.checkpoint import checkpoint
 
 import nse
 from nse.nn.decoder import NSEDecoder
-from nse.ops import double_backward as second_derivatives
-from nse.ops import lean
-from nse.ops.deferred import many_times, once
+from nse.ops import double_backward, lean
+from nse.ops.deferred import make_deferred_linear, make_linear
 from oracle.problems import assert_close, problem, tensors
 
 LENGTHS = [4, 0, 2]
@@ -125,10 +124,10 @@ def test_whatever_pytorch_has_for_second_derivatives_is_right(twice):
 @pytest.mark.parametrize("extra", [{}, {"shared": (2,), "layers": 2}, {"dropout": 0.4}, {"T": 5, "k": 1}])
 def test_gradgradcheck(extra):
     p = problem(**{"B": 2, "T": 2, "k": 2, **extra})
-    arguments = second_derivatives.Arguments(*(getattr(p, f) for f in p.__dataclass_fields__), True)
+    arguments = double_backward.Arguments(*(getattr(p, f) for f in p.__dataclass_fields__), True)
 
     def run(*_):
-        return tuple(tensors(second_derivatives.allow(lean.recurrence(*arguments), arguments)))
+        return tuple(tensors(double_backward.add_double_backward(lean.recurrence(*arguments), arguments)))
 
     assert torch.autograd.gradgradcheck(run, p.leaves(), fast_mode=True)
 
@@ -228,14 +227,14 @@ def test_a_vectorized_jacobian():
 def test_first_derivatives_do_without_the_reference(compute, monkeypatch):
     fast, slow = encoders()
     wanted = compute(slow, lambda x: slow(x, LENGTHS).last, words())
-    monkeypatch.setattr(second_derivatives.reference, "recurrence", None)
+    monkeypatch.setattr(double_backward.reference, "recurrence", None)
     assert_close(compute(fast, lambda x: fast(x, LENGTHS).last, words()), wanted, 1e-10)
 
 
 def test_data_parallel_training_stays_as_it_was(tmp_path, monkeypatch):
     fast, slow = encoders()
     wanted = backward(slow, lambda x: slow(x, LENGTHS).last, words())
-    monkeypatch.setattr(second_derivatives.reference, "recurrence", None)
+    monkeypatch.setattr(double_backward.reference, "recurrence", None)
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
     try:
         parallel = torch.nn.parallel.DistributedDataParallel(fast)
@@ -269,7 +268,7 @@ def test_a_linear_map_that_is_used_many_times(shape, bias):
     given = [torch.randn(*size, dtype=torch.float64).requires_grad_() for size in sizes]
 
     def loop(x, weight, bias=None):
-        linear = many_times(weight, bias)
+        linear = make_deferred_linear(weight, bias)
         return torch.tanh(linear(torch.tanh(linear(x))))
 
     assert torch.autograd.gradgradcheck(loop, given)
@@ -278,7 +277,7 @@ def test_a_linear_map_that_is_used_many_times(shape, bias):
 def test_a_gradient_that_leaves_weights_out_leaves_nothing_for_the_next():
     weight, x = words().detach()[0, :3].requires_grad_(), words()
     found = []
-    for use in (once, many_times):
+    for use in (make_linear, make_deferred_linear):
         linear = use(weight)
         loss = torch.tanh(linear(torch.tanh(linear(x)))).sum()
         torch.autograd.grad(loss, x, retain_graph=True)
@@ -290,11 +289,11 @@ def test_the_decoder_of_translations(monkeypatch):
     decoder = NSEDecoder(4, 0.0).double()
     slots, given = (torch.randn(2, n, 4, dtype=torch.float64).requires_grad_() for n in (3, 5))
     lengths, found = torch.tensor([3, 1]), []
-    for use in (many_times, once):
-        monkeypatch.setattr("nse.nn.decoder.many_times", use)
+    for use in (make_deferred_linear, make_linear):
+        monkeypatch.setattr("nse.nn.decoder.make_deferred_linear", use)
         start, memories = (slots[:, 0], slots[:, 1]), (nse.Memory(slots, lengths),)
         begun = decoder.begin(slots, start, (slots[:, 2], slots[:, 2]), lengths, memories)
-        outputs = decoder.forced(given, *begun)
+        outputs = decoder.teacher_force(given, *begun)
         (gradient,) = torch.autograd.grad(outputs.sum(), given, create_graph=True)
         of = [given, slots, *decoder.parameters()]
         found.append(torch.autograd.grad(gradient.square().sum(), of, allow_unused=True))

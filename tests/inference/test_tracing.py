@@ -37,7 +37,7 @@ def read_by_oracle(nse, words, memory, shared=()):
 
 def vectors(loaded, words):
     ids = torch.tensor([loaded.vocabulary.encode(list(words))])
-    return list(array(loaded.module.vectors(ids)[0]))
+    return list(array(loaded.module.embed(ids)[0]))
 
 
 def around(nse, words):
@@ -96,7 +96,7 @@ def test_the_papers_padding_is_shown(starts, tmp_path):
     assert reading.words == (*["<S>"] * starts, "<pad>", "<pad>", "<pad>", "good", "film")
     ids = torch.tensor([[0, 0, 0, *loaded.vocabulary.encode(["good", "film"])]])
     nse = loaded.module.encoder.nse[0]
-    [keys], _ = read_by_oracle(nse, *around(nse, list(array(loaded.module.vectors(ids)[0]))))
+    [keys], _ = read_by_oracle(nse, *around(nse, list(array(loaded.module.embed(ids)[0]))))
     assert reading.memories[0].keys == pytest.approx(keys, abs=1e-5)
 
 

@@ -330,9 +330,9 @@ def test_the_python_of_the_card_runs(tmp_path, capsys):
 
 
 def test_scores_that_are_none_are_told(tmp_path, monkeypatch):
-    def broken(self, source, lengths, beam=None, most=None):
+    def broken(self, source, lengths, beam=None, max_length=None):
         found = word_by_word(self, source, lengths)
-        return found._replace(likely=found.likely * float("nan"))
+        return found._replace(log_probs=found.log_probs * float("nan"))
 
     folder = translator(tmp_path / "mine")
     monkeypatch.setattr(Translator, "translate", broken)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from nse.nn.attention import Alignment, Attention, softmax_over
+from nse.nn.attention import Alignment, Attention, masked_softmax
 from oracle.problems import assert_close
 
 LENGTHS = torch.tensor([5, 2, 0, 1])
@@ -17,9 +17,9 @@ def attended(attention, words, question):
     """e_l = w . relu(W_h h_l + W_q q + biases), softmax over the words h_l, and their weighted mean."""
     scores = []
     for h in words:
-        of_words = attention.of_words.weight @ h + attention.of_words.bias
-        of_question = attention.of_question.weight @ question + attention.of_question.bias
-        hidden = (of_words + of_question).clamp(min=0)
+        key = attention.key.weight @ h + attention.key.bias
+        query = attention.query.weight @ question + attention.query.bias
+        hidden = (key + query).clamp(min=0)
         scores.append((attention.score.weight[0] @ hidden + attention.score.bias[0]).exp())
     total = torch.zeros_like(question)
     for score, h in zip(scores, words, strict=True):
@@ -58,7 +58,7 @@ def test_padding_gets_no_attention_and_no_gradient():
 def test_softmax_over_what_is_allowed(dtype):
     scores = torch.tensor([[3.0, -1e30, 1.0], [1e4, -1e4, 0.0], [5.0, 5.0, 5.0]], dtype=dtype)
     allowed = torch.tensor([[True, False, True], [False, True, False], [False, False, False]])
-    weights = softmax_over(scores, allowed)
+    weights = masked_softmax(scores, allowed)
     first = torch.tensor([3.0, 1.0], dtype=dtype).softmax(dim=0)
     wanted = torch.tensor([[first[0], 0.0, first[1]], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
     assert_close(weights, wanted, 1e-2 if dtype == torch.bfloat16 else 1e-6)
@@ -114,6 +114,6 @@ def test_alignment_does_not_see_padding():
 def test_alignment_drops_what_is_compared_only_in_training():
     alignment = Alignment(6, 3, dropout=0.5)
     a, b = torch.randn(1, 3, 6), torch.randn(1, 3, 6)
-    assert not torch.equal(alignment.compared(a, b), alignment.compared(a, b))
+    assert not torch.equal(alignment.compare_words(a, b), alignment.compare_words(a, b))
     alignment.eval()
-    assert torch.equal(alignment.compared(a, b), alignment.compared(a, b))
+    assert torch.equal(alignment.compare_words(a, b), alignment.compare_words(a, b))

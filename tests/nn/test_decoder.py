@@ -8,7 +8,7 @@ from nse import NSE, State
 from nse.nn.attention import Attention, attend
 from nse.nn.decoder import LSTMDecoder, NSEDecoder
 from nse.ops import reference
-from nse.ops.step import closed
+from nse.ops.step import make_score_mask
 from nse.ops.types import Memory
 from oracle.problems import assert_close, tensors
 
@@ -60,7 +60,7 @@ def recurred(decoder, x, lower, upper, memories, masks):
         found = decoder.nse.step(x, State(*states), memory=memories[0], shared=memories[1:])
         memories = (found.memory, *found.shared)
         return *((h[0], c[0]) for h, c in found.state[:2]), memories
-    found = reference.recurrence(x[:, None], None, memories, *states, decoder.nse.weights(), mask)
+    found = reference.recurrence(x[:, None], None, memories, *states, decoder.nse.get_weights(), mask)
     slots = tuple(Memory(s, m.lengths) for s, m in zip(found.memories, memories, strict=True))
     return *((h[0], c[0]) for h, c in (found.read, found.write)), slots
 
@@ -108,7 +108,7 @@ def context(now, decoder, encoded, b):
 def test_known_words_at_once_are_one_word_after_the_other(kind):
     decoder, encoded, words = made(kind), left(kind), numbers(3, 6, K)
     source, now = begun(decoder, *encoded)
-    found = decoder.forced(words, source, now)
+    found = decoder.teacher_force(words, source, now)
     assert found.shape == (3, 6, K)
     for t in range(6):
         now, _ = decoder.step(words[:, t], source, now)
@@ -151,7 +151,7 @@ def test_what_was_attended_to_is_fed_into_the_next_step(kind):
 @EVERY
 def test_neither_batch_nor_padding_matters(kind):
     decoder, encoded, words = made(kind), left(kind), numbers(3, 4, K)
-    found = decoder.forced(words, *begun(decoder, *encoded))
+    found = decoder.teacher_force(words, *begun(decoder, *encoded))
     outputs, lengths, memories, lower, upper = encoded
     wide = torch.cat([outputs, numbers(3, 3, K)], dim=1)
     wider = tuple(Memory(torch.cat([m.slots, numbers(3, 2, K)], dim=1), m.lengths) for m in memories)
@@ -159,7 +159,9 @@ def test_neither_batch_nor_padding_matters(kind):
         wide[b, length:] = 100.0
         for memory in wider:
             memory.slots[b, length:] = -100.0
-    assert_close(decoder.forced(words, *begun(decoder, wide, lengths, wider, lower, upper)), found, 1e-12)
+    assert_close(
+        decoder.teacher_force(words, *begun(decoder, wide, lengths, wider, lower, upper)), found, 1e-12
+    )
     for b, length in enumerate(lengths.tolist()):
         row = slice(b, b + 1)
         alone = begun(
@@ -169,7 +171,7 @@ def test_neither_batch_nor_padding_matters(kind):
             tuple(Memory(m.slots[row, :length]) for m in memories),  # no lengths: all are real
             *((h[row], c[row]) for h, c in (lower, upper)),
         )
-        assert_close(decoder.forced(words[row], *alone), found[row], 1e-12)
+        assert_close(decoder.teacher_force(words[row], *alone), found[row], 1e-12)
 
 
 @EVERY
@@ -198,7 +200,7 @@ def test_the_output_depends_on_the_memory_as_a_finite_difference_says(kind):
 
     def last():
         encoded = outputs, lengths, tuple(Memory(s, lengths) for s in slots), lower, upper
-        return (decoder.forced(words, *begun(decoder, *encoded))[:, -1] * weighting).sum()
+        return (decoder.teacher_force(words, *begun(decoder, *encoded))[:, -1] * weighting).sum()
 
     gradients = torch.autograd.grad(last(), slots)
     for each, gradient in zip(slots, gradients, strict=True):
@@ -229,7 +231,7 @@ def test_gradcheck_of_everything_an_encoder_leaves(kind):
         slots, (h, c, g, d) = others[:-4], others[-4:]
         lengths = torch.tensor([3, 2])
         own = tuple(Memory(each, lengths) for each in slots)
-        return decoder.forced(words, *begun(decoder, outputs, lengths, own, (h, c), (g, d)))
+        return decoder.teacher_force(words, *begun(decoder, outputs, lengths, own, (h, c), (g, d)))
 
     assert torch.autograd.gradcheck(attended, (words, *leaves))
 
@@ -244,7 +246,7 @@ def test_the_encoder_learns_through_its_memory(kind):
     states = [(h[0].detach(), c[0].detach()) for h, c in found[0].state[:2]]
     memories = tuple(each.memory for each in found)
     source, now = begun(decoder, found[0].outputs.detach(), lengths, memories, *states)
-    decoder.forced(numbers(3, 4, K), source, now).square().sum().backward()
+    decoder.teacher_force(numbers(3, 4, K), source, now).square().sum().backward()
     for encoder in encoders:
         for name, parameter in encoder.named_parameters():
             assert parameter.grad.abs().sum() > 0, name
@@ -255,12 +257,12 @@ def test_the_encoder_learns_through_its_memory(kind):
 
 def test_attending_again_and_again_is_attention():
     attention, words, question = Attention(K).double(), numbers(3, 5, K), numbers(3, K)
-    keys, shut = attention.of_words(words), closed(LENGTHS, words)
-    found, weights = attend(words, keys, shut, attention.of_question(question), attention.score)
+    keys, shut = attention.key(words), make_score_mask(LENGTHS, words)
+    found, weights = attend(words, keys, shut, attention.query(question), attention.score)
     assert_close(found, attention(words, LENGTHS, question), 1e-12)
     assert_close(torch.einsum("bt,btk->bk", weights, words), found, 1e-12)
     assert_close(weights.sum(dim=-1), torch.ones(3), 1e-12)
-    scores = attention.score(torch.relu(keys + attention.of_question(question)[:, None])).squeeze(-1)
+    scores = attention.score(torch.relu(keys + attention.query(question)[:, None])).squeeze(-1)
     for b, length in enumerate(LENGTHS.tolist()):
         assert_close(weights[b, :length], scores[b, :length].softmax(dim=-1), 1e-12)
 
@@ -271,9 +273,9 @@ def test_attending_again_and_again_is_attention():
 @EVERY
 def test_every_step_has_masks_of_its_own(kind):
     decoder, ahead = made(kind, 0.3), numbers(5, 400, K)
-    assert decoder.masks(ahead) == [(None, None)] * 5
-    assert made(kind).train().masks(ahead) == [(None, None)] * 5
-    lower, upper = zip(*decoder.train().masks(ahead), strict=True)
+    assert decoder.draw_masks(ahead) == [(None, None)] * 5
+    assert made(kind).train().draw_masks(ahead) == [(None, None)] * 5
+    lower, upper = zip(*decoder.train().draw_masks(ahead), strict=True)
     for masks, size in ((lower, K), (upper, K * max(1, KINDS[kind][1] + 1))):
         assert [mask.shape for mask in masks] == [(400, size)] * 5
         for mask in masks:
@@ -281,7 +283,7 @@ def test_every_step_has_masks_of_its_own(kind):
             assert 0.65 < kept.double().mean() < 0.75
             assert_close(mask[kept], torch.full_like(mask[kept], 1 / 0.7), 1e-12)
         assert all(not torch.equal(a, b) for a in masks for b in masks if a is not b)
-    assert not torch.equal(decoder.masks(ahead)[0][0], lower[0])
+    assert not torch.equal(decoder.draw_masks(ahead)[0][0], lower[0])
 
 
 @EVERY
@@ -289,14 +291,14 @@ def test_dropout_is_on_the_input_of_both_lstms(kind):
     decoder, encoded, words = made(kind, 0.5).train(), left(kind), numbers(3, 4, K)
     source, now = begun(decoder, *encoded)
     torch.manual_seed(7)
-    found = decoder.forced(words, source, now)
+    found = decoder.teacher_force(words, source, now)
     torch.manual_seed(7)
-    masks = list(zip(*decoder.masks(words.transpose(0, 1)), strict=True))
+    masks = list(zip(*decoder.draw_masks(words.transpose(0, 1)), strict=True))
     wanted = [attended for attended, *_ in by_hand(decoder, words, *encoded, masks=masks)]
     assert_close(found, torch.stack(wanted, dim=1), 1e-12)
-    assert not torch.allclose(decoder.forced(words, source, now), found)
+    assert not torch.allclose(decoder.teacher_force(words, source, now), found)
     decoder.eval()
-    assert torch.equal(decoder.forced(words, source, now), decoder.forced(words, source, now))
+    assert torch.equal(decoder.teacher_force(words, source, now), decoder.teacher_force(words, source, now))
 
 
 def test_what_every_step_needs_of_the_source():
@@ -304,8 +306,8 @@ def test_what_every_step_needs_of_the_source():
     states = [(numbers(2, K), numbers(2, K)) for _ in range(2)]
     source, now = decoder.begin(outputs, *states, torch.tensor([3, 1]), (Memory(outputs),))
     lowest = torch.finfo(torch.float64).min
-    assert source.closed[:, 0].tolist() == [[0, 0, 0], [0, lowest, lowest]]
-    assert_close(source.keys, decoder.attention.of_words(outputs), 0)
-    (slots,), (shut,) = now.memories, source.shut
+    assert source.score_mask[:, 0].tolist() == [[0, 0, 0], [0, lowest, lowest]]
+    assert_close(source.keys, decoder.attention.key(outputs), 0)
+    (slots,), (shut,) = now.memories, source.memory_masks
     assert slots is outputs
     assert (shut == 0).all()  # a memory without lengths has no padding

@@ -60,8 +60,8 @@ def encoded(part, x):
 def by_hand(model, document):
     """One sentence after the other, one document alone."""
     table = model.embedding.weight
-    if model.bring is not None:
-        table = table @ model.bring.weight.T + model.bring.bias
+    if model.projection is not None:
+        table = table @ model.projection.weight.T + model.projection.bias
     sentences = [encoded(model.encoder, table[sentence]) for sentence in document]
     vector = encoded(model.reader, torch.stack(sentences) if sentences else torch.zeros(0, 4))
     scores = model.head[-1]
@@ -184,7 +184,7 @@ def test_parameters_of_the_papers_models():
     for name, wanted in (("nse-nse", 2 * nse), ("nse-lstm", nse + lstm(k)), ("lstm-lstm", 2 * lstm(k))):
         config = load_recipe(f"yelp13/{name}").model
         with torch.device("meta"):
-            model = DocumentClassifier(config, words=7, labels=labels)
+            model = DocumentClassifier(config, vocab_size=7, labels=labels)
         assert sum(p.numel() for p in model.parameters() if p.requires_grad) == wanted + head
         assert not model.embedding.weight.requires_grad
 

@@ -185,7 +185,7 @@ def test_dropout_is_fresh_each_step_and_off_in_eval(backend):
     hook = nse.nn.encoder.recurrence
 
     def spy(x, *args, **kwargs):
-        seen["x"], seen["mask"] = x, kwargs["c_mask"]
+        seen["x"], seen["mask"] = x, args[5]
         return hook(x, *args, **kwargs)
 
     nse.nn.encoder.recurrence = spy

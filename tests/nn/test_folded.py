@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nse.nn.document import DocumentClassifier, DocumentConfig
-from nse.nn.folded import FoldedPair, FoldedSentence, folded
+from nse.nn.folded import FoldedPair, FoldedSentence, fold_model
 from nse.nn.pair import PairClassifier, PairConfig
 from nse.nn.sentence import SentenceClassifier, SentenceConfig
 
@@ -42,7 +42,7 @@ def made(kind, config, labels=3):
 @pytest.mark.parametrize(("first", "second"), [(9, 5), (1, 6), (4, 4)])
 def test_pairs_score_the_same(settings, first, second):
     model = made(PairClassifier, PairConfig(**{"size": 5, "hidden": 6, **settings}))
-    quick = folded(model)
+    quick = fold_model(model)
     assert isinstance(quick, FoldedPair)
     inputs = [*batch(7, first, 1), *batch(7, second, 2)]
     before = [each.clone() for each in inputs]
@@ -59,7 +59,7 @@ def test_pairs_score_the_same(settings, first, second):
 )
 def test_sentences_score_the_same(settings):
     model = made(SentenceClassifier, SentenceConfig(**{"size": 6, "hidden": 4, **settings}))
-    quick = folded(model)
+    quick = fold_model(model)
     assert isinstance(quick, FoldedSentence)
     for rows, longest in ((6, 8), (2, 1), (3, 40)):
         inputs = batch(rows, longest, longest)
@@ -71,7 +71,7 @@ def test_sentences_without_words_score_the_same():
     model = made(PairClassifier, PairConfig(size=5, hidden=6, starts=1, pool="max"))
     ids, none = torch.ones(3, 4, dtype=torch.long), torch.zeros(3, dtype=torch.long)
     with torch.inference_mode():
-        found, wanted = (each(ids, none, ids, none + 2) for each in (folded(model), model))
+        found, wanted = (each(ids, none, ids, none + 2) for each in (fold_model(model), model))
         torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
 
 
@@ -83,8 +83,8 @@ def test_what_is_not_folded_is_left_as_it_is():
         {"padding": "paper", "longest": 6},
     ):
         model = made(PairClassifier, PairConfig(size=4, hidden=4, **settings))
-        assert folded(model) is model
+        assert fold_model(model) is model
     document = made(DocumentClassifier, DocumentConfig(size=4))
-    assert folded(document) is document
+    assert fold_model(document) is document
     model = made(PairClassifier, PairConfig(size=4, hidden=4))
-    assert folded(model.train()) is model
+    assert fold_model(model.train()) is model

@@ -10,10 +10,10 @@ from torch.nn import functional as F
 
 import nse
 from nse.errors import ConfigError
-from nse.nn.pair import PairClassifier, PairConfig, shared_words
+from nse.nn.pair import PairClassifier, PairConfig, measure_overlap
 from nse.nn.sentence import SentenceClassifier, SentenceConfig
-from nse.nn.sentence_encoder import turned
-from nse.nn.text_model import PAD, UNKNOWN, left_padded
+from nse.nn.sentence_encoder import reverse_sequences
+from nse.nn.text_model import PAD, UNKNOWN, pad_left
 from nse.tasks import load_recipe
 from oracle.problems import assert_close
 
@@ -127,7 +127,7 @@ def test_features_are_both_their_signed_difference_and_their_product(encoder):
     model(*batch)
     p, h, difference, product_ = seen["x"].chunk(4, dim=-1)
     assert_close([difference, product_], [p - h, p * h], 0)
-    first = model.encoder(model.vectors(premise), n)
+    first = model.encoder(model.embed(premise), n)
     assert_close(p, first.last, 1e-12)
     model(premise, n, premise, n)
     p, h, _, _ = seen["x"].chunk(4, dim=-1)
@@ -142,7 +142,7 @@ def test_features_are_both_their_signed_difference_and_their_product(encoder):
 def test_parameters_of_the_paper(recipe, count, masked):
     config = load_recipe(recipe + masked).model
     with torch.device("meta"):
-        model = PairClassifier(config, words=5, labels=3)
+        model = PairClassifier(config, vocab_size=5, labels=3)
     assert not model.embedding.weight.requires_grad
     assert sum(p.numel() for n, p in model.named_parameters() if n != "embedding.weight") == count
 
@@ -169,10 +169,10 @@ def test_weights_start_within_the_range_that_is_asked_for():
 def test_a_fixed_map_keeps_lengths_and_is_not_learned(words, size):
     model = classifier(words=words, size=size, init_range=0.5, map="fixed")
     vectors = torch.randn(200, words, generator=torch.Generator().manual_seed(1)).double()
-    ratio = model.bring(vectors).norm(dim=1) / vectors.norm(dim=1)
+    ratio = model.projection(vectors).norm(dim=1) / vectors.norm(dim=1)
     assert abs(ratio.mean() - 1) < 0.02
     assert ratio.std() < 0.1
-    assert not any(p.requires_grad for p in model.bring.parameters())
+    assert not any(p.requires_grad for p in model.projection.parameters())
 
 
 REFUSED = [
@@ -222,13 +222,13 @@ def test_settings_that_make_no_model_are_refused(settings, message):
 def test_left_padded_against_a_loop():
     ids, lengths = torch.randint(2, WORDS, (5, 6)), PREMISE
     for longest in (6, 9):
-        found, counted = left_padded(ids, lengths, longest)
+        found, counted = pad_left(ids, lengths, longest)
         assert counted.tolist() == [longest] * 5
         for row, length, padded in zip(ids.tolist(), lengths.tolist(), found.tolist(), strict=True):
             assert padded == [PAD] * (longest - length) + row[:length]
-    again = left_padded(*left_padded(ids, lengths, 9), 9)
-    assert_close(again, left_padded(ids, lengths, 9), 0)
-    short = left_padded(torch.zeros(2, 0, dtype=torch.long), torch.zeros(2, dtype=torch.long), 3)
+    again = pad_left(*pad_left(ids, lengths, 9), 9)
+    assert_close(again, pad_left(ids, lengths, 9), 0)
+    short = pad_left(torch.zeros(2, 0, dtype=torch.long), torch.zeros(2, dtype=torch.long), 3)
     assert short[0].tolist() == [[PAD] * 3] * 2
 
 
@@ -291,11 +291,11 @@ def test_the_hypothesis_reads_the_memory_of_the_premise(directions):
     model = classifier("mma", directions=directions)
     x, y = torch.randn(2, 5, 4, dtype=torch.float64), torch.randn(2, 3, 4, dtype=torch.float64)
     n, m = torch.tensor([5, 2]), torch.tensor([3, 1])
-    first, second = model.encoded(x, n, y, m)
+    first, second = model.encode_pair(x, n, y, m)
     for k, encoder in enumerate(model.second.nse):
-        hand = encoder(turned(y, m) if k else y, m, shared=[first.memories[k]])
+        hand = encoder(reverse_sequences(y, m) if k else y, m, shared=[first.memories[k]])
         assert_close(second.last[:, 4 * k : 4 * k + 4], hand.last, 1e-12)
-    other = model.encoded(x.flip(2), n, y, m)[1]
+    other = model.encode_pair(x.flip(2), n, y, m)[1]
     assert ((other.last - second.last).abs().amax(dim=-1) > 1e-9).all()
     written = [encoder.write.weight_ih_l0 for encoder in model.encoder.nse]
     gradients = torch.autograd.grad(second.last.square().sum(), written)
@@ -308,10 +308,10 @@ def test_premise_and_hypothesis_have_encoders_of_their_own():
     assert model.encoder.nse[0].compose.weight.shape == (8, 8)
     assert model.second.nse[0].compose.weight.shape == (12, 12)
     x, lengths = torch.randn(2, 5, 4, dtype=torch.float64), torch.tensor([5, 2])
-    before = model.encoded(x, lengths, x, lengths)
+    before = model.encode_pair(x, lengths, x, lengths)
     with torch.no_grad():
         model.second.nse[0].write.weight_hh_l0.add_(1)
-    after = model.encoded(x, lengths, x, lengths)
+    after = model.encode_pair(x, lengths, x, lengths)
     assert torch.equal(after[0].last, before[0].last)
     assert not torch.equal(after[1].last, before[1].last)
     assert classifier("nse").second is None
@@ -363,8 +363,8 @@ def test_the_head_of_a_sentence_has_its_pooled_vector(settings):
     model.head[0].register_forward_hook(lambda _m, args, _o: seen.update(x=args[0]))
     ids = torch.randint(2, WORDS, (5, 6))
     scores = model(ids, PREMISE)
-    encoded = model.encoder(model.bring(model.embedding(ids)), PREMISE)
-    assert_close(seen["x"], encoded.pooled(settings["pool"]), 1e-12)
+    encoded = model.encoder(model.projection(model.embedding(ids)), PREMISE)
+    assert_close(seen["x"], encoded.pool(settings["pool"]), 1e-12)
     width = 4 * settings["directions"] * (2 if settings["pool"] == "mean-max" else 1)
     assert seen["x"].shape == (5, width)
     assert_close(scores, model.head(seen["x"]), 1e-12)
@@ -392,7 +392,7 @@ def test_parameters_of_the_papers_model_of_a_sentence(recipe, hidden, labels):
     read, compose, write = 4 * k * (2 * k + 2), 2 * k * (2 * k + 1), 4 * k * (2 * k + k + 2)
     head = k * hidden + hidden + hidden * labels + labels
     with torch.device("meta"):
-        model = SentenceClassifier(config, words=5, labels=labels)
+        model = SentenceClassifier(config, vocab_size=5, labels=labels)
     assert (config.size, config.hidden) == (k, hidden)
     assert parameters(model) == read + compose + write + head
 
@@ -469,11 +469,11 @@ def test_words_are_dropped_only_in_training_and_before_the_map(mapped):
     model = classifier(words=mapped, word_dropout=0.5)
     ids = torch.randint(2, WORDS, (8, 50))
     words = model.embedding(ids)
-    assert torch.equal(model.vectors(ids), model.bring(words) if mapped else words)
+    assert torch.equal(model.embed(ids), model.projection(words) if mapped else words)
     model.train()
-    seen = model.vectors(ids)
+    seen = model.embed(ids)
     if mapped:
-        seen = (seen - model.bring.bias) @ torch.linalg.pinv(model.bring.weight).T
+        seen = (seen - model.projection.bias) @ torch.linalg.pinv(model.projection.weight).T
     dropped = seen.abs() < 1e-9
     assert 0.4 < dropped.double().mean() < 0.6
     assert_close(seen[~dropped], 2 * words[~dropped], 1e-9)
@@ -492,7 +492,7 @@ def test_shared_words_by_hand():
     first = torch.tensor([[5, 6, 7, 6], [5, UNKNOWN, PAD, PAD], [PAD, PAD, PAD, PAD], [9, 8, PAD, PAD]])
     second = torch.tensor([[6, 6, 9, 5], [UNKNOWN, 5, 6, PAD], [5, 6, PAD, PAD], [PAD, UNKNOWN, PAD, PAD]])
     rarity = torch.tensor([100.0, 100.0, 0, 0, 0, 2.0, 1.0, 4.0, 8.0, 16.0])
-    found = shared_words(whole(first), whole(second), rarity)
+    found = measure_overlap(whole(first), whole(second), rarity)
     wanted = [
         [3 / 4, (1 + 1 + 2) / (1 + 1 + 16 + 2)],  # 6, 6 and 5 are there, 9 is not
         [1 / 2, 2 / (2 + 1)],  # of 5 and 6 only 5; what is unknown is neither shared nor missing
@@ -500,10 +500,10 @@ def test_shared_words_by_hand():
         [0, 0],  # nothing is known that could be shared
     ]
     assert_close(found, torch.tensor(wanted), 1e-6)
-    assert_close(shared_words(whole(second), whole(first), rarity)[0], torch.tensor([3 / 4, 4 / 8]), 1e-6)
-    assert shared_words(whole(first[:, :0]), whole(second), rarity).tolist() == [[0, 0]] * 4
-    assert shared_words(whole(first), whole(second[:, :0]), rarity).tolist() == [[0, 0]] * 4
-    cut = shared_words((first, torch.tensor([2, 0, 0, 0])), (second, torch.tensor([3, 3, 2, 2])), rarity)
+    assert_close(measure_overlap(whole(second), whole(first), rarity)[0], torch.tensor([3 / 4, 4 / 8]), 1e-6)
+    assert measure_overlap(whole(first[:, :0]), whole(second), rarity).tolist() == [[0, 0]] * 4
+    assert measure_overlap(whole(first), whole(second[:, :0]), rarity).tolist() == [[0, 0]] * 4
+    cut = measure_overlap((first, torch.tensor([2, 0, 0, 0])), (second, torch.tensor([3, 3, 2, 2])), rarity)
     assert_close(cut[0], torch.tensor([2 / 3, 2 / 18]), 1e-6)  # what lies past an end is no word
     assert cut[1:].tolist() == [[0, 0]] * 3
 
@@ -511,7 +511,7 @@ def test_shared_words_by_hand():
 def test_words_of_no_rarity_are_no_share():
     """A word that every answer has tells nothing: not NaN, but nothing."""
     ids = torch.tensor([[5, 6]])
-    assert shared_words(whole(ids), whole(ids), torch.zeros(9)).tolist() == [[1, 0]]
+    assert measure_overlap(whole(ids), whole(ids), torch.zeros(9)).tolist() == [[1, 0]]
 
 
 @pytest.mark.parametrize("padding", ["masked", "paper"])
@@ -522,7 +522,7 @@ def test_what_is_counted_reaches_the_head(padding):
         model.rarity.copy_(torch.arange(WORDS))
     premise, _, hypothesis, _ = batch = padded_with_pads(pairs())
     scores = model(*batch)
-    wanted = shared_words(whole(premise[:, :7]), whole(hypothesis), torch.arange(WORDS).double())
+    wanted = measure_overlap(whole(premise[:, :7]), whole(hypothesis), torch.arange(WORDS).double())
     assert seen["x"].shape == (5, 4 * 4 + 2)
     assert_close(seen["x"][:, -2:], wanted, 1e-12)
     assert (wanted[0] > 0).all() or (wanted[1] > 0).all()
@@ -548,8 +548,8 @@ def test_parameters_of_the_papers_model_of_questions_and_answers():
     wanted = words * k + k + nse(1) + nse(2) + attention + head
     config = load_recipe("wikiqa/mma-attention").model
     with torch.device("meta"):
-        model = PairClassifier(config, words=7, labels=1)
+        model = PairClassifier(config, vocab_size=7, labels=1)
     assert parameters(model) == wanted
-    shapes = [tuple(layer.weight.shape) for layer in (model.bring, model.head[0], model.head[3])]
+    shapes = [tuple(layer.weight.shape) for layer in (model.projection, model.head[0], model.head[3])]
     assert shapes == [(512, 300), (1024, 4 * 512), (1, 1024)]
     assert not model.embedding.weight.requires_grad

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 import torch
 
-from nse.nn.decoder import Source, Standing
+from nse.nn.decoder import DecoderSource, DecoderState
 from nse.nn.search import BEGIN, END, beam_search, greedy
 from nse.nn.text_model import PAD
 from nse.nn.translator import TranslationConfig, Translator
@@ -28,7 +28,7 @@ class Table:
     def __init__(self):
         self.calls = 0
 
-    def next(self, word, source, now):
+    def predict_next(self, word, source, now):
         self.calls += 1
         rows, t = torch.arange(len(word)), now.attended[:, 0].long()
         likely = source.outputs[rows, t, word].clone()
@@ -50,8 +50,8 @@ def tables(rows, seed, sharp=1.0):
 def asked(table):
     """The source and the standing of a search."""
     nothing = torch.zeros(len(table), 1)
-    source = Source(table, nothing, nothing)
-    return source, Standing((nothing, nothing), (nothing, nothing), nothing)
+    source = DecoderSource(table, nothing, nothing)
+    return source, DecoderState((nothing, nothing), (nothing, nothing), nothing)
 
 
 def everything(table):
@@ -227,7 +227,7 @@ def test_every_row_is_searched_as_if_it_were_alone(search):
 def translator(**settings):
     torch.manual_seed(3)
     config = TranslationConfig(**{"size": 8, "most": 7, "init_range": 1.0, **settings})
-    return Translator(config, words=12, targets=9).eval()
+    return Translator(config, vocab_size=12, target_vocab_size=9).eval()
 
 
 def sources():
@@ -249,7 +249,7 @@ def test_translations_of_a_model(decoder, beam):
         assert_close([alone[0], place[0]], [row, places[b]], 0)
         assert_close(chance[0], likely[b], 1e-5)
     assert len(found.unique(dim=0)) > 1
-    assert model.translate(ids, lengths, most=3)[0].shape == (6, 3)
+    assert model.translate(ids, lengths, max_length=3)[0].shape == (6, 3)
     assert_close(model.translate(ids, lengths, beam=beam)[:2], (found, places), 0)
 
 
@@ -257,7 +257,7 @@ def test_translations_of_a_model(decoder, beam):
 def test_a_model_never_says_padding_or_begin(decoder):
     model, (ids, lengths) = translator(decoder=decoder), sources()
     source, now = model.decoder.begin(*model.encode_source(ids, lengths))
-    likely, _, place = model.next(torch.full((6,), BEGIN), source, now)
+    likely, _, place = model.predict_next(torch.full((6,), BEGIN), source, now)
     assert (likely[:, [PAD, BEGIN]] == float("-inf")).all()
     others = [word for word in range(9) if word not in (PAD, BEGIN)]
     assert likely[:, others].isfinite().all()
@@ -285,7 +285,7 @@ def test_a_beam_finds_what_is_at_least_as_likely(decoder):
     every = 1 + 6 + 36 + 216
     told = [model.translate(ids, lengths, beam=n) for n in (every, 1)]
     for found in told:
-        assert_close(found.likely, likelihood(found.ids), 1e-4)
+        assert_close(found.log_probs, likelihood(found.ids), 1e-4)
     best_of_all, greedy_ones = (found.ids for found in told)
     assert (likelihood(best_of_all) >= likelihood(greedy_ones) - 1e-5).all()
     for words in product([1, 4, 5, 6, 7, 8], repeat=2):

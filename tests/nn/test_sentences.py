@@ -8,7 +8,15 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from nse.nn import sentence_encoder as sentences
-from nse.nn.sentence_encoder import BagOfWords, Encoded, LSTMSentence, NSESentence, at_end, run, turned
+from nse.nn.sentence_encoder import (
+    BagOfWords,
+    Encoded,
+    LSTMSentence,
+    NSESentence,
+    reverse_sequences,
+    run_lstm,
+    take_last,
+)
 from oracle.problems import assert_close, tensors
 
 LENGTHS = torch.tensor([5, 1, 0, 3])
@@ -59,8 +67,8 @@ def test_turned_is_every_sentence_backwards():
     for b, length in enumerate(LENGTHS.tolist()):
         for t in range(length):
             wanted[b, t] = x[b, length - 1 - t]
-    assert torch.equal(turned(x, LENGTHS), wanted)
-    assert torch.equal(turned(wanted, LENGTHS), x)
+    assert torch.equal(reverse_sequences(x, LENGTHS), wanted)
+    assert torch.equal(reverse_sequences(wanted, LENGTHS), x)
     assert not torch.equal(wanted, x)
 
 
@@ -68,7 +76,7 @@ def test_at_end_is_the_last_word():
     x = words()
     for b, length in enumerate(LENGTHS.tolist()):
         wanted = x[b, length - 1] if length else torch.zeros(4)
-        assert at_end(x, LENGTHS)[b].tolist() == wanted.tolist()
+        assert take_last(x, LENGTHS)[b].tolist() == wanted.tolist()
 
 
 @pytest.mark.parametrize("pool", ["last", "max", "mean-max"])
@@ -77,7 +85,7 @@ def test_pools_against_loops(pool):
     outputs, last = -words().abs() - 1, words()[:, 0]
     for b, length in enumerate(LENGTHS):
         outputs[b, length:] = 0
-    pooled = Encoded(outputs, LENGTHS, last).pooled(pool)
+    pooled = Encoded(outputs, LENGTHS, last).pool(pool)
     for b, length in enumerate(LENGTHS.tolist()):
         means, highest = [0.0] * 4, [0.0] * 4
         for unit in range(4 if length else 0):
@@ -89,7 +97,7 @@ def test_pools_against_loops(pool):
 
 def test_words_beside_outputs_end_with_the_sentence():
     x, outputs = words(), words()
-    beside = Encoded(outputs, LENGTHS, x[:, 0]).beside(x).outputs
+    beside = Encoded(outputs, LENGTHS, x[:, 0]).concat_embeddings(x).outputs
     assert torch.equal(beside[..., 4:], outputs)
     for b, length in enumerate(LENGTHS):
         assert torch.equal(beside[b, :length, :4], x[b, :length])
@@ -102,8 +110,8 @@ def test_an_lstm_over_padding_is_the_lstm_over_the_words(directions, layers, mon
     """A CUDA device runs over the padding, a CPU packs: the same numbers and gradients."""
     encoder, x = made(LSTMSentence, 4, 0.0, directions, layers=layers), words().requires_grad_()
     found = []
-    for runs in (run, lambda lstm, x, _: lstm(x)[0]):
-        monkeypatch.setattr(sentences, "run", runs)
+    for runs in (run_lstm, lambda lstm, x, _: lstm(x)[0]):
+        monkeypatch.setattr(sentences, "run_lstm", runs)
         encoded = encoder(x, LENGTHS)
         loss = encoded.outputs.square().sum() + encoded.last.sum()
         gradients = torch.autograd.grad(loss, [x, *encoder.parameters()])
@@ -169,7 +177,7 @@ def test_each_direction_reads_the_memory_of_its_own(directions):
     hand = second.nse[0](y, lengths, shared=[memories[0]])
     assert_close([found.outputs[..., :4], found.last[..., :4]], [hand.outputs, hand.last], 1e-12)
     if directions == 2:
-        hand = second.nse[1](turned(y, lengths), lengths, shared=[memories[1]])
+        hand = second.nse[1](reverse_sequences(y, lengths), lengths, shared=[memories[1]])
         assert_close(found.last[..., 4:], hand.last, 1e-12)
 
 

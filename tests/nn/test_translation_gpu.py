@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from nse.nn.sentence_encoder import run_to_end
+from nse.nn.sentence_encoder import run_lstm_to_end
 from nse.nn.translator import TranslationConfig, Translator
-from nse.ops.step import closed
+from nse.ops.step import make_score_mask
 from nse.tasks import load_recipe, translation
 from nse.text.tensors import LabelledRows, Texts
 from nse.train.state import compute_with
@@ -95,7 +95,7 @@ def test_an_lstm_up_to_each_end():
     for device in ("cpu", "cuda"):
         lstm.to(device)
         inputs = x.to(device).requires_grad_()
-        outputs, (h, c) = run_to_end(lstm, inputs, lengths.to(device))
+        outputs, (h, c) = run_lstm_to_end(lstm, inputs, lengths.to(device))
         loss = outputs.square().sum() + h.sum() + c.square().sum()
         found.append((outputs, h, c, *torch.autograd.grad(loss, [inputs, *lstm.parameters()])))
     assert_near(found[1], found[0], 1e-4)
@@ -104,7 +104,7 @@ def test_an_lstm_up_to_each_end():
 
 def test_padding_is_shut_on_the_device():
     slots = torch.zeros(2, 3, 4, device="cuda")
-    found = closed(torch.tensor([1, 3], device="cuda"), slots)
+    found = make_score_mask(torch.tensor([1, 3], device="cuda"), slots)
     assert (found == 0).sum(dim=-1).flatten().tolist() == [1, 3]
 
 

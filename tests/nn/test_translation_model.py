@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from nse.errors import ConfigError
 from nse.nn.search import BEGIN, PAD
-from nse.nn.sentence_encoder import run_to_end, turned
+from nse.nn.sentence_encoder import reverse_sequences, run_lstm_to_end
 from nse.nn.translator import TranslationConfig, Translator
 from nse.ops.types import Memory
 from nse.tasks import load_recipe
@@ -87,7 +87,7 @@ def test_scores_are_those_of_stepping(name):
     encoded, now = model.decoder.begin(*model.encode_source(source, n))
     known = [word for word in range(TARGETS) if word not in (PAD, BEGIN)]
     for t, word in enumerate(torch.cat([torch.full((4, 1), BEGIN), target], dim=1).unbind(dim=1)):
-        likely, now, _ = model.next(word, encoded, now)
+        likely, now, _ = model.predict_next(word, encoded, now)
         wanted = scores[:, t, known].log_softmax(dim=-1)
         assert_close(likely[:, known], wanted, 1e-5)  # told as float32
 
@@ -100,7 +100,7 @@ def test_a_source_without_words_is_one_pad(name, directions):
     wanted = model(pad, torch.ones_like(nothing), target, m)
     for source in (torch.zeros(4, 0, dtype=torch.long), pad, torch.full((4, 3), PAD)):
         assert_close(model(source, nothing, target, m), wanted, 1e-12)
-        ids, places, _ = model.translate(source, nothing, most=3)
+        ids, places, _ = model.translate(source, nothing, max_length=3)
         assert ids.shape == (4, 3)
         assert (places == 0).all()
     assert wanted.isfinite().all()
@@ -130,8 +130,8 @@ def test_tied_scores_are_products_with_the_words_own_vectors():
     hidden = (attended @ model.hidden.weight.T + model.hidden.bias).clamp(min=0)
     with torch.no_grad():
         model.bias.uniform_(-1, 1)
-    assert_close(model.scores(attended), hidden @ model.target.weight.T + model.bias, 1e-12)
-    (gradient,) = torch.autograd.grad(model.scores(attended).square().sum(), [model.target.weight])
+    assert_close(model.score_words(attended), hidden @ model.target.weight.T + model.bias, 1e-12)
+    (gradient,) = torch.autograd.grad(model.score_words(attended).square().sum(), [model.target.weight])
     assert (gradient.abs().sum(dim=-1) > 0).all()
 
 
@@ -140,7 +140,7 @@ def test_scores_that_are_not_tied_have_weights_of_their_own():
     assert model.bias is None
     attended = torch.randn(3, K, dtype=torch.float64)
     hidden = (attended @ model.hidden.weight.T + model.hidden.bias).clamp(min=0)
-    assert_close(model.scores(attended), hidden @ model.output.weight.T + model.output.bias, 1e-12)
+    assert_close(model.score_words(attended), hidden @ model.output.weight.T + model.output.bias, 1e-12)
 
 
 @EVERY
@@ -186,8 +186,8 @@ def test_both_directions(name):
     lengths = n.clamp(min=1)
     found = model.encode_source(source, n)
     x = model.embedding(source)
-    forward, back = model.encoders[0](x, lengths), model.encoders[1](turned(x, lengths), lengths)
-    both = torch.cat([forward.outputs, turned(back.outputs, lengths)], dim=-1)
+    forward, back = model.encoders[0](x, lengths), model.encoders[1](reverse_sequences(x, lengths), lengths)
+    both = torch.cat([forward.outputs, reverse_sequences(back.outputs, lengths)], dim=-1)
     assert_close(found.outputs, both @ model.join.weight.T + model.join.bias, 1e-12)
     for states, one_way, other in zip(found[1:3], forward[1:3], back[1:3], strict=True):
         assert_close(states, [(a + b) / 2 for a, b in zip(one_way, other, strict=True)], 1e-12)
@@ -197,7 +197,7 @@ def test_both_directions(name):
     if name == "lstm-lstm":  # the second reads from the end: the first word changes its last output alone
         other = x.clone()
         other[:, 0] += 1
-        changed = model.encoders[1](turned(other, lengths), lengths)
+        changed = model.encoders[1](reverse_sequences(other, lengths), lengths)
         assert not torch.allclose(changed.upper[0], back.upper[0])
         assert_close(changed.outputs[0, :4], back.outputs[0, :4], 0)
 
@@ -213,7 +213,7 @@ def test_blank_slots_and_start_words_are_in_the_memory_that_is_handed_on(setting
     assert memory.slots.shape[1] == 5 + more
     assert memory.lengths.tolist() == [length + more for length in n.clamp(min=1).tolist()]
     assert (
-        (model.decoder.begin(*found)[0].shut[0][:, 0] == 0).sum(dim=1)
+        (model.decoder.begin(*found)[0].memory_masks[0][:, 0] == 0).sum(dim=1)
     ).tolist() == memory.lengths.tolist()
 
 
@@ -229,7 +229,7 @@ def test_an_lstm_up_to_each_end():
     lstm, x = nn.LSTM(K, K, batch_first=True, dtype=torch.float64), torch.randn(4, 5, K, dtype=torch.float64)
     lengths = torch.tensor([5, 1, 3, 2])
     x.requires_grad_()
-    outputs, (h, c) = run_to_end(lstm, x, lengths)
+    outputs, (h, c) = run_lstm_to_end(lstm, x, lengths)
     assert outputs.shape == (4, 5, K)
     for b, length in enumerate(lengths.tolist()):
         alone, (last, cell) = lstm(x[b : b + 1, :length])
@@ -273,7 +273,7 @@ def test_parameters_of_the_papers_models(name, tied):
     words = V * k + linear(k, k) + (V if tied else linear(k, V))
     config = load_recipe(f"multi30k/{name}", [f"model.tied={str(tied).lower()}"]).model
     with torch.device("meta"):
-        model = Translator(config, words=9, targets=V)
+        model = Translator(config, vocab_size=9, target_vocab_size=V)
     assert parameters(model) == two[encoder] + two[decoder] + around + words
     assert not model.embedding.weight.requires_grad
 
@@ -286,7 +286,7 @@ def test_a_second_direction_adds_an_encoder_a_map_and_a_memory():
             encoder=name[0], decoder=name[1], size=k, trained=False, directions=directions
         )
         with torch.device("meta"):
-            return parameters(Translator(config, words=9, targets=50))
+            return parameters(Translator(config, vocab_size=9, target_vocab_size=50))
 
     lstm = 4 * k * (k + k + 2)
     join = 2 * k * k + k

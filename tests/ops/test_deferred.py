@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from nse.ops.deferred import many_times, once
+from nse.ops.deferred import make_deferred_linear, make_linear
 
 
 def numbers(*shape, seed=0):
@@ -32,7 +32,7 @@ def looped(use, weight, bias, x, steps=5):
 @pytest.mark.parametrize("shape", [(4, 3), (2, 5, 3)])
 def test_gradients_are_those_of_autograd(bias, shape):
     found = []
-    for use in (once, many_times):
+    for use in (make_linear, make_deferred_linear):
         weight, b = parameters(bias)
         x = numbers(*shape).requires_grad_()
         given = [x, weight] + ([b] if bias else [])
@@ -45,21 +45,23 @@ def test_gradients_are_those_of_autograd(bias, shape):
 def test_it_is_the_linear_map():
     weight, bias = parameters()
     x = numbers(2, 7, 3)
-    torch.testing.assert_close(many_times(weight, bias)(x), F.linear(x, weight, bias), rtol=0, atol=0)
+    torch.testing.assert_close(
+        make_deferred_linear(weight, bias)(x), F.linear(x, weight, bias), rtol=0, atol=0
+    )
 
 
 def test_a_loop_can_go_on_after_a_backward_pass():
     weight, bias = parameters()
-    looped(many_times, weight, bias, numbers(4, 3)).backward()
+    looped(make_deferred_linear, weight, bias, numbers(4, 3)).backward()
     first = weight.grad.clone()
-    looped(many_times, weight, bias, numbers(4, 3)).backward()
+    looped(make_deferred_linear, weight, bias, numbers(4, 3)).backward()
     torch.testing.assert_close(weight.grad, 2 * first, rtol=1e-12, atol=1e-12)
 
 
 def test_two_maps_of_one_weight_add_up():
     x = numbers(4, 3)
     found = []
-    for use in (once, many_times):
+    for use in (make_linear, make_deferred_linear):
         weight, bias = parameters()
         loss = looped(use, weight, bias, x) * looped(use, weight, bias, 2 * x)
         found.append(torch.autograd.grad(loss, [weight, bias]))
@@ -69,14 +71,14 @@ def test_two_maps_of_one_weight_add_up():
 
 def test_part_of_a_weight_gets_its_part_of_the_gradient():
     whole = numbers(3, 6).requires_grad_()
-    looped(many_times, whole[:, 3:], None, numbers(4, 3)).backward()
+    looped(make_deferred_linear, whole[:, 3:], None, numbers(4, 3)).backward()
     assert not whole.grad[:, :3].any()
     assert whole.grad[:, 3:].all()
 
 
 def test_a_map_that_is_never_used_has_no_gradient():
     weight, bias = parameters()
-    linear = many_times(weight, bias)
+    linear = make_deferred_linear(weight, bias)
     other = numbers(3).requires_grad_()
     (other * 2).sum().backward()
     assert weight.grad is None
@@ -86,10 +88,10 @@ def test_a_map_that_is_never_used_has_no_gradient():
 def test_without_gradients_nothing_is_remembered():
     weight, bias = parameters()
     with torch.no_grad():
-        assert not many_times(weight, bias)(numbers(2, 3)).requires_grad
+        assert not make_deferred_linear(weight, bias)(numbers(2, 3)).requires_grad
     fixed = numbers(3, 3)
     x = numbers(2, 3).requires_grad_()
-    looped(many_times, fixed, None, x).backward()
+    looped(make_deferred_linear, fixed, None, x).backward()
     assert x.grad.all()
 
 
@@ -98,7 +100,7 @@ def test_a_loop_leaves_nothing_behind(backward):
     weight, bias = parameters()
     x = numbers(4, 3).requires_grad_()
     alive = [weakref.ref(each) for each in (weight, bias, x)]
-    loss = looped(many_times, weight, bias, x)
+    loss = looped(make_deferred_linear, weight, bias, x)
     if backward:
         loss.backward()
     gc.disable()  # cycles would keep a step's memory until somebody looks for them

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nse.ops import packed_weights as packed
-from nse.ops.packed_weights import Product
+from nse.ops.packed_weights import PackedLinear
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -15,7 +15,7 @@ def test_products_are_those_of_plain_weights(rows, dtype):
     x, plus = wide[:, 32:64], torch.randn(rows, 48, dtype=dtype)  # rows that lie apart, as those of a state
     before = plus.clone()
     with torch.inference_mode():
-        found = [Product(W, b)(x), Product(W)(x), Product(W)(x, plus=plus)]
+        found = [PackedLinear(W, b)(x), PackedLinear(W)(x), PackedLinear(W)(x, plus=plus)]
         wanted = [x @ W.t() + b, x @ W.t(), x @ W.t() + plus]
     for one, other in zip(found, wanted, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-4)
@@ -25,10 +25,10 @@ def test_products_are_those_of_plain_weights(rows, dtype):
 def test_a_pytorch_that_cannot_pack_multiplies_all_the_same(monkeypatch):
     W, b, x, plus = torch.randn(8, 4), torch.randn(8), torch.randn(5, 4), torch.randn(5, 8)
     monkeypatch.setattr(packed, "can_pack", lambda weight: False)
-    plain = Product(W, b)
+    plain = PackedLinear(W, b)
     assert not plain.is_packed
     torch.testing.assert_close(plain(x), x @ W.t() + b)
-    torch.testing.assert_close(Product(W)(x, plus=plus), x @ W.t() + plus)
+    torch.testing.assert_close(PackedLinear(W)(x, plus=plus), x @ W.t() + plus)
 
 
 def test_what_cannot_be_packed():

@@ -8,7 +8,7 @@ import torch
 import nse.ops.dispatch as module
 from nse import BackendError
 from nse.ops import lean, reference
-from nse.ops.dispatch import BACKENDS, choose, recurrence, tell_once
+from nse.ops.dispatch import BACKENDS, choose_backend, log_fallback, recurrence
 from oracle.problems import assert_close, problem
 
 
@@ -29,20 +29,20 @@ def machine(monkeypatch):
 
 def test_auto_is_the_fast_one(machine):
     machine()
-    assert choose("auto", "cuda") == choose("auto", torch.device("cuda:0")) == "triton"
-    assert choose() == choose("auto") == choose("auto", "cpu") == "lean"
+    assert choose_backend("auto", "cuda") == choose_backend("auto", torch.device("cuda:0")) == "triton"
+    assert choose_backend() == choose_backend("auto") == choose_backend("auto", "cpu") == "lean"
     for less in ({"capability": None}, {"capability": (7, 5)}, {"hip": "6"}, {"packages": ()}):
         machine(**less)
-        assert choose("auto", "cuda") == choose("auto", "cpu") == "lean"
+        assert choose_backend("auto", "cuda") == choose_backend("auto", "cpu") == "lean"
     machine(capability=None, interpreter="1")
-    assert choose("auto", "cpu") == "lean"
+    assert choose_backend("auto", "cpu") == "lean"
 
 
 def test_triton_where_it_can_run(machine):
     machine()
-    assert choose("triton") == choose("triton", "cuda") == "triton"
+    assert choose_backend("triton") == choose_backend("triton", "cuda") == "triton"
     machine(capability=None, interpreter="1")
-    assert choose("triton") == choose("triton", "cpu") == "triton"
+    assert choose_backend("triton") == choose_backend("triton", "cpu") == "triton"
 
 
 @pytest.mark.parametrize(
@@ -60,28 +60,28 @@ def test_triton_where_it_cannot_run(less, device, why, machine, monkeypatch):
     machine(**less)
     what_else = "; use 'auto', or 'lean', which runs anywhere$"
     with pytest.raises(BackendError, match=f"^backend='triton' cannot run here: {why}{what_else}"):
-        choose("triton", device)
+        choose_backend("triton", device)
     monkeypatch.setenv("NSE_BACKEND", "triton")
     with pytest.raises(BackendError, match=f"^NSE_BACKEND='triton' cannot run here: {why}{what_else}"):
-        choose("auto", device)
+        choose_backend("auto", device)
 
 
 def test_environment_decides_where_the_argument_does_not(monkeypatch):
     monkeypatch.setenv("NSE_BACKEND", "reference")
-    assert choose() == "reference"
-    assert choose("lean") == "lean"
+    assert choose_backend() == "reference"
+    assert choose_backend("lean") == "lean"
     monkeypatch.setenv("NSE_BACKEND", "")
-    assert choose() == "lean"
+    assert choose_backend() == "lean"
 
 
 def test_a_backend_that_cannot_run_here_is_told(monkeypatch):
     with pytest.raises(BackendError, match="backend='laen' cannot run here: did you mean 'lean'"):
-        choose("laen")
+        choose_backend("laen")
     monkeypatch.setenv("NSE_BACKEND", "cuda-magic")
     with pytest.raises(
         BackendError, match=r"NSE_BACKEND='cuda-magic' cannot run here: .*reference, lean, triton, auto"
     ):
-        choose()
+        choose_backend()
 
 
 def arguments(p):
@@ -112,15 +112,15 @@ UNCOVERED = {
 def test_lean_stands_in_for_what_triton_does_not_cover(what, extra, machine, monkeypatch, caplog):
     machine(capability=None, interpreter="1")
     monkeypatch.setitem(BACKENDS, "triton", None)
-    monkeypatch.setattr(module, "LARGEST", 5)  # more would be gigabytes of weights
-    tell_once.cache_clear()
+    monkeypatch.setattr(module, "MAX_SIZE", 5)  # more would be gigabytes of weights
+    log_fallback.cache_clear()
     p = problem(**{"dtype": torch.float32, **extra})
     with caplog.at_level(logging.INFO, module.__name__):
         for _ in range(2):
             got = recurrence(*arguments(p), keys=True, backend="triton")
     assert_close(got, p.to(dtype=torch.float64).run(reference.recurrence), 2e-5)
     [told] = [record.getMessage() for record in caplog.records if record.name == module.__name__]
-    assert told == f"the triton backend does not cover {what}: lean runs instead, with the same results"
+    assert told == f"the triton backend does not support {what}: lean runs instead, with the same results"
 
 
 def test_sequences_without_steps_are_for_lean_too(machine, monkeypatch):

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from nse.ops import reference
-from nse.ops.step import closed, lstm, lstm_maps, step, step_maps
+from nse.ops.step import lstm_cell, make_lstm_linears, make_score_mask, make_step_linears, step
 from nse.ops.types import LSTMLayer, Memory, Result
 from oracle.problems import assert_close, problem, tensors
 
@@ -33,7 +33,7 @@ def made(**case):
 
 
 def shut(memory):
-    return closed(memory.lengths, memory.slots)
+    return make_score_mask(memory.lengths, memory.slots)
 
 
 def stepped(x, lengths, memories, read, write, weights, c_mask=None, keys=False):
@@ -44,7 +44,9 @@ def stepped(x, lengths, memories, read, write, weights, c_mask=None, keys=False)
     h, z = [], []
     for t in range(x.shape[1]):
         mask = None if c_mask is None else c_mask[:, t]
-        lower, upper, slots, found = step(x[:, t], slots, closings, lower, upper, step_maps(weights), mask)
+        lower, upper, slots, found = step(
+            x[:, t], slots, closings, lower, upper, make_step_linears(weights), mask
+        )
         h.append(upper[0])
         z.append(found)
     slots = tuple(M.masked_fill(shut(m)[:, 0, :, None] != 0, 0) for M, m in zip(slots, memories, strict=True))
@@ -80,7 +82,7 @@ def test_padded_slots_are_neither_read_nor_written(shared):
     p.memories = tuple(Memory(m.slots, torch.tensor([1, 5, 3, 2])) for m in p.memories)
     slots, closings = tuple(m.slots for m in p.memories), tuple(map(shut, p.memories))
     states = tuple(s[0] for s in p.read), tuple(s[0] for s in p.write)
-    _, _, after, z = step(p.x[:, 0], slots, closings, *states, step_maps(p.weights))
+    _, _, after, z = step(p.x[:, 0], slots, closings, *states, make_step_linears(p.weights))
     gradients = torch.autograd.grad(sum(each.square().sum() for each in z), slots)
     for j, memory in enumerate(p.memories):
         for b, size in enumerate(memory.lengths.tolist()):
@@ -122,7 +124,7 @@ def test_a_memory_of_nothing_but_padding_stays_finite(dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
 def test_closed_shuts_the_padding(dtype):
-    found = closed(torch.tensor([2, 0, 3]), torch.ones(3, 3, 2, dtype=dtype))
+    found = make_score_mask(torch.tensor([2, 0, 3]), torch.ones(3, 3, 2, dtype=dtype))
     lowest = torch.finfo(dtype).min
     assert (found.shape, found.dtype) == ((3, 1, 3), dtype)
     assert found[:, 0].tolist() == [[0, 0, lowest], [0, lowest, lowest], [0, 0, 0]]
@@ -137,7 +139,7 @@ def test_one_step_of_an_lstm():
     theirs = nn.LSTM(5, 4, batch_first=True, dtype=torch.float64)
     x = torch.randn(3, 5, dtype=torch.float64)
     h, c = torch.randn(2, 3, 4, dtype=torch.float64)
-    found = lstm(x, (h, c), lstm_maps(LSTMLayer(*theirs.all_weights[0])))
+    found = lstm_cell(x, (h, c), make_lstm_linears(LSTMLayer(*theirs.all_weights[0])))
     outputs, (last, cell) = theirs(x[:, None], (h[None], c[None]))
     assert_close(found, [outputs[:, 0], cell[0]], 1e-12)
     assert_close(found[0], last[0], 1e-12)

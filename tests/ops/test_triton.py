@@ -304,7 +304,7 @@ def test_weights_are_held_as_far_as_the_device_has_room(monkeypatch):
         128,
         300,
         (25,),
-        (plan.Product(1200, 300, 4), plan.Product(), plan.Product(1200, 300, 4)),
+        (plan.MatrixProduct(1200, 300, 4), plan.MatrixProduct(), plan.MatrixProduct(1200, 300, 4)),
         4,
         32,
         False,
@@ -320,7 +320,7 @@ def test_weights_are_held_as_far_as_the_device_has_room(monkeypatch):
         found[kibibytes] = division.held
         tiles = division.at_once * plan.tile_bytes(division.rows, work.bytes_)
         weights = sum(
-            product.held_bytes(width, work.bytes_)
+            product.count_held_bytes(width, work.bytes_)
             for product, width, held in zip(work.products, division.widths, division.held, strict=True)
             if held
         )
@@ -335,8 +335,8 @@ def test_memories_of_many_sequences_stay_on_chip(monkeypatch):
     monkeypatch.setattr(plan, "PROGRAMS", 132)
     monkeypatch.setattr(plan, "SHARED", 217 * 1024)
     for products in (
-        (plan.Product(400, 200, 4), plan.Product(200, 100), plan.Product(400, 100, 4)),
-        (plan.Product(300, 400), plan.Product(100, 200), plan.Product()),
+        (plan.MatrixProduct(400, 200, 4), plan.MatrixProduct(200, 100), plan.MatrixProduct(400, 100, 4)),
+        (plan.MatrixProduct(300, 400), plan.MatrixProduct(100, 200), plan.MatrixProduct()),
     ):
         plan.divide.cache_clear()
         division = plan.divide(plan.Work(1024, 100, (96,), products, 4, 16, True), torch.device("cuda"))
@@ -349,12 +349,12 @@ def test_weights_that_are_held_leave_room_for_streaming_others(monkeypatch):
     shared = 227 * 1024 - plan.RESERVE
     monkeypatch.setattr(plan, "DRIVER", "persistent")
     k = 512
-    products = (plan.Product(4 * k, 4 * k), plan.Product(2 * k, 3 * k), plan.Product())
-    for upper in ((), (plan.Product(2 * k, 4 * k),), (plan.Product(2 * k, 4 * k, times=2),)):
+    products = (plan.MatrixProduct(4 * k, 4 * k), plan.MatrixProduct(2 * k, 3 * k), plan.MatrixProduct())
+    for upper in ((), (plan.MatrixProduct(2 * k, 4 * k),), (plan.MatrixProduct(2 * k, 4 * k, times=2),)):
         work = plan.Work(64, k, (60, 30), products + upper, 4, 16, True, 1 + len(upper))
         for division in plan.divisions(work, 132, shared):
             pairs = [*zip(work.products, division.widths, division.held, strict=True)]
-            weights = sum(product.held_bytes(width, 4) for product, width, held in pairs if held)
+            weights = sum(product.count_held_bytes(width, 4) for product, width, held in pairs if held)
             streamed = plan.streaming_bytes(work, division.rows, division.widths, division.held)
             assert not weights or weights + streamed <= 227 * 1024
 

@@ -8,7 +8,7 @@ pytest.importorskip("triton")
 with pytest.MonkeyPatch.context() as patch:
     if not torch.cuda.is_available():
         patch.setenv("TRITON_INTERPRET", "1")
-    from nse.ops.triton import cross_entropy as triton_judge
+    from nse.ops.triton import cross_entropy as triton_cross_entropy
     from nse.ops.triton.cross_entropy import covered, judged
 
 
@@ -74,7 +74,7 @@ def test_what_it_does(device):
     assert covered(scores, wanted)
     assert not covered(scores.half(), wanted)
     assert not covered(scores[:0], wanted[:0])
-    assert not covered(torch.zeros(triton_judge.MOST // 2 + 1, 2, device=device), wanted)
+    assert not covered(torch.zeros(triton_cross_entropy.MOST // 2 + 1, 2, device=device), wanted)
 
 
 def test_tells_what_it_returns_without_running(device):

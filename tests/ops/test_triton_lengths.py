@@ -10,14 +10,14 @@ with pytest.MonkeyPatch.context() as patch:
     if not torch.cuda.is_available():
         patch.setenv("TRITON_INTERPRET", "1")
     from nse.ops.triton import length_groups as triton_lengths
-    from nse.ops.triton.length_groups import longest_first, outcome, without_padding
+    from nse.ops.triton.length_groups import outcome, sort_by_length, zero_padding
 
 
 @pytest.mark.parametrize("type_", [torch.int64, torch.int32])
 @pytest.mark.parametrize("B", [1, 2, 7, 64, 128, 129, 300])
 def test_sequences_come_from_the_longest_to_the_shortest(B, type_, device):
     given = torch.randint(0, 9, (B,), generator=torch.Generator().manual_seed(B)).to(device, type_)
-    lengths, order = longest_first(given)
+    lengths, order = sort_by_length(given)
     assert lengths.dtype == order.dtype == torch.int32
     assert lengths.tolist() == given.tolist()
     assert order.tolist() == given.argsort(descending=True, stable=True).tolist()
@@ -25,7 +25,7 @@ def test_sequences_come_from_the_longest_to_the_shortest(B, type_, device):
 
 def test_lengths_may_be_every_other_number_of_a_tensor(device):
     given = torch.tensor([3, 9, 1, 9, 5, 9], device=device)[::2]
-    lengths, order = longest_first(given)
+    lengths, order = sort_by_length(given)
     assert (lengths.tolist(), order.tolist()) == ([3, 1, 5], [2, 0, 1])
 
 
@@ -38,7 +38,7 @@ def test_padding_becomes_zero_whatever_was_there(type_, device):
     expected = x.masked_fill(~real[..., None], 0)
     x[~real] = float("nan")
     x.requires_grad_()
-    found = without_padding(x, lengths)
+    found = zero_padding(x, lengths)
     assert torch.equal(found, expected)
     (found * expected).sum().backward()
     assert torch.equal(x.grad, expected)
@@ -46,13 +46,13 @@ def test_padding_becomes_zero_whatever_was_there(type_, device):
 
 def test_nothing_has_no_padding(device):
     lengths = torch.zeros(2, dtype=torch.int32, device=device)
-    assert without_padding(torch.zeros(2, 0, 3, device=device), lengths).shape == (2, 0, 3)
+    assert zero_padding(torch.zeros(2, 0, 3, device=device), lengths).shape == (2, 0, 3)
 
 
 def test_words_need_not_lie_next_to_each_other(device):
     x = torch.randn(3, 4, 5, device=device).transpose(0, 1)
     lengths = torch.tensor([3, 2, 0, 1], dtype=torch.int32, device=device)
-    found = without_padding(x, lengths)
+    found = zero_padding(x, lengths)
     assert found.is_contiguous()
     for b, length in enumerate(lengths.tolist()):
         assert torch.equal(found[b, :length], x[b, :length])
@@ -112,9 +112,9 @@ def test_gradients_come_back_from_whatever_is_used(layers, used, device):
 
 def test_the_compiler_is_told_the_truth(device):
     H, C, lengths = states(2, 3, 4, 5, device)
-    torch.library.opcheck(triton_lengths.longest_first, (lengths.long(),))
+    torch.library.opcheck(triton_lengths.sort_by_length, (lengths.long(),))
     some = torch.tensor([1, 2, 0, 5, 4, 4], device=device)
-    torch.library.opcheck(triton_lengths.without_padding, (H, some))
+    torch.library.opcheck(triton_lengths.zero_padding, (H, some))
     torch.library.opcheck(triton_lengths.outcome, (H, C, lengths))
     d_outputs, d_end = torch.randn(3, 4, 5, device=device), torch.randn(2, 3, 5, device=device)
     for given in ((d_outputs, d_end), (d_outputs, None), (None, d_end)):

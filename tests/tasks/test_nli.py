@@ -16,7 +16,7 @@ from nse.data.catalogue import VECTORS, VectorSet
 from nse.data.readers.snli import LABELS
 from nse.errors import ConfigError
 from nse.inference import folder as hub
-from nse.nn.text_model import PAD, left_padded
+from nse.nn.text_model import PAD, pad_left
 from nse.tasks import load_recipe
 from nse.tasks.nli import TASK
 from nse.tasks.recipe import recipes
@@ -152,8 +152,8 @@ def test_the_papers_padding_is_put_there_once(data):
     rows, made = examples.splits["test"], TASK.model(loaded, examples)
     assert rows.texts[0].lengths.unique().numel() > 1
     for texts in rows.texts:
-        ids, lengths = made.cut(*texts)
-        wanted = left_padded(*texts, 32)
+        ids, lengths = made.truncate(*texts)
+        wanted = pad_left(*texts, 32)
         assert torch.equal(ids, wanted[0])
         assert lengths.tolist() == wanted[1].tolist() == [32] * 17
         assert (ids[texts.lengths > 0, -1] != PAD).all()

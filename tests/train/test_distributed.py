@@ -161,7 +161,7 @@ def test_two_processes_have_the_curve_of_one(tmp_path, monkeypatch):
 def test_the_scores_of_all_processes_add_up(size, rows, monkeypatch):
     """Each row has its score from one process, and zero from the others, which may have no row at all."""
     monkeypatch.setattr(loop, "EVALUATION_BATCH", 4)
-    model = PairClassifier(PairConfig(encoder="lstm", size=4, hidden=8), words=9, labels=2)
+    model = PairClassifier(PairConfig(encoder="lstm", size=4, hidden=8), vocab_size=9, labels=2)
     texts = [Texts(torch.randint(2, 9, (rows, 5)), torch.randint(0, 6, (rows,))) for _ in range(2)]
     split = LabelledRows(tuple(texts), torch.zeros(rows, dtype=torch.long))
     whole, parts = loop.scored(model, split), []

@@ -55,7 +55,7 @@ def test_a_fixed_map_stays_as_it_was_drawn_and_is_kept(looks):
     outcome = fit("model.words=24", "model.map=fixed", "train.epochs=2")
     first, last = looks[0][1], looks[1][1]  # dev, after each epoch
     assert not torch.equal(first["embedding.weight"], last["embedding.weight"])
-    for name in ("bring.weight", "bring.bias"):
+    for name in ("projection.weight", "projection.bias"):
         assert torch.equal(first[name], last[name])
         assert torch.equal(learned(outcome.model)[name], last[name])  # another machine may draw another one
 

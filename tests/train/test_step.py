@@ -179,7 +179,7 @@ def test_the_learning_rate_changes(device):
 
 def test_where_the_kernels_update_the_weights(monkeypatch):
     asked = []
-    monkeypatch.setattr("nse.train.step.choose", lambda *a: asked.append(a) or "triton")
+    monkeypatch.setattr("nse.train.step.choose_backend", lambda *a: asked.append(a) or "triton")
     weights = [torch.nn.Parameter(torch.zeros(3, 2)), torch.nn.Parameter(torch.zeros(2))]
 
     def covered(parameters=weights, kind=torch.optim.Adam, averaged=None, **settings):
@@ -198,7 +198,7 @@ def test_where_the_kernels_update_the_weights(monkeypatch):
     assert not covered([torch.nn.Parameter(torch.zeros(2, dtype=torch.float64))])
     assert not covered([torch.nn.Parameter(torch.zeros(3, 2).t())])
     assert not Update(torch.optim.SGD(weights), CLIP, None).covered()
-    monkeypatch.setattr("nse.train.step.choose", lambda *a: "lean")
+    monkeypatch.setattr("nse.train.step.choose_backend", lambda *a: "lean")
     assert not covered()
     assert asked == [("auto", torch.device("cpu"))] * 2
     assert not step_of(Step, classifier("cpu"), data("cpu")).update.kernels

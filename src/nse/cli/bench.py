@@ -57,7 +57,7 @@ def measure(B: int, T: int, k: int, mode: str, device: str) -> list[dict[str, An
     import torch
 
     from nse.nn.encoder import NSE
-    from nse.ops.dispatch import BACKENDS, why_no_triton
+    from nse.ops.dispatch import BACKENDS, explain_no_triton
 
     def call(model: torch.nn.Module) -> list[torch.Tensor]:
         """Compute the outputs, and in training the gradients of their sum for words and weights."""
@@ -71,7 +71,7 @@ def measure(B: int, T: int, k: int, mode: str, device: str) -> list[dict[str, An
 
     torch.manual_seed(0)
     x = torch.randn(B, T, k, device=device, requires_grad=mode == "train")
-    names = [name for name in BACKENDS if name != "triton" or why_no_triton(device) is None]
+    names = [name for name in BACKENDS if name != "triton" or explain_no_triton(device) is None]
     sides: dict[str, torch.nn.Module] = {name: NSE(k, backend=name, device=device) for name in names}
     for name in names:
         sides[name].load_state_dict(sides["reference"].state_dict())

@@ -70,9 +70,9 @@ def compute_request(model: Model, what: str, rows: Sequence[Row], beam: int | No
 def search(model: Model, beam: int, ids: Tensor, lengths: Tensor) -> Tensor:
     """Search the best translations: their ids and, for each, the place in the source [B, 2, most]."""
     found = model.fast.translate(ids, lengths, beam)
-    if not bool(found.likely.isfinite().all()):
+    if not bool(found.log_probs.isfinite().all()):
         raise RunError(f"{model.folder}: the model's scores are NaN or infinite")
-    return torch.stack([found.ids, found.places], dim=1)
+    return torch.stack([found.ids, found.positions], dim=1)
 
 
 def compute_rows(

@@ -17,7 +17,7 @@ from nse.inference.batches import BATCH, compute_request
 from nse.inference.inputs import Item
 from nse.inference.kinds import KINDS
 from nse.inference.requests import Answers, Request, Verb
-from nse.nn.folded import folded
+from nse.nn.folded import fold_model
 from nse.text.subwords import Pieces
 from nse.text.tokenize import TOKENIZERS
 from nse.text.vocabulary import TargetVocabulary, Vocabulary
@@ -73,7 +73,7 @@ class Model:
         self.labels, self.task = list(config.labels), self.kind.verb
         self.does = self.kind.describe(self.labels)
         self.device = next(module.parameters()).device
-        self.fast: Any = folded(module)
+        self.fast: Any = fold_model(module)
         self._pieces = Pieces(vocabulary.words) if config.pieces else None
         self._original = Snapshot(module)
 

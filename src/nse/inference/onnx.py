@@ -29,9 +29,9 @@ from nse.inference.checksums import compute_digest
 from nse.inference.inputs import limit, stack_rows
 from nse.inference.model import Model
 from nse.nn.encoder import NSE
-from nse.nn.sentence_encoder import at_end
+from nse.nn.sentence_encoder import take_last
 from nse.ops.step import apply_gates
-from nse.ops.types import Memory, real
+from nse.ops.types import Memory, make_mask
 
 NEEDED = ("onnx", "onnxscript", "onnxruntime")  # packages; all come with the extra
 OPSET = 18  # what the exporter is written for: newer ones are made of it, and older runtimes know it
@@ -241,7 +241,7 @@ class ScanNSE(nn.Module):
     def __init__(self, nse: NSE):
         super().__init__()
         self.read, self.write, self.start, self.blank = WholeLSTM(nse.read), nse.write, nse.start, nse.blank
-        first, b = nse.weights().write[0], nse.compose.bias
+        first, b = nse.get_weights().write[0], nse.compose.bias
         with torch.no_grad():
             self.folded = first.ih @ nse.compose.weight
             self.bias = F.linear(b, first.ih, first.bias_ih + first.bias_hh)
@@ -255,8 +255,10 @@ class ScanNSE(nn.Module):
         own = words if self.blank is None else words.prepend(self.blank)
         B, T, k = words.slots.shape
         starts = 0 if self.start is None else len(self.start)
-        running = real(lengths + starts, T).to(x.dtype)  # [B, T]
-        slots = [real(n, M.shape[1]).to(x.dtype) for M, n in (own, *shared) if n is not None]  # it never is
+        running = make_mask(lengths + starts, T).to(x.dtype)  # [B, T]
+        slots = [
+            make_mask(n, M.shape[1]).to(x.dtype) for M, n in (own, *shared) if n is not None
+        ]  # it never is
         shut = [(1 - each) * torch.finfo(x.dtype).min for each in slots]
         M = [memory.slots * each[..., None] for memory, each in zip((own, *shared), slots, strict=True)]
         h, c = ([x.new_zeros(B, k) for _ in self.write.all_weights] for _ in range(2))
@@ -274,7 +276,7 @@ class ScanNSE(nn.Module):
         outputs = outputs.transpose(0, 1) * running[..., None]
         return SimpleNamespace(
             outputs=outputs[:, starts:],
-            last=at_end(outputs, lengths + starts),
+            last=take_last(outputs, lengths + starts),
             memory=own._replace(slots=after[len(h) + len(c)]),
         )
 

@@ -124,7 +124,7 @@ def read_decoder(
     steps = []
     for word in (BEGIN, *before):
         vector = module.target(torch.tensor([word], device=model.device))
-        steps.append(module.decoder.keys(vector, source, now))
+        steps.append(module.decoder.compute_keys(vector, source, now))
         now, _ = module.decoder.step(vector, source, now)
     keys = (torch.cat(of_memory).cpu().numpy() for of_memory in zip(*steps, strict=True))
     memories = tuple(left_to(left, z) for left, z in zip(found, keys, strict=True))

@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 from nse.errors import ModelError, shorten
 from nse.files import open_regular
 from nse.inference.checksums import AGAIN, Checksums, translate_errors
+from nse.nn.text_model import rename_old_keys
 
 if TYPE_CHECKING:
     from nse.inference.folder import ModelConfig
@@ -61,7 +62,8 @@ def load_weights(module: nn.Module, file: Path, config: ModelConfig, checksum: s
         if os.fstat(handle.fileno()).st_size > LARGEST:
             raise ModelError(f"{file} cannot be read: longer than {LARGEST:,} bytes")
         with safe_open(file, framework="pt") as stored:
-            slices = {name: stored.get_slice(name) for name in stored.keys()}  # noqa: SIM118
+            stored_names = rename_old_keys({name: name for name in stored.keys()})  # noqa: SIM118
+            slices = {name: stored.get_slice(stored_name) for name, stored_name in stored_names.items()}
             layout = {name: f"{each.get_dtype()} {each.get_shape()}" for name, each in slices.items()}
             if mistakes := compare_layouts(describe_layout(module.state_dict(), config), layout):
                 what = "does not fit the configuration and vocabulary beside it"
@@ -71,7 +73,7 @@ def load_weights(module: nn.Module, file: Path, config: ModelConfig, checksum: s
                 raise ModelError(f"{file}: {why}; {AGAIN}")
             handle.seek(0)
             sums.verify(file.name, hashlib.file_digest(handle, "sha256").hexdigest())
-            tensors = {name: stored.get_tensor(name) for name in layout}
+            tensors = {name: stored.get_tensor(stored_names[name]) for name in layout}
         refuse_non_finite(str(file), tensors)
         if SCALE in tensors:
             tensors[VECTORS] = tensors[VECTORS] * tensors.pop(SCALE)[:, None]

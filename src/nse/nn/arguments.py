@@ -1,4 +1,4 @@
-"""What the encoder refuses: each message names the argument, what was expected and what came."""
+"""Checks of the encoder's arguments. Each error names the argument, what was expected and what it got."""
 
 from __future__ import annotations
 
@@ -9,107 +9,149 @@ import torch
 from torch import Tensor
 
 from nse.errors import InputError
-from nse.ops.types import LSTMState, Memory, real
+from nse.ops.types import LSTMState, Memory, State, make_mask
 
 
-def refuse(name: str, expected: str, got: object) -> InputError:
-    """Make the error to raise for argument `name`."""
+def make_error(name: str, expected: str, got: object) -> InputError:
+    """Make the error to raise for the argument `name`."""
     return InputError(f"{name}: expected {expected}, got {describe(got)}")
 
 
 def describe(value: object) -> str:
-    """Describe a value in few words."""
+    """Describe a value in a few words."""
     if isinstance(value, Tensor):
-        kind = str(value.dtype).removeprefix("torch.")
-        return f"a tensor of shape {list(value.shape)} ({kind}, {value.device})"
+        dtype = str(value.dtype).removeprefix("torch.")
+        return f"a tensor of shape {list(value.shape)} ({dtype}, {value.device})"
     if isinstance(value, int | float | str | bool | None):
         return repr(value)
     return f"{type(value).__name__} {str(value)[:60]}"
 
 
-def counts(**counts: tuple[Any, int]) -> None:
-    """Check arguments of a constructor that count something, each given with the least that it may be."""
-    for name, (value, least) in counts.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise refuse(name, f"an integer of at least {least}", value)
+def check_counts(**counts: tuple[Any, int]) -> None:
+    """Check integer arguments, each given with its smallest allowed value."""
+    for name, (value, minimum) in counts.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+            raise make_error(name, f"an integer of at least {minimum}", value)
 
 
-def choices(dropout: Any, padding: Any, init: Any, init_range: Any) -> None:
-    """Check the other arguments of a constructor."""
+def check_options(dropout: Any, padding: Any, init: Any, init_range: Any) -> None:
+    """Check the constructor's other arguments."""
     if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
-        raise refuse("dropout", "a probability of at least 0 and below 1", dropout)
+        raise make_error("dropout", "a probability of at least 0 and below 1", dropout)
     if padding not in ("masked", "paper"):
-        raise refuse("padding", "'masked' or 'paper'", padding)
+        raise make_error("padding", "'masked' or 'paper'", padding)
     if init not in ("uniform", "lookup"):
-        raise refuse("init", "'uniform' or 'lookup'", init)
+        raise make_error("init", "'uniform' or 'lookup'", init)
     if not isinstance(init_range, int | float) or not 0 <= init_range < float("inf"):
-        raise refuse("init_range", "a finite number of at least 0", init_range)
+        raise make_error("init_range", "a finite number of at least 0", init_range)
 
 
-def floats(name: str, tensor: Any, shape: Sequence[int | str], like: Tensor) -> None:
-    """Check for this shape (a letter stands for any number) and for the type and device of `like`."""
-    sizes = ", ".join(map(str, shape))
+def check_tensor(name: str, tensor: Any, shape: Sequence[int | str], like: Tensor) -> None:
+    """Check a tensor's shape (a letter stands for any number), and its dtype and device against `like`."""
     if (
         not isinstance(tensor, Tensor)
         or tensor.dim() != len(shape)
-        or any(isinstance(want, int) and want != is_ for want, is_ in zip(shape, tensor.shape, strict=True))
+        or any(isinstance(n, int) and n != size for n, size in zip(shape, tensor.shape, strict=True))
     ):
-        raise refuse(name, f"a tensor [{sizes}]", tensor)
+        raise make_error(name, f"a tensor [{', '.join(map(str, shape))}]", tensor)
     if not tensor.is_floating_point():
-        raise refuse(name, "floating-point vectors (embed token ids first)", tensor)
+        raise make_error(name, "floating-point vectors (embed token ids first)", tensor)
     if tensor.dtype != like.dtype and not torch.is_autocast_enabled(like.device.type):
-        wanted = str(like.dtype).removeprefix("torch.")
-        raise refuse(name, f"{wanted}, as the encoder's weights are (use .to(...) or autocast)", tensor)
+        dtype = str(like.dtype).removeprefix("torch.")
+        raise make_error(name, f"{dtype}, as the encoder's weights are (use .to(...) or autocast)", tensor)
     if tensor.device != like.device:
-        raise refuse(name, f"a tensor on {like.device}, where the encoder's weights are", tensor)
+        raise make_error(name, f"a tensor on {like.device}, where the encoder's weights are", tensor)
 
 
-def lengths(name: str, given: Any, batch: int, most: int, device: torch.device) -> Tensor | None:
-    """Check lengths to lie in 0..most, and make them an int64 tensor [B] on the device."""
-    if given is None:
+def check_lengths(name: str, lengths: Any, batch: int, maximum: int, device: torch.device) -> Tensor | None:
+    """Check that lengths are in 0..maximum, and return them as an int64 tensor [B] on the device."""
+    if lengths is None:
         return None
-    empty = isinstance(given, list | tuple) and not given  # which would be taken for floats
+    is_empty = isinstance(lengths, list | tuple) and not lengths  # PyTorch would make an empty list float32
     try:
-        tensor = torch.as_tensor(given, dtype=torch.long if empty else None)
+        tensor = torch.as_tensor(lengths, dtype=torch.long if is_empty else None)
     except (TypeError, ValueError, RuntimeError):
-        raise refuse(name, f"{batch} integers", given) from None
-    counts = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
-    if not counts or tensor.shape != (batch,):
-        raise refuse(name, f"{batch} integers, one for each sequence of the batch", given)
-    # Looking at values on a CUDA device waits for it, which is not possible while a graph is captured,
-    # and in a compiled function it would cut the function in two.
-    unseen = torch.compiler.is_compiling() or (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
-    if not unseen and batch and (int(tensor.min()) < 0 or int(tensor.max()) > most):
-        wrong = [v for v in tensor.tolist() if not 0 <= v <= most]
-        raise InputError(f"{name}: expected each in 0..{most}, got {', '.join(map(str, wrong[:5]))}")
+        raise make_error(name, f"{batch} integers", lengths) from None
+    is_integer = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
+    if not is_integer or tensor.shape != (batch,):
+        raise make_error(name, f"{batch} integers, one for each sequence of the batch", lengths)
+    # Reading values waits for a CUDA device, which a graph capture forbids, and breaks a compiled function.
+    capturing = tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+    if (
+        not capturing
+        and not torch.compiler.is_compiling()
+        and batch
+        and (int(tensor.min()) < 0 or int(tensor.max()) > maximum)
+    ):
+        wrong = [str(length) for length in tensor.tolist() if not 0 <= length <= maximum]
+        raise InputError(f"{name}: expected each in 0..{maximum}, got {', '.join(wrong[:5])}")
     return tensor.to(device=device, dtype=torch.long)
 
 
-def memory(name: str, given: Any, batch: int, size: int, like: Tensor) -> Memory:
-    """Check a memory [B, any, size], or a tensor taken as one whose slots are all real."""
-    if isinstance(given, Tensor):
-        given = Memory(given)
-    if not isinstance(given, Memory):
-        raise refuse(name, "an nse.Memory or a tensor [B, L, k]", given)
-    floats(f"{name}.slots", given.slots, (batch, "L", size), like)
-    L = given.slots.shape[1]
-    return Memory(given.slots, lengths(f"{name}.lengths", given.lengths, batch, L, like.device))
+def check_memories(memory: Any, shared: Any, count: int, batch: int, size: int, like: Tensor) -> list[Memory]:
+    """Check an encoder's own memory and its `count` shared ones, and return them in this order."""
+    if isinstance(shared, Memory | Tensor) or len(shared) != count:
+        expected = f"a list of {count} memories, as the encoder was built with shared={count}"
+        raise make_error("shared", expected, shared)
+    named = {"memory": memory} | {f"shared[{j}]": shared_j for j, shared_j in enumerate(shared)}
+    return [check_memory(name, value, batch, size, like) for name, value in named.items()]
 
 
-def lstm_state(name: str, given: Any, shape: tuple[int, int, int], like: Tensor) -> LSTMState:
-    """Check hidden and cell state of an LSTM."""
-    if not isinstance(given, tuple | list) or len(given) != 2:
-        raise refuse(name, f"a pair of tensors {list(shape)}", given)
-    for part, tensor in zip("hc", given, strict=True):
-        floats(f"{name}.{part}", tensor, shape, like)
-    return given[0], given[1]
+def check_memory(name: str, memory: Any, batch: int, size: int, like: Tensor) -> Memory:
+    """Check a memory [B, L, size]; a tensor is a memory without padding."""
+    if isinstance(memory, Tensor):
+        memory = Memory(memory)
+    if not isinstance(memory, Memory):
+        raise make_error(name, "an nse.Memory or a tensor [B, L, k]", memory)
+    check_tensor(f"{name}.slots", memory.slots, (batch, "L", size), like)
+    L = memory.slots.shape[1]
+    return Memory(memory.slots, check_lengths(f"{name}.lengths", memory.lengths, batch, L, like.device))
 
 
-def finite(name: str, tensor: Tensor, real_lengths: Tensor | None) -> None:
-    """Check that [B, L, k] holds neither NaN nor infinity before the true end of each sequence."""
-    bad = ~tensor.isfinite().all(dim=-1)
-    if real_lengths is not None:
-        bad &= real(real_lengths, tensor.shape[1])
-    if bad.any():
-        row, column = bad.nonzero()[0].tolist()
-        raise InputError(f"{name}: expected finite numbers, got NaN or infinity at {name}[{row}, {column}]")
+def choose_memories(state: Any, memory: Any, shared: Any) -> tuple[Any, Any]:
+    """Return the memories of one step: those given, or else those of the state."""
+    if not isinstance(state, State | None):
+        raise make_error("state", "an nse.State, such as the state of an earlier step", state)
+    if state is not None:
+        memory = state.memory if memory is None else memory
+        shared = state.shared if shared is None else shared
+    if memory is None:
+        raise make_error("memory", "a memory to start from, here or in the state", None)
+    return memory, () if shared is None else shared
+
+
+def check_state(
+    state: Any, layers: int, batch: int, size: int, weight: Tensor
+) -> tuple[LSTMState | None, LSTMState | None]:
+    """Check a state, and return the states of the read and the write LSTM in the weight's dtype."""
+    if state is None:
+        return None, None
+    if not isinstance(state, State):
+        raise make_error("state", "an nse.State, such as the state of an earlier call", state)
+    shape = (layers, batch, size)
+    return (
+        check_lstm_state("state.read", state.read, shape, weight),
+        check_lstm_state("state.write", state.write, shape, weight),
+    )
+
+
+def check_lstm_state(name: str, state: Any, shape: tuple[int, int, int], like: Tensor) -> LSTMState:
+    """Check the hidden and the cell state of an LSTM, and return them in the dtype of `like`."""
+    if not isinstance(state, tuple | list) or len(state) != 2:
+        raise make_error(name, f"a pair of tensors {list(shape)}", state)
+    for part, tensor in zip("hc", state, strict=True):
+        check_tensor(f"{name}.{part}", tensor, shape, like)
+    return state[0].to(like.dtype), state[1].to(like.dtype)
+
+
+def check_finite(x: Tensor, lengths: Tensor | None, memories: Sequence[Memory]) -> None:
+    """Check that x and the memories hold neither NaN nor infinity before the end of each sequence."""
+    names = ["x", "memory", *(f"shared[{j}]" for j in range(len(memories) - 1))]
+    for name, (values, value_lengths) in zip(names, [Memory(x, lengths), *memories], strict=True):
+        bad = ~values.isfinite().all(dim=-1)
+        if value_lengths is not None:
+            bad &= make_mask(value_lengths, values.shape[1])
+        if bad.any():
+            row, column = bad.nonzero()[0].tolist()
+            where = f"{name}[{row}, {column}]"
+            raise InputError(f"{name}: expected finite numbers, got NaN or infinity at {where}")

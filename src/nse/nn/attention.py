@@ -6,74 +6,81 @@ import torch
 from torch import Tensor, nn
 
 from nse.ops.deferred import Linear
-from nse.ops.types import real
+from nse.ops.types import make_mask
 
 
 class Attention(nn.Module):
-    """The paper's attention: a vector asks which words of a sentence matter.
+    """The paper's attention: scores from a hidden layer over words and query.
 
-    e_l = w . relu(W_h h_l + W_q q + biases), softmax over the words, and their weighted mean. Words, question
-    and hidden layer are of one size.
+    e_l = w . relu(W_h h_l + W_q q + biases), then the mean of the words weighted by softmax(e). Words, query
+    and hidden layer have the same size.
     """
 
     def __init__(self, size: int):
         super().__init__()
-        self.of_words = nn.Linear(size, size)
-        self.of_question = nn.Linear(size, size)
+        self.key = nn.Linear(size, size)
+        self.query = nn.Linear(size, size)
         self.score = nn.Linear(size, 1)
 
-    def forward(self, words: Tensor, lengths: Tensor, question: Tensor) -> Tensor:
-        """Attend [B, k] over words [B, T, k] of these lengths [B], with a question [B, k]."""
-        hidden = torch.relu(self.of_words(words) + self.of_question(question)[:, None])
-        weights = softmax_over(self.score(hidden).squeeze(-1), real(lengths, words.shape[1]))
+    def forward(self, words: Tensor, lengths: Tensor, query: Tensor) -> Tensor:
+        """Attend with queries [B, k] over words [B, T, k] of these lengths [B]; the result is [B, k]."""
+        hidden = torch.relu(self.key(words) + self.query(query)[:, None])
+        weights = masked_softmax(self.score(hidden).squeeze(-1), make_mask(lengths, words.shape[1]))
         attended: Tensor = torch.einsum("bt,btk->bk", weights, words)
         return attended
 
 
 def attend(
-    words: Tensor,  # [B, T, k]
-    keys: Tensor,  # `of_words` of them
-    closed: Tensor,  # [B, 1, T], as `nse.ops.step.closed` gives it
-    question: Tensor,  # `of_question` of what is asked [B, k]
-    score: Linear,
+    words: Tensor, keys: Tensor, score_mask: Tensor, query: Tensor, score: Linear
 ) -> tuple[Tensor, Tensor]:
-    """Attend [B, k] as `Attention`, to a sentence that is asked again and again; also the weights [B, T]."""
-    scores = score(torch.relu(keys + question[:, None])).transpose(1, 2)
-    weights = (scores + closed).softmax(dim=-1)
+    """Attend as `Attention` does, with everything that stays the same from step to step precomputed.
+
+    Args:
+        words: [B, T, k].
+        keys: [B, T, k], `Attention.key` of the words.
+        score_mask: [B, 1, T], from `nse.ops.step.make_score_mask`.
+        query: [B, k], `Attention.query` of the query.
+        score: `Attention.score` as a linear map.
+
+    Returns:
+        The weighted mean of the words [B, k], and the weights [B, T].
+    """
+    scores = score(torch.relu(keys + query[:, None])).transpose(1, 2)
+    weights = (scores + score_mask).softmax(dim=-1)
     return torch.bmm(weights, words)[:, 0], weights[:, 0]
 
 
 class Alignment(nn.Module):
-    """Attention both ways, word by word: each word beside what the other sentence has to say to it.
+    """Attention in both directions between two sentences, word by word.
 
-    The words of each sentence, of `words` numbers, are compared with their match in the other,
-    [a ; b ; a - b ; a * b], dropout on it, and the comparison is a hidden layer of `size`.
+    Each word a is compared with b, the weighted mean of the other sentence's words: a hidden layer of `size`
+    units over [a ; b ; a - b ; a * b], with dropout before it. Words are vectors of `input_size`.
     """
 
-    def __init__(self, words: int, size: int, dropout: float):
+    def __init__(self, input_size: int, size: int, dropout: float):
         super().__init__()
         self.dropout = nn.Dropout(dropout)
-        self.compare = nn.Linear(4 * words, size)
+        self.compare = nn.Linear(4 * input_size, size)
 
     def forward(
-        self, premise: Tensor, premise_lengths: Tensor, hypothesis: Tensor, lengths: Tensor
+        self, premise: Tensor, premise_lengths: Tensor, hypothesis: Tensor, hypothesis_lengths: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Compare both sentences, [B, T, size] each, zero past their ends."""
+        """Compare both sentences with each other: [B, T, size] each, zero in the padding."""
         scores = premise @ hypothesis.transpose(1, 2)  # [B, T of the premise, T of the hypothesis]
-        in_premise = real(premise_lengths, premise.shape[1])
-        in_hypothesis = real(lengths, hypothesis.shape[1])
-        for_premise = softmax_over(scores, in_hypothesis[:, None]) @ hypothesis
-        for_hypothesis = softmax_over(scores.transpose(1, 2), in_premise[:, None]) @ premise
+        premise_mask = make_mask(premise_lengths, premise.shape[1])
+        hypothesis_mask = make_mask(hypothesis_lengths, hypothesis.shape[1])
+        for_premise = masked_softmax(scores, hypothesis_mask[:, None]) @ hypothesis
+        for_hypothesis = masked_softmax(scores.transpose(1, 2), premise_mask[:, None]) @ premise
         return (
-            self.compared(premise, for_premise) * in_premise[..., None],
-            self.compared(hypothesis, for_hypothesis) * in_hypothesis[..., None],
+            self.compare_words(premise, for_premise) * premise_mask[..., None],
+            self.compare_words(hypothesis, for_hypothesis) * hypothesis_mask[..., None],
         )
 
-    def compared(self, a: Tensor, b: Tensor) -> Tensor:
-        """Compare words with their matches, a vector for each."""
+    def compare_words(self, a: Tensor, b: Tensor) -> Tensor:
+        """Compare words with their matches in the other sentence."""
         return torch.relu(self.compare(self.dropout(torch.cat([a, b, a - b, a * b], dim=-1))))
 
 
-def softmax_over(scores: Tensor, allowed: Tensor) -> Tensor:
-    """Take the softmax over the last dimension where it is allowed; all zero where nothing is."""
-    return scores.masked_fill(~allowed, torch.finfo(scores.dtype).min).softmax(dim=-1) * allowed
+def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
+    """Compute the softmax over the last dimension where the mask is true; zero elsewhere."""
+    return scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(dim=-1) * mask

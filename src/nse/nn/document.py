@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from nse.config import Probability, Range
 from nse.nn.sentence_encoder import Encoded, LSTMSentence, NSESentence
-from nse.nn.text_model import LONGEST, TextConfig, TextModel, initial, sentence_encoder
+from nse.nn.text_model import LONGEST, TextConfig, TextModel, make_init_settings, make_sentence_encoder
 
 
 @dataclass
@@ -33,38 +33,40 @@ class DocumentConfig(TextConfig):
 
 
 class DocumentClassifier(TextModel):
-    """Two encoders, one on top of the other, and a softmax directly on the document's vector.
+    """The paper's model of a document: an encoder over words, one over sentences, and a linear layer.
 
     Args:
         config: Encoders and sizes.
-        words: Size of the vocabulary; id 0 is padding.
+        vocab_size: Size of the vocabulary; id 0 is padding.
         labels: Number of classes.
     """
 
-    def __init__(self, config: DocumentConfig, words: int, labels: int):
-        super().__init__(config, words)
-        self.config = config
-        self.encoder = sentence_encoder(config)
-        kind, settings = (NSESentence, initial(config)) if config.reader == "nse" else (LSTMSentence, {})
-        self.reader = kind(config.size, config.dropout, **settings)
+    def __init__(self, config: DocumentConfig, vocab_size: int, labels: int):
+        super().__init__(config, vocab_size)
+        self.encoder = make_sentence_encoder(config)
+        self.reader = (
+            NSESentence(config.size, config.dropout, **make_init_settings(config))
+            if config.reader == "nse"
+            else LSTMSentence(config.size, config.dropout)
+        )
         self.head = nn.Sequential(nn.Dropout(config.output_dropout), nn.Linear(config.size, labels))
-        self.start(config)
+        self.reset_parameters()
 
     def forward(self, ids: Tensor, lengths: Tensor, rows: Tensor, counts: Tensor) -> Tensor:
-        """Compute the scores of the labels [B, labels].
+        """Compute scores [B, labels].
 
         Args:
-            ids: [S, T], of the sentences of all documents.
-            lengths: [S], their true lengths.
-            rows: [B, D], which sentences are a document's, in their order.
-            counts: [B], how many it has. A document without any has the vector zero.
+            ids: [S, T], the sentences of all documents.
+            lengths: [S], their lengths.
+            rows: [B, D], the rows of `ids` that make up each document, in order.
+            counts: [B], number of sentences per document; a document without any is encoded as zeros.
         """
         scores: Tensor = self.head(self.represent(ids, lengths, rows, counts))
         return scores
 
     def represent(self, ids: Tensor, lengths: Tensor, rows: Tensor, counts: Tensor) -> Tensor:
-        """Give each document a vector [B, k]: what the head sees of it."""
-        ids, lengths = self.cut(ids, lengths)
-        encoded: Encoded = self.encoder(self.vectors(ids), lengths)
-        read: Encoded = self.reader(encoded.last[rows], counts)
-        return read.last
+        """Encode documents [B, k]: the input of the head."""
+        ids, lengths = self.truncate(ids, lengths)
+        sentences: Encoded = self.encoder(self.embed(ids), lengths)
+        documents: Encoded = self.reader(sentences.last[rows], counts)
+        return documents.last

@@ -1,4 +1,4 @@
-"""`NSE`, the encoder: reads a sequence word by word while it rewrites a memory of the whole of it."""
+"""`NSE`, the encoder: reads a sequence step by step while it rewrites a memory with one slot per word."""
 
 from __future__ import annotations
 
@@ -10,41 +10,23 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
-from nse.nn import arguments as checks
-from nse.nn import init as initial
-from nse.ops.dispatch import choose, recurrence
-from nse.ops.types import LSTMLayer, LSTMState, Memory, Weights
-
-
-class State(NamedTuple):
-    """Where an encoder stands, to carry on from.
-
-    Attributes:
-        read: Hidden and cell state of the read LSTM, each [layers, B, k].
-        write: Likewise of the write LSTM.
-        memory: The own memory. `NSE.step` goes on with it; a call of the encoder starts from its own
-            `memory` argument instead.
-        shared: The shared memories, likewise.
-    """
-
-    read: LSTMState
-    write: LSTMState
-    memory: Memory | None = None
-    shared: tuple[Memory, ...] = ()
+from nse.nn import arguments
+from nse.nn.init import init_lookup
+from nse.ops.dispatch import choose_backend, recurrence
+from nse.ops.types import LSTMLayer, Memory, State, Weights, make_full_lengths
 
 
 class Encoding(NamedTuple):
-    """What an encoder returns.
+    """Result of an encoder.
 
     Attributes:
-        outputs: [B, T, k], h_t, zero past a sequence's end.
-        last: [B, k], h at each sequence's true last step; where there was no step at all, the h it
-            started with.
+        outputs: [B, T, k], h_t, zero in the padding.
+        last: [B, k], h after each sequence's last word; of an empty sequence, the initial h.
         memory: The own memory after the last step.
-        state: The read and write LSTM states, to carry on, with the memories beside them.
-        shared: The shared memories as this encoder left them.
-        keys: z [B, T, L], which slots each step read and wrote; `None` without `trace`.
-        shared_keys: Likewise for each shared memory.
+        state: The states of both LSTMs and the memories, to continue from.
+        shared: The shared memories after the last step.
+        keys: z [B, T, L], the weights with which each step read and wrote the slots; `None` without `trace`.
+        shared_keys: The same for each shared memory.
     """
 
     outputs: Tensor
@@ -59,40 +41,40 @@ class Encoding(NamedTuple):
 class NSE(nn.Module):
     """Neural Semantic Encoder; with `shared` memories, MMA-NSE.
 
-    At each step it reads (an LSTM over the words gives o_t, which attends over the memory), composes (an
-    affine map of o_t and what was read) and writes (a second LSTM's output h_t replaces the slots in
-    proportion to how much they were read). A sequence's result does not depend on its batch, its padding
-    or the backend.
+    At each step it reads (an LSTM over the words gives o_t, which attends over the memory: m_t), composes (a
+    linear layer over o_t and m_t gives c_t) and writes (a second LSTM over c_t gives h_t, which replaces each
+    slot to the degree to which it was read). A sequence's result does not depend on the rest of the batch,
+    the padding or the backend.
 
         encoder = NSE(300)
         out = encoder(x, lengths)  # x [B, T, 300]
         out.outputs, out.last, out.memory
 
     Args:
-        size: k, of words, slots and outputs.
-        shared: How many memories of other encoders are read and written as well.
-        layers: Layers of the read and of the write LSTM.
-        dropout: On x_t before the read LSTM and on c_t before the write LSTM, a fresh mask each step.
-            Never on the memory.
-        backend: "auto", "triton", "lean" or "reference". "auto" follows the environment variable
-            NSE_BACKEND, or else is "triton" on a CUDA device that it supports, "lean" elsewhere.
-        padding: "masked" respects lengths. "paper" is the original's behaviour: pads are words, which are
-            read, attended to and written, whatever `lengths` says; put them on the left.
-        blanks: Learned slots in front of the words' own, the same for every sequence: scratch space to write
-            to, as the pads are in the original. Not where `memory` or `state` is given.
-        starts: Learned words in front of every sequence, each a step and a slot after the blank ones: time to
-            look around before the first word. Their outputs are not returned, nor are their keys unless
-            `trace="all"`. Likewise.
-        init: "uniform", as in the paper, or "lookup": reading starts as looking each word up in the memory,
-            and words, outputs and slots start in one space (`nse.nn.init`).
-        init_range: Weights and biases start uniform in (-init_range, init_range), before any lookup.
-        check_finite: Refuse x and memories that hold NaN or infinities, at the cost of looking.
-        device: Where the parameters live.
-        dtype: Their type.
+        size: k, the size of words, slots and outputs.
+        shared: Number of memories of other encoders to read and write as well.
+        layers: Number of layers of the read and of the write LSTM.
+        dropout: Dropout rate on x_t before the read LSTM and on c_t before the write LSTM, with a fresh mask
+            at each step. The memory is never dropped.
+        backend: "auto", "triton", "lean" or "reference". "auto" takes the environment variable NSE_BACKEND;
+            if it is not set, "triton" on a CUDA device that supports it and "lean" elsewhere.
+        padding: "masked" respects lengths. "paper" ignores them, as the original code does: pads are words,
+            which are read, attended to and written; put them on the left.
+        blanks: Number of learned slots in front of the memory, the same for every sequence, as scratch space.
+            Not used when `memory` or `state` is passed.
+        starts: Number of learned words in front of every sequence; each is a step and has a slot, after the
+            blank ones. Outputs leave them out, and so do keys unless `trace="all"`. Not used when `memory` or
+            `state` is passed.
+        init: "uniform", as in the paper, or "lookup": at first each step looks up its word in the memory, so
+            that words, outputs and slots share one space (see `nse.nn.init`).
+        init_range: Weights and biases are drawn from (-init_range, init_range), before any lookup.
+        check_finite: Raise an `InputError` if x or a memory holds NaN or infinity. Waits for a GPU.
+        device: Device of the parameters.
+        dtype: Type of the parameters.
 
     Attributes:
-        blank: [blanks, k], the blank slots; `None` without any.
-        start: [starts, k], the start words; `None` without any.
+        blank: [blanks, k], the blank slots, or `None`.
+        start: [starts, k], the start words, or `None`.
         read: `nn.LSTM`, k to k.
         compose: `nn.Linear` over [o ; m_own ; m_shared...].
         write: `nn.LSTM`, (2 + shared) k to k.
@@ -115,29 +97,28 @@ class NSE(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ):
-        checks.counts(
-            size=(size, 1), shared=(shared, 0), layers=(layers, 1), blanks=(blanks, 0), starts=(starts, 0)
-        )
-        checks.choices(dropout, padding, init, init_range)
-        choose(backend)  # a name that does not exist is told here, not at the first batch
+        counts = {"size": (size, 1), "shared": (shared, 0), "layers": (layers, 1)}
+        arguments.check_counts(**counts, blanks=(blanks, 0), starts=(starts, 0))
+        arguments.check_options(dropout, padding, init, init_range)
+        choose_backend(backend)  # refuse an unknown name here, not at the first batch
         super().__init__()
         self.size, self.shared, self.layers, self.dropout = size, shared, layers, dropout
         self.backend, self.padding = backend, padding
         self.init, self.init_range, self.check_finite = init, init_range, check_finite
-        composition = (2 + shared) * size
+        d = (2 + shared) * size
         self.read = nn.LSTM(size, size, layers, batch_first=True, device=device, dtype=dtype)
-        self.compose = nn.Linear(composition, composition, device=device, dtype=dtype)
-        self.write = nn.LSTM(composition, size, layers, batch_first=True, device=device, dtype=dtype)
+        self.compose = nn.Linear(d, d, device=device, dtype=dtype)
+        self.write = nn.LSTM(d, size, layers, batch_first=True, device=device, dtype=dtype)
         self.blank = nn.Parameter(torch.empty(blanks, size, device=device, dtype=dtype)) if blanks else None
         self.start = nn.Parameter(torch.empty(starts, size, device=device, dtype=dtype)) if starts else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw every weight and bias anew, as `init` and `init_range` say."""
+        """Draw all weights and biases again."""
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -self.init_range, self.init_range)
         if self.init == "lookup":
-            initial.lookup(self.read, self.compose, self.write)
+            init_lookup(self.read, self.compose, self.write)
 
     def forward(
         self,
@@ -152,43 +133,72 @@ class NSE(nn.Module):
         """Encode a batch of sequences.
 
         Args:
-            x: [B, T, k], or a `PackedSequence` (its own lengths count; outputs come back padded, in the
-                order of the original batch).
-            lengths: [B], the true length of each sequence, 0 to T; `None` means T.
+            x: [B, T, k], or a `PackedSequence`, whose outputs are returned padded, in the original order.
+            lengths: [B], the length of each sequence, 0 to T; `None` means T.
             memory: Start from this memory, of any length, instead of from x.
-            shared: The memories of other encoders, as many as the encoder was built for.
-            state: Carry on from here; `None` means zeros. Only the LSTM states: pass `memory=` (and
-                `shared=`) too where the memory shall go on as well.
-            trace: Return the keys, what each step read and wrote; with "all" those of the start words too.
+            shared: Memories of other encoders, as many as the constructor's `shared`.
+            state: Continue from the LSTM states of an earlier call, instead of zeros. Its memories are not
+                used: pass `memory=` (and `shared=`) to continue with them.
+            trace: Return the keys; with "all" those of the start words too.
         """
         if isinstance(x, PackedSequence):
             if lengths is not None:
-                raise checks.refuse("lengths", "None, since a PackedSequence has its own", lengths)
+                raise arguments.make_error("lengths", "None, since a PackedSequence has its own", lengths)
             x, lengths = pad_packed_sequence(x, batch_first=True)
-        like = self.compose.weight
-        checks.floats("x", x, ("B", "T", self.size), like)
-        B, T, _ = x.shape
-        steps = checks.lengths("lengths", lengths, B, T, x.device)
-        if isinstance(shared, Memory | Tensor) or len(shared) != self.shared:
-            wanted = f"a list of {self.shared} memories, as the encoder was built with shared={self.shared}"
-            raise checks.refuse("shared", wanted, shared)
-        if (fresh := memory is None and state is None) and self.start is not None:
-            x = torch.cat([self.start.to(x.dtype).expand(B, -1, -1), x], dim=1)
-            steps = None if steps is None else steps + len(self.start)
+        weight = self.compose.weight
+        arguments.check_tensor("x", x, ("B", "T", self.size), weight)
+        lengths = arguments.check_lengths("lengths", lengths, len(x), x.shape[1], x.device)
+        is_new = memory is None and state is None
+        starts = len(self.start) if is_new and self.start is not None else 0
+        if starts and self.start is not None:
+            x = torch.cat([self.start.to(x.dtype).expand(len(x), -1, -1), x], dim=1)
+            lengths = None if lengths is None else lengths + starts
         if memory is None:
-            memory = Memory(x, steps)
-            if fresh and self.blank is not None:
+            memory = Memory(x, lengths)
+            if is_new and self.blank is not None:
                 memory = memory.prepend(self.blank.to(x.dtype))
-        given = {"memory": memory}
-        given |= {f"shared[{j}]": each for j, each in enumerate(shared)}
-        memories = {name: checks.memory(name, each, B, self.size, like) for name, each in given.items()}
+        memories = arguments.check_memories(memory, shared, self.shared, len(x), self.size, weight)
         if self.padding == "paper":
-            steps, memories = None, {name: Memory(each.slots) for name, each in memories.items()}
+            lengths, memories = None, [Memory(slots) for slots, _ in memories]
         if self.check_finite:
-            for name, each in {"x": Memory(x, steps), **memories}.items():
-                checks.finite(name, *each)
-        encoding = self._run(x, steps, tuple(memories.values()), state, bool(trace))
-        return self._without_starts(encoding, keep_keys=trace == "all") if fresh else encoding
+            arguments.check_finite(x, lengths, memories)
+        encoding = self._run(x, lengths, memories, state, bool(trace))
+        if not starts:
+            return encoding
+        outputs, keys, shared_keys = encoding.outputs[:, starts:], encoding.keys, encoding.shared_keys
+        if keys is not None and trace != "all":
+            keys, shared_keys = keys[:, starts:], tuple(z[:, starts:] for z in shared_keys)
+        return encoding._replace(outputs=outputs, keys=keys, shared_keys=shared_keys)
+
+    def _run(
+        self, x: Tensor, lengths: Tensor | None, memories: list[Memory], state: State | None, trace: bool
+    ) -> Encoding:
+        dtype = self.compose.weight.dtype  # under autocast, x may have another one
+        x, c_mask = x.to(dtype), None
+        memories = [Memory(slots.to(dtype), slot_lengths) for slots, slot_lengths in memories]
+        read, write = arguments.check_state(state, self.layers, len(x), self.size, self.compose.weight)
+        if self.training and self.dropout:
+            x = F.dropout(x, self.dropout)
+            c_mask = F.dropout(x.new_ones(*x.shape[:2], self.compose.in_features), self.dropout)
+        weights = self.get_weights()
+        result = recurrence(
+            x, lengths, tuple(memories), read, write, weights, c_mask, keys=trace, backend=self.backend
+        )
+        own, *shared = (
+            Memory(slots, make_full_lengths(slots) if slot_lengths is None else slot_lengths)
+            for slots, (_, slot_lengths) in zip(result.memories, memories, strict=True)
+        )
+        h_end = result.write[0]
+        return Encoding(
+            outputs=result.outputs,
+            # With one layer a view: the gradient of h_end[-1] would be copied into zeros.
+            last=h_end.squeeze(0) if self.layers == 1 else h_end[-1],
+            memory=own,
+            state=State(result.read, result.write, own, tuple(shared)),
+            shared=tuple(shared),
+            keys=result.keys[0] if trace else None,
+            shared_keys=result.keys[1:],
+        )
 
     def step(
         self,
@@ -199,100 +209,36 @@ class NSE(nn.Module):
         shared: Sequence[Memory | Tensor] | None = None,
         trace: bool = False,
     ) -> Encoding:
-        """Take one step, for decoders: the same numbers as the whole sequence at once.
+        """Take one step, for decoders. Steps give the same numbers as one call over the whole sequence.
 
             state = encoder.step(x_1, memory=source.memory).state
             state = encoder.step(x_2, state).state
 
         Args:
             x_t: [B, k].
-            state: Where to go on, its memories included; `None` means zeros, and then `memory` is needed.
+            state: State to continue from, with its memories; `None` means zeros, and needs `memory`.
             memory: Use this memory instead of the state's.
             shared: Use these memories instead of the state's.
             trace: Return the keys.
 
         Returns:
-            As for a sequence of one step: `last` is h_t, `state` is for the next step.
+            The encoding of a sequence of one word: `last` is h_t, `state` is for the next step.
         """
-        checks.floats("x_t", x_t, ("B", self.size), self.compose.weight)
-        if state is not None and not isinstance(state, State):
-            raise checks.refuse("state", "an nse.State, such as the state of an earlier step", state)
-        if state is not None:
-            memory = state.memory if memory is None else memory
-            shared = state.shared if shared is None else shared
-        shared = () if shared is None else shared
-        if memory is None:
-            raise checks.refuse("memory", "a memory to start from, here or in the state", None)
+        arguments.check_tensor("x_t", x_t, ("B", self.size), self.compose.weight)
+        memory, shared = arguments.choose_memories(state, memory, shared)
         encoding: Encoding = self(x_t[:, None], memory=memory, shared=shared, state=state, trace=trace)
         return encoding
 
-    def extra_repr(self) -> str:
-        """Print the settings."""
-        return (
-            f"{self.size}, shared={self.shared}, layers={self.layers}, dropout={self.dropout}, "
-            f"backend={self.backend!r}, padding={self.padding!r}"
-            + ("" if self.blank is None else f", blanks={len(self.blank)}")
-            + ("" if self.start is None else f", starts={len(self.start)}")
-        )
-
-    def weights(self) -> Weights:
-        """Give the parameters as `nse.ops` takes them."""
+    def get_weights(self) -> Weights:
+        """Return the parameters in the form that `nse.ops` takes."""
         read, write = (
             tuple(LSTMLayer(*layer) for layer in lstm.all_weights) for lstm in (self.read, self.write)
         )
         return Weights(read, self.compose.weight, self.compose.bias, write)
 
-    def _without_starts(self, encoding: Encoding, keep_keys: bool) -> Encoding:
-        """Leave outputs of the words alone, and their keys unless all are kept."""
-        if self.start is None:
-            return encoding
-        n, keys = len(self.start), encoding.keys
-        encoding = encoding._replace(outputs=encoding.outputs[:, n:])
-        if keep_keys or keys is None:
-            return encoding
-        return encoding._replace(keys=keys[:, n:], shared_keys=tuple(z[:, n:] for z in encoding.shared_keys))
-
-    def _states(self, state: State | None, x: Tensor) -> tuple[LSTMState | None, LSTMState | None]:
-        if state is None:
-            return None, None  # zeros
-        if not isinstance(state, State):
-            raise checks.refuse("state", "an nse.State, such as the state of an earlier call", state)
-        shape, like = (self.layers, len(x), self.size), self.compose.weight
-        read = checks.lstm_state("state.read", state.read, shape, like)
-        return read, checks.lstm_state("state.write", state.write, shape, like)
-
-    def _run(
-        self, x: Tensor, steps: Tensor | None, memories: tuple[Memory, ...], state: State | None, trace: bool
-    ) -> Encoding:
-        exact = self.compose.weight.dtype  # under autocast, words may come in another type
-        x = x.to(exact)
-        memories = tuple(Memory(m.slots.to(exact), m.lengths) for m in memories)
-        states = self._states(state, x)
-        read, write = (None if s is None else (s[0].to(exact), s[1].to(exact)) for s in states)
-        c_mask = None
-        if self.training and self.dropout:
-            x = F.dropout(x, self.dropout)
-            c_mask = F.dropout(x.new_ones(*x.shape[:2], self.compose.in_features), self.dropout)
-        result = recurrence(
-            x, steps, memories, read, write, self.weights(), c_mask=c_mask, keys=trace, backend=self.backend
-        )
-        own, *others = (
-            Memory(slots, full_lengths(slots) if before.lengths is None else before.lengths)
-            for slots, before in zip(result.memories, memories, strict=True)
-        )
-        h_end = result.write[0]
-        return Encoding(
-            outputs=result.outputs,
-            # Of one layer a view will do: the gradient of a selection is copied into zeros.
-            last=h_end.squeeze(0) if self.layers == 1 else h_end[-1],
-            memory=own,
-            state=State(result.read, result.write, own, tuple(others)),
-            shared=tuple(others),
-            keys=result.keys[0] if trace else None,
-            shared_keys=result.keys[1:],
-        )
-
-
-def full_lengths(slots: Tensor) -> Tensor:
-    """Give the lengths [B] of a memory whose slots are all real."""
-    return torch.full(slots.shape[:1], slots.shape[1], dtype=torch.long, device=slots.device)
+    def extra_repr(self) -> str:
+        """Return the settings for `repr`."""
+        names = ("shared", "layers", "dropout", "backend", "padding")
+        settings = [str(self.size), *(f"{name}={getattr(self, name)!r}" for name in names)]
+        learned = {"blanks": self.blank, "starts": self.start}
+        return ", ".join(settings + [f"{name}={len(p)}" for name, p in learned.items() if p is not None])

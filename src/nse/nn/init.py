@@ -1,36 +1,35 @@
-"""Where an encoder's weights start."""
+"""Initial weights of an encoder."""
 
 from __future__ import annotations
 
 import torch
 from torch import nn
 
-QUIET = 0.3
-"""How much of the random weights is left where an encoder starts by looking its words up."""
+SCALE = 0.3
+"""Factor of the random weights that the lookup is added to."""
 
 
 @torch.no_grad()
-def lookup(read: nn.LSTM, compose: nn.Linear, write: nn.LSTM) -> None:
-    """Turn random weights into an encoder that starts by looking its words up in the memory.
+def init_lookup(read: nn.LSTM, compose: nn.Linear, write: nn.LSTM) -> None:
+    """Change random weights so that the encoder starts by looking up each word in the memory.
 
-    The read LSTM gives o_t as the word x_t, squashed by its gates, so the attention finds the slots that hold
-    the word; compose hands everything on; the write LSTM gives h_t as what was found, squashed, on top of
-    what it found before. So words, o, h and slots are vectors of one space from the first step, and
-    attention, the encoder's own and another's that shares the memory, means something before anything is
-    learned. From random weights, which slots a word reads says nothing about the word.
+    The read LSTM passes x_t on as o_t (squashed by its gates), so attention finds the slots that hold the
+    word; compose is the identity; the write LSTM adds m_t (squashed) to what it read before. So words, o, h
+    and slots are vectors of one space from the first step, and attention is meaningful before training, also
+    to a memory that another encoder shares. With random weights it is unrelated to the words.
     """
-    k, named = read.hidden_size, (*read.named_parameters(), *write.named_parameters())
-    for weight in (compose.weight, *(weight for name, weight in named if name.startswith("weight"))):
-        weight.mul_(QUIET)
+    k, parameters = read.hidden_size, [*read.named_parameters(), *write.named_parameters()]
+    for weight in (compose.weight, *(weight for name, weight in parameters if name.startswith("weight"))):
+        weight.mul_(SCALE)
     compose.weight.diagonal().add_(1.0)
-    for lstm, found in ((read, 0), (write, k)):  # found: where, in the first layer's input, lies what to pass
+    for lstm, first_column in ((read, 0), (write, k)):  # where the first layer's input holds x_t or m_t
         for layer in range(lstm.num_layers):
-            into, bias = getattr(lstm, f"weight_ih_l{layer}"), getattr(lstm, f"bias_ih_l{layer}")
-            start = found if layer == 0 else 0
-            _, _, cell, _ = into.chunk(4)  # of the gates in, forget, cell and out
-            cell[:, start : start + k].diagonal().add_(1.0)
-            let_in, keep, _, let_out = bias.chunk(4)
-            let_in.add_(1.0)
-            let_out.add_(1.0)
+            weight, bias = getattr(lstm, f"weight_ih_l{layer}"), getattr(lstm, f"bias_ih_l{layer}")
+            column = first_column if layer == 0 else 0
+            _, _, cell, _ = weight.chunk(4)
+            cell[:, column : column + k].diagonal().add_(1.0)
+            input_gate, forget_gate, _, output_gate = bias.chunk(4)
+            input_gate.add_(1.0)
+            output_gate.add_(1.0)
             if lstm is read:
-                keep.sub_(1.0)  # o is about this word, h about all so far
+                forget_gate.sub_(1.0)  # o is about this word, h about all words so far

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nse.nn.attention import Alignment, Attention
-from nse.nn.sentence_encoder import Encoded, NSESentence, at_end
-from nse.nn.text_model import UNKNOWN, HeadConfig, HeadModel, initial, sentence_encoder
-from nse.ops.types import real
+from nse.nn.sentence_encoder import Encoded, NSESentence, take_last
+from nse.nn.text_model import UNKNOWN, HeadConfig, HeadModel, make_init_settings, make_sentence_encoder
+from nse.ops.types import make_mask
 
 Text = tuple[Tensor, Tensor]
 """Ids [B, T] and lengths [B] of sentences."""
@@ -46,103 +46,99 @@ class PairConfig(HeadConfig):
 
 
 class PairClassifier(HeadModel):
-    """The paper's models of a sentence pair (sections 4.1 and 4.2): encoders, and an MLP over the pair.
+    """The paper's models of a sentence pair: encoders, and an MLP over [p ; h ; p - h ; p * h].
 
-    NSE: one encoder for both sentences. MMA-NSE: a second one for the second sentence, which reads and writes
-    the memory of the first. MMA-NSE attention: the first is what the second attends to in it.
+    NSE: one encoder for both sentences. MMA-NSE: a second encoder for the second sentence, which also reads
+    and writes the memory of the first. MMA-NSE attention: p is the attention of h over the first sentence.
 
     Args:
         config: Encoder and sizes.
-        words: Size of the vocabulary; id 0 is padding.
-        labels: Number of scores: of classes, or one to rank by.
+        vocab_size: Size of the vocabulary; id 0 is padding.
+        labels: Number of scores: one per class, or one to rank by.
     """
 
-    rarity: Tensor  # [words], what a shared word counts for, where words are counted
+    config: PairConfig
+    rarity: Tensor  # [vocab_size], weight of each word for `measure_overlap`
 
-    def __init__(self, config: PairConfig, words: int, labels: int):
-        super().__init__(config, words)
-        self.config: PairConfig = config
-        self.second = sentence_encoder(config, shared=1) if config.encoder == "mma" else None
-        encoded = config.size * config.directions
-        self.attention = Attention(encoded) if config.attention == "paper" else None
+    def __init__(self, config: PairConfig, vocab_size: int, labels: int):
+        super().__init__(config, vocab_size)
+        self.second = make_sentence_encoder(config, shared=1) if config.encoder == "mma" else None
+        output_size = config.size * config.directions
+        self.attention = Attention(output_size) if config.attention == "paper" else None
         self.alignment: Alignment | None = None
         self.reader: NSESentence | None = None
         if config.attention == "aligned":
-            self.alignment = Alignment(config.size + encoded, config.size, config.dropout)
-            encoded = config.size
+            self.alignment = Alignment(config.size + output_size, config.size, config.dropout)
+            output_size = config.size
         if config.reader != "none":
-            self.reader = NSESentence(config.size, config.dropout, config.directions, **initial(config))
-            encoded = config.size * config.directions
+            settings = make_init_settings(config)
+            self.reader = NSESentence(config.size, config.dropout, config.directions, **settings)
+            output_size = config.size * config.directions
         if config.counts:
-            self.register_buffer("rarity", torch.ones(words))
-        self.head = self.make_head(4, encoded, labels, extra=2 if config.counts else 0)
-        self.start(config)
+            self.register_buffer("rarity", torch.ones(vocab_size))
+        self.head = self.make_head(4, output_size, labels, extra=2 if config.counts else 0)
+        self.reset_parameters()
 
     def forward(self, first: Tensor, first_lengths: Tensor, second: Tensor, second_lengths: Tensor) -> Tensor:
-        """Compute scores [B, labels], from ids [B, T] of both sentences and their true lengths [B]."""
-        first, first_lengths = self.cut(first, first_lengths)
-        second, second_lengths = self.cut(second, second_lengths)
-        x, y = self.vectors(first), self.vectors(second)
-        one, two = self.encoded(x, first_lengths, y, second_lengths)
+        """Compute scores [B, labels] from ids [B, T] and lengths [B] of both sentences."""
+        first, first_lengths = self.truncate(first, first_lengths)
+        second, second_lengths = self.truncate(second, second_lengths)
+        x, y = self.embed(first), self.embed(second)
+        p, h = self.encode_pair(x, first_lengths, y, second_lengths)
         if self.alignment is not None:
-            one, two = self.aligned(self.alignment, one.beside(x), two.beside(y))
-        return self.score(one, two, ((first, first_lengths), (second, second_lengths)))
+            p, h = self.align_pair(self.alignment, p.concat_embeddings(x), h.concat_embeddings(y))
+        return self.score_pair(p, h, (first, first_lengths), (second, second_lengths))
 
-    def score(self, one: Encoded, two: Encoded, texts: tuple[Text, Text]) -> Tensor:
-        """Score the labels [B, labels] by both sentences, encoded; `texts` are their ids and lengths."""
-        p, h = one.pooled(self.config.pool), two.pooled(self.config.pool)
-        if self.attention is not None:
-            p = self.attention(one.outputs, one.lengths, h)
-        features = [p, h, p - h, p * h]
-        if self.config.counts:
-            features.append(shared_words(*texts, self.rarity).to(p.dtype))
-        scores: Tensor = self.head(torch.cat(features, dim=-1))
-        return scores
-
-    def encoded(self, x: Tensor, x_lengths: Tensor, y: Tensor, y_lengths: Tensor) -> tuple[Encoded, Encoded]:
-        """Encode both sentences, from their words [B, T, k]."""
+    def encode_pair(
+        self, x: Tensor, x_lengths: Tensor, y: Tensor, y_lengths: Tensor
+    ) -> tuple[Encoded, Encoded]:
+        """Encode the word vectors [B, T, k] of both sentences."""
         if self.second is not None:
             first = self.encoder(x, x_lengths)
             return first, self.second(y, y_lengths, first.memories)
-        return both(self.encoder, x, x_lengths, y, y_lengths)
+        return encode_as_one_batch(self.encoder, x, x_lengths, y, y_lengths)
 
-    def aligned(self, alignment: Alignment, first: Encoded, second: Encoded) -> tuple[Encoded, Encoded]:
-        """Compare each word of both sentences with its match in the other, and read them again."""
-        a, b = alignment(first.outputs, first.lengths, second.outputs, second.lengths)
+    def align_pair(self, alignment: Alignment, p: Encoded, h: Encoded) -> tuple[Encoded, Encoded]:
+        """Compare each word with its match in the other sentence, and read the comparisons once more."""
+        a, b = alignment(p.outputs, p.lengths, h.outputs, h.lengths)
         if self.reader is None:
-            return unread(a, first.lengths), unread(b, second.lengths)
-        return both(self.reader, a, first.lengths, b, second.lengths)
+            p_last, h_last = take_last(a, p.lengths), take_last(b, h.lengths)
+            return Encoded(a, p.lengths, p_last), Encoded(b, h.lengths, h_last)
+        return encode_as_one_batch(self.reader, a, p.lengths, b, h.lengths)
+
+    def score_pair(self, p: Encoded, h: Encoded, first: Text, second: Text) -> Tensor:
+        """Compute scores [B, labels] from both encoded sentences; the texts are for counting shared words."""
+        p_vector, h_vector = p.pool(self.config.pool), h.pool(self.config.pool)
+        if self.attention is not None:
+            p_vector = self.attention(p.outputs, p.lengths, h_vector)
+        features = [p_vector, h_vector, p_vector - h_vector, p_vector * h_vector]
+        if self.config.counts:
+            features.append(measure_overlap(first, second, self.rarity).to(p_vector.dtype))
+        scores: Tensor = self.head(torch.cat(features, dim=-1))
+        return scores
 
 
-def shared_words(first: Text, second: Text, rarity: Tensor) -> Tensor:
-    """Count which share of the second sentence's words the first one has [B, 2]: alike, and by rarity [V].
-
-    Unknown words do not count; of no words it is zero.
-    """
-    (here, knows), (there, asks) = (
-        (ids, (ids > UNKNOWN) & real(lengths, ids.shape[1])) for ids, lengths in (first, second)
-    )
-    same = (here[:, :, None] == there[:, None, :]) & knows[:, :, None]  # [B, T of first, T of second]
-    found = (same.any(dim=1) & asks).to(rarity.dtype)
-    weights = asks.to(rarity.dtype), rarity[there] * asks
-    shares = [(found * each).sum(dim=1) / each.sum(dim=1).clamp(min=1e-6) for each in weights]
-    return torch.stack(shares, dim=1)
-
-
-def unread(words: Tensor, lengths: Tensor) -> Encoded:
-    """Take words [B, T, d] as they are for what an encoder leaves."""
-    return Encoded(words, lengths, at_end(words, lengths))
-
-
-def both(
+def encode_as_one_batch(
     encoder: nn.Module, x: Tensor, x_lengths: Tensor, y: Tensor, y_lengths: Tensor
 ) -> tuple[Encoded, Encoded]:
-    """Encode two batches of sentences as one batch."""
-    if torch.compiler.is_compiling():  # which would take the numbers that it is split by for fixed
+    """Encode two batches of sentences [B, T, k] in one call."""
+    if torch.compiler.is_compiling():  # the compiler would take the sizes of the split for constants
         return encoder(x, x_lengths), encoder(y, y_lengths)
-    longest = max(x.shape[1], y.shape[1])
-    together = torch.cat([F.pad(each, (0, 0, 0, longest - each.shape[1])) for each in (x, y)])
-    encoded: Encoded = encoder(together, torch.cat([x_lengths, y_lengths]))
-    outputs, lengths, last = (each.split([len(x), len(y)]) for each in encoded[:3])
+    T = max(x.shape[1], y.shape[1])
+    batch = torch.cat([F.pad(words, (0, 0, 0, T - words.shape[1])) for words in (x, y)])
+    encoded: Encoded = encoder(batch, torch.cat([x_lengths, y_lengths]))
+    outputs, lengths, last = (tensor.split([len(x), len(y)]) for tensor in encoded[:3])
     first = Encoded(outputs[0][:, : x.shape[1]], lengths[0], last[0])
     return first, Encoded(outputs[1][:, : y.shape[1]], lengths[1], last[1])
+
+
+def measure_overlap(first: Text, second: Text, rarity: Tensor) -> Tensor:
+    """Compute the fraction of the second text's known words that are in the first: plain and by rarity."""
+    (x, x_known), (y, y_known) = (
+        (ids, (ids > UNKNOWN) & make_mask(lengths, ids.shape[1])) for ids, lengths in (first, second)
+    )
+    same = (x[:, :, None] == y[:, None, :]) & x_known[:, :, None]  # [B, T of first, T of second]
+    shared = (same.any(dim=1) & y_known).to(rarity.dtype)
+    weightings = y_known.to(rarity.dtype), rarity[y] * y_known
+    fractions = [(shared * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1e-6) for weights in weightings]
+    return torch.stack(fractions, dim=1)

@@ -1,4 +1,4 @@
-"""How a translation is found: word after word the best one, or several translations at a time."""
+"""Greedy search and beam search for translations."""
 
 from __future__ import annotations
 
@@ -7,76 +7,87 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from nse.nn.decoder import Source, Standing
+from nse.nn.decoder import DecoderSource, DecoderState
 from nse.nn.text_model import BEGIN, END, PAD
 
 
-class Translates(Protocol):
-    """A model that tells the next word."""
+class NextWordModel(Protocol):
+    """A model that predicts a translation word by word."""
 
-    def next(self, word: Tensor, source: Source, now: Standing) -> tuple[Tensor, Standing, Tensor]:
-        """Give log probabilities [B, V] of the word after this one [B], and where it attended to [B]."""
+    def predict_next(
+        self, word: Tensor, source: DecoderSource, state: DecoderState
+    ) -> tuple[Tensor, DecoderState, Tensor]:
+        """Compute log probabilities [B, V] of the word after this one [B].
+
+        Returns:
+            The log probabilities, the next state, and the position of the most attended source word [B].
+        """
         ...
 
 
-class Found(NamedTuple):
-    """Translations."""
+class Translations(NamedTuple):
+    """The translations of a batch."""
 
-    ids: Tensor  # [B, most], padding from the end of each on
-    places: Tensor  # [B, most], for each word the place of the source word that was most attended to
-    likely: Tensor  # [B], the log probability of each whole translation
+    ids: Tensor  # [B, max_length], padded after the end of each
+    positions: Tensor  # [B, max_length], position of the source word that each word attended to most
+    log_probs: Tensor  # [B], log probability of each whole translation
 
 
-def greedy(model: Translates, source: Source, now: Standing, most: int) -> Found:
-    """Take the best next word, until the end or `most` words."""
-    B, device = len(now.attended), now.attended.device
-    ids = torch.zeros(B, most, dtype=torch.long, device=device)
-    places = torch.zeros_like(ids)
+def greedy(model: NextWordModel, source: DecoderSource, state: DecoderState, max_length: int) -> Translations:
+    """Take the most likely next word, until the end or `max_length` words."""
+    B, device = len(state.attended), state.attended.device
+    ids = torch.zeros(B, max_length, dtype=torch.long, device=device)
+    positions = torch.zeros_like(ids)
     word = torch.full((B,), BEGIN, device=device)
     done = torch.zeros(B, dtype=torch.bool, device=device)
     total = torch.zeros(B, device=device)
-    for t in range(most):
-        likely, now, place = model.next(word, source, now)
-        best, word = likely.max(dim=-1)
+    for t in range(max_length):
+        log_probs, state, position = model.predict_next(word, source, state)
+        best, word = log_probs.max(dim=-1)
         total += best.masked_fill(done, 0)
         done |= word == END
         if bool(done.all()):
             break
-        ids[:, t], places[:, t] = word.masked_fill(done, PAD), place.masked_fill(done, 0)
-    return Found(ids, places, total)
+        ids[:, t], positions[:, t] = word.masked_fill(done, PAD), position.masked_fill(done, 0)
+    return Translations(ids, positions, total)
 
 
 def beam_search(
-    model: Translates, source: Source, now: Standing, most: int, beam: int, penalty: float
-) -> Found:
-    """Find the best of several translations of at most `most` words, of which `beam` are followed at a time.
+    model: NextWordModel,
+    source: DecoderSource,
+    state: DecoderState,
+    max_length: int,
+    beam: int,
+    penalty: float,
+) -> Translations:
+    """Find the best translation of at most `max_length` words among `beam` candidates.
 
-    They are compared by their log probability divided by the power `penalty` of their words, the end counted.
+    Candidates are ranked by log probability / length^penalty, where the end counts as a word.
     """
-    B, device = len(now.attended), now.attended.device
-    first = torch.arange(B, device=device)[:, None] * beam  # [B, 1], where the translations of each begin
-    source = source.select(torch.arange(B, device=device).repeat_interleave(beam))
-    now = now.select(torch.arange(B, device=device).repeat_interleave(beam))
-    ids = torch.zeros(B * beam, most, dtype=torch.long, device=device)
-    places = torch.zeros_like(ids)
+    B, device = len(state.attended), state.attended.device
+    first = torch.arange(B, device=device)[:, None] * beam  # [B, 1], first row of each sentence's candidates
+    rows = torch.arange(B, device=device).repeat_interleave(beam)
+    source, state = source.select(rows), state.select(rows)
+    ids = torch.zeros(B * beam, max_length, dtype=torch.long, device=device)
+    positions = torch.zeros_like(ids)
     word = torch.full((B * beam,), BEGIN, device=device)
     done = torch.zeros(B * beam, dtype=torch.bool, device=device)
-    sizes = torch.zeros(B * beam, device=device)
+    lengths = torch.zeros(B * beam, device=device)
     total = torch.zeros(B, beam, device=device)
-    total[:, 1:] = float("-inf")  # all begin alike: one of them is enough
-    for t in range(most):
-        likely, now, place = model.next(word, source, now)
-        likely[done] = float("-inf")
-        likely[done, PAD] = 0.0  # what has ended stays as it is
-        sizes = sizes + (~done)
-        sums = total.flatten()[:, None] + likely
-        at = (sums / sizes[:, None] ** penalty).view(B, -1).topk(beam).indices
-        rows, word = (first + at // likely.shape[1]).flatten(), (at % likely.shape[1]).flatten()
-        total = sums.view(B, -1).gather(1, at)
-        ids, places, sizes, done, now = ids[rows], places[rows], sizes[rows], done[rows], now.select(rows)
-        done = done | (word == END)
-        ids[:, t], places[:, t] = word.masked_fill(done, PAD), place[rows].masked_fill(done, 0)
+    total[:, 1:] = float("-inf")  # all candidates begin alike: the first step expands only one of them
+    for t in range(max_length):
+        log_probs, state, position = model.predict_next(word, source, state)
+        log_probs[done] = float("-inf")
+        log_probs[done, PAD] = 0.0  # a finished candidate goes on with padding, at no cost
+        lengths = lengths + (~done)
+        sums = total.flatten()[:, None] + log_probs
+        top = (sums / lengths[:, None] ** penalty).view(B, -1).topk(beam).indices
+        rows, word = (first + top // log_probs.shape[1]).flatten(), (top % log_probs.shape[1]).flatten()
+        total = sums.view(B, -1).gather(1, top)
+        ids, positions, lengths, done = ids[rows], positions[rows], lengths[rows], done[rows]
+        state, done = state.select(rows), done | (word == END)
+        ids[:, t], positions[:, t] = word.masked_fill(done, PAD), position[rows].masked_fill(done, 0)
         word = word.masked_fill(done, END)
         if bool(done.all()):
             break
-    return Found(ids[first.flatten()], places[first.flatten()], total[:, 0])
+    return Translations(ids[first.flatten()], positions[first.flatten()], total[:, 0])

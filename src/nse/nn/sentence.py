@@ -15,20 +15,20 @@ class SentenceConfig(HeadConfig):
 
 
 class SentenceClassifier(HeadModel):
-    """The paper's model of a sentence (section 4.3): an encoder, and an MLP over the sentence.
+    """The paper's model of a sentence: an encoder, and an MLP over the pooled sentence.
 
     Args:
         config: Encoder and sizes.
-        words: Size of the vocabulary; id 0 is padding.
+        vocab_size: Size of the vocabulary; id 0 is padding.
         labels: Number of classes.
     """
 
-    def __init__(self, config: SentenceConfig, words: int, labels: int):
-        super().__init__(config, words)
+    def __init__(self, config: SentenceConfig, vocab_size: int, labels: int):
+        super().__init__(config, vocab_size)
         self.head = self.make_head(1, config.size * config.directions, labels)
-        self.start(config)
+        self.reset_parameters()
 
     def forward(self, sentence: Tensor, lengths: Tensor) -> Tensor:
-        """Compute the scores of the labels [B, labels], from ids [B, T] and their true lengths [B]."""
+        """Compute scores [B, labels] from ids [B, T] and lengths [B]."""
         scores: Tensor = self.head(self.represent(sentence, lengths))
         return scores

@@ -1,9 +1,10 @@
-"""Models built on sentence encoders."""
+"""Parts that the models of texts share: configuration, word vectors, sentence encoder, MLP."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -12,11 +13,12 @@ from torch.nn import functional as F
 from nse.config import Probability, Range, check_ranges
 from nse.nn.sentence_encoder import BagOfWords, Encoded, LSTMSentence, NSESentence, Pool
 
+T = TypeVar("T")
 PAD, UNKNOWN, BEGIN, END = range(4)
-"""The ids of padding, of every unknown word, and of what a translation begins and ends with."""
+"""Ids of padding, unknown words, and the begin and end of a translation."""
 
 LONGEST = 10_000
-"""Words of a sentence that a model may read, or write: time and memory grow with their square."""
+"""Largest number of words that a sentence may be limited to: time and memory grow with its square."""
 
 
 @dataclass
@@ -95,66 +97,69 @@ class HeadConfig(TextConfig):
 
 
 class TextModel(nn.Module):
-    """Words as vectors: what comes before an encoder."""
+    """Word vectors, projected to the encoder's size: the part that all models of texts share."""
 
-    def __init__(self, config: TextConfig, words: int):
+    def __init__(self, config: TextConfig, vocab_size: int):
         super().__init__()
-        width = config.words or config.size
-        self.embedding = nn.Embedding(words, width, padding_idx=PAD)
+        self.config = config
+        embedding_size = config.words or config.size
+        self.embedding = nn.Embedding(vocab_size, embedding_size, padding_idx=PAD)
         self.embedding.weight.requires_grad_(config.trained)
         self.drop = nn.Dropout(config.word_dropout)
-        self.bring = nn.Linear(width, config.size) if width != config.size else None
-        self.padding, self.longest = config.padding, config.longest
+        self.projection = nn.Linear(embedding_size, config.size) if embedding_size != config.size else None
+        self.padding, self.max_words = config.padding, config.longest
 
-    def cut(self, ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Ids and lengths, cut and padded as the configuration says."""
-        if self.longest:
-            ids, lengths = ids[:, : self.longest], lengths.clamp(max=self.longest)
-        if not ids.shape[1]:  # a batch of empty sentences: one pad, which nobody reads
+    def truncate(self, ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Truncate and pad ids [B, T] as configured."""
+        if self.max_words:
+            ids, lengths = ids[:, : self.max_words], lengths.clamp(max=self.max_words)
+        if not ids.shape[1]:  # a batch of empty sentences needs one column, of padding
             ids = F.pad(ids, (0, 1), value=PAD)
-        return left_padded(ids, lengths, self.longest) if self.padding == "paper" else (ids, lengths)
+        return pad_left(ids, lengths, self.max_words) if self.padding == "paper" else (ids, lengths)
 
-    def vectors(self, ids: Tensor) -> Tensor:
-        """Look up the words [B, T, k]."""
+    def embed(self, ids: Tensor) -> Tensor:
+        """Look up word vectors [B, T, k]."""
         vectors: Tensor = self.drop(self.embedding(ids))
-        return vectors if self.bring is None else self.bring(vectors)
+        return vectors if self.projection is None else self.projection(vectors)
 
-    def start(self, config: TextConfig) -> None:
-        """Draw every weight anew where the configuration says how; an NSE knows how it starts."""
+    def reset_parameters(self) -> None:
+        """Draw the weights again as configured; each NSE draws its own."""
+        config = self.config
         if config.init_range:
             for name, parameter in self.named_parameters():
                 if not name.startswith("embedding.") and ".nse." not in name:
                     nn.init.uniform_(parameter, -config.init_range, config.init_range)
-        if self.bring is not None and config.map == "fixed":
-            # Fewer numbers keep size / words of a vector's squares: lengthen it again.
-            nn.init.orthogonal_(self.bring.weight, gain=max(1.0, config.words / config.size) ** 0.5)
-            nn.init.zeros_(self.bring.bias)
-            self.bring.requires_grad_(False)
+        if self.projection is not None and config.map == "fixed":
+            # Fewer dimensions keep size / embedding_size of a vector's squared length: scale it up again.
+            nn.init.orthogonal_(self.projection.weight, gain=max(1.0, config.words / config.size) ** 0.5)
+            nn.init.zeros_(self.projection.bias)
+            self.projection.requires_grad_(False)
 
 
 class HeadModel(TextModel):
-    """A text model whose labels come out of a hidden layer over one vector of each sentence."""
+    """A text model with an MLP over pooled sentences."""
 
-    def __init__(self, config: HeadConfig, words: int):
-        super().__init__(config, words)
-        self.config = config
-        self.encoder = sentence_encoder(config)
+    config: HeadConfig
+
+    def __init__(self, config: HeadConfig, vocab_size: int):
+        super().__init__(config, vocab_size)
+        self.encoder = make_sentence_encoder(config)
 
     def represent(self, sentence: Tensor, lengths: Tensor) -> Tensor:
-        """Encode each sentence by itself, pooled [B, d]; of a model of pairs, as the first one is read."""
-        sentence, lengths = self.cut(sentence, lengths)
-        encoded: Encoded = self.encoder(self.vectors(sentence), lengths)
-        return encoded.pooled(self.config.pool)
+        """Encode and pool sentences [B, d]; a model of pairs encodes them as it does the first of a pair."""
+        sentence, lengths = self.truncate(sentence, lengths)
+        encoded: Encoded = self.encoder(self.embed(sentence), lengths)
+        return encoded.pool(self.config.pool)
 
     def make_head(self, vectors: int, size: int, labels: int, extra: int = 0) -> nn.Sequential:
-        """Make the paper's MLP over so many vectors, pooled from `size` numbers each."""
+        """Make the paper's MLP over this many vectors, pooled from outputs of `size`, and `extra` numbers."""
         hidden, pooled = self.config.hidden, size * (2 if self.config.pool == "mean-max" else 1)
-        into, out = nn.Linear(vectors * pooled + extra, hidden), nn.Linear(hidden, labels)
-        return nn.Sequential(into, nn.ReLU(), nn.Dropout(self.config.dropout), out)
+        first, last = nn.Linear(vectors * pooled + extra, hidden), nn.Linear(hidden, labels)
+        return nn.Sequential(first, nn.ReLU(), nn.Dropout(self.config.dropout), last)
 
 
-def sentence_encoder(config: TextConfig, shared: int = 0) -> NSESentence | LSTMSentence | BagOfWords:
-    """Make what reads a sentence, by its configuration."""
+def make_sentence_encoder(config: TextConfig, shared: int = 0) -> NSESentence | LSTMSentence | BagOfWords:
+    """Make the configured sentence encoder."""
     if config.encoder == "lstm":
         return LSTMSentence(config.size, config.dropout, config.directions, config.layers)
     if config.encoder == "bow":
@@ -168,18 +173,28 @@ def sentence_encoder(config: TextConfig, shared: int = 0) -> NSESentence | LSTMS
         padding=config.padding,
         blanks=config.blanks,
         starts=config.starts,
-        **initial(config),
+        **make_init_settings(config),
     )
 
 
-def initial(config: TextConfig) -> dict[str, Any]:
-    """Tell how an NSE starts, by its model's configuration."""
+def make_init_settings(config: TextConfig) -> dict[str, Any]:
+    """Make the arguments of an `NSE` that say how its weights start."""
     return {"init": config.init} | ({"init_range": config.init_range} if config.init_range else {})
 
 
-def left_padded(ids: Tensor, lengths: Tensor, longest: int) -> tuple[Tensor, Tensor]:
-    """Put the padding of ids [B, T] in front, up to `longest`; with lengths that count all of it."""
-    ids = F.pad(ids, (0, longest - ids.shape[1]), value=PAD)
-    at = torch.arange(longest, device=ids.device) - (longest - lengths)[:, None]
-    shifted = ids.gather(1, at.clamp(min=0)).masked_fill(at < 0, PAD)
-    return shifted, torch.full_like(lengths, longest)
+def pad_left(ids: Tensor, lengths: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Move the padding of ids [B, T] to the left, up to `size` in all, and count it as words."""
+    ids = F.pad(ids, (0, size - ids.shape[1]), value=PAD)
+    index = torch.arange(size, device=ids.device) - (size - lengths)[:, None]
+    shifted = ids.gather(1, index.clamp(min=0)).masked_fill(index < 0, PAD)
+    return shifted, torch.full_like(lengths, size)
+
+
+OLD_KEYS = {"bring": "projection", "of_words": "key", "of_question": "query"}
+"""Modules that had other names when the shipped models were saved."""
+
+
+def rename_old_keys(weights: Mapping[str, T]) -> dict[str, T]:
+    """Rename the state-dict keys of an older model or checkpoint."""
+    renamed = {".".join(OLD_KEYS.get(part, part) for part in k.split(".")): v for k, v in weights.items()}
+    return renamed if len(renamed) == len(weights) else dict(weights)

@@ -1,6 +1,6 @@
-"""The paper's models of translation (section 4.5): an encoder, and a decoder that attends to its outputs.
+"""The paper's models of translation (section 4.5): LSTM-LSTM, NSE-LSTM and NSE-NSE.
 
-LSTM-LSTM, NSE-LSTM and NSE-NSE, in which the decoder reads and writes the memory that the encoder left.
+The decoder attends over the encoder's outputs; in NSE-NSE it also reads and writes the encoder's memory.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nse.config import Probability, Range
-from nse.nn.decoder import LSTMDecoder, NSEDecoder, Source, Standing
+from nse.nn.decoder import DecoderSource, DecoderState, LSTMDecoder, NSEDecoder
 from nse.nn.encoder import NSE
-from nse.nn.search import Found, beam_search, greedy
-from nse.nn.sentence_encoder import run_to_end, turned
-from nse.nn.text_model import BEGIN, LONGEST, PAD, TextConfig, TextModel, initial
-from nse.ops.step import Cell
+from nse.nn.search import Translations, beam_search, greedy
+from nse.nn.sentence_encoder import reverse_sequences, run_lstm_to_end
+from nse.nn.text_model import BEGIN, LONGEST, PAD, TextConfig, TextModel, make_init_settings
+from nse.ops.step import LayerState
 from nse.ops.types import Memory
 
 
@@ -59,13 +59,13 @@ class TranslationConfig(TextConfig):
 
 
 class EncodedSource(NamedTuple):
-    """A source sentence as an encoder leaves it, for `Decoder.begin`."""
+    """An encoded batch of source sentences: the arguments of `Decoder.begin`."""
 
-    outputs: Tensor  # [B, L, d], a vector per word
-    lower: Cell  # at the end of the first LSTM, of an NSE the one that reads
-    upper: Cell  # at the end of the second, of an NSE the one that writes
+    outputs: Tensor  # [B, L, d], one per word
+    lower: LayerState  # final state of the first LSTM; of an NSE, the read LSTM
+    upper: LayerState  # final state of the second; of an NSE, the write LSTM
     lengths: Tensor  # [B]
-    memories: tuple[Memory, ...] = ()  # what an NSE made of its memory, one per direction
+    memories: tuple[Memory, ...] = ()  # final memories of an NSE, one per direction
 
 
 class NSESource(nn.Module):
@@ -73,19 +73,20 @@ class NSESource(nn.Module):
 
     def __init__(self, config: TextConfig):
         super().__init__()
+        settings = make_init_settings(config)
         self.nse = NSE(
-            config.size, dropout=config.dropout, blanks=config.blanks, starts=config.starts, **initial(config)
+            config.size, dropout=config.dropout, blanks=config.blanks, starts=config.starts, **settings
         )
 
     def forward(self, x: Tensor, lengths: Tensor) -> EncodedSource:
         """Encode words [B, L, k]."""
-        found = self.nse(x, lengths)
-        lower, upper = ((h[0], c[0]) for h, c in (found.state.read, found.state.write))
-        return EncodedSource(found.outputs, lower, upper, lengths, (found.memory,))
+        encoding = self.nse(x, lengths)
+        lower, upper = ((h[0], c[0]) for h, c in (encoding.state.read, encoding.state.write))
+        return EncodedSource(encoding.outputs, lower, upper, lengths, (encoding.memory,))
 
 
 class LSTMSource(nn.Module):
-    """Two LSTM layers over the source words, dropout on the input of each."""
+    """Two LSTM layers over the source words, with dropout on the input of each."""
 
     def __init__(self, config: TextConfig):
         super().__init__()
@@ -95,8 +96,8 @@ class LSTMSource(nn.Module):
 
     def forward(self, x: Tensor, lengths: Tensor) -> EncodedSource:
         """Encode words [B, L, k]."""
-        outputs, lower = run_to_end(self.lower, self.dropout(x), lengths)
-        outputs, upper = run_to_end(self.upper, self.dropout(outputs), lengths)
+        outputs, lower = run_lstm_to_end(self.lower, self.dropout(x), lengths)
+        outputs, upper = run_lstm_to_end(self.upper, self.dropout(outputs), lengths)
         return EncodedSource(outputs, lower, upper, lengths)
 
 
@@ -105,86 +106,95 @@ class Translator(TextModel):
 
     Args:
         config: Encoder, decoder and sizes.
-        words: Size of the source vocabulary; id 0 is padding.
-        targets: Size of the target vocabulary, with padding, unknown, begin and end as ids 0 to 3.
+        vocab_size: Size of the source vocabulary; id 0 is padding.
+        target_vocab_size: Size of the target vocabulary; ids 0 to 3 are padding, unknown, begin and end.
     """
 
-    def __init__(self, config: TranslationConfig, words: int, targets: int):
-        super().__init__(config, words)
-        self.config = config
-        kind = NSESource if config.encoder == "nse" else LSTMSource
+    config: TranslationConfig
+
+    def __init__(self, config: TranslationConfig, vocab_size: int, target_vocab_size: int):
+        super().__init__(config, vocab_size)
+        make_encoder = NSESource if config.encoder == "nse" else LSTMSource
         k, n = config.size, config.directions
-        self.encoders = nn.ModuleList([kind(config) for _ in range(n)])
+        self.encoders = nn.ModuleList([make_encoder(config) for _ in range(n)])
         self.join = nn.Linear(n * k, k) if n > 1 else None
-        is_nse, dropout = config.decoder == "nse", config.dropout
-        self.decoder = NSEDecoder(k, dropout, n, **initial(config)) if is_nse else LSTMDecoder(k, dropout)
-        self.target = nn.Embedding(targets, k, padding_idx=PAD)
+        self.decoder = (
+            NSEDecoder(k, config.dropout, n, **make_init_settings(config))
+            if config.decoder == "nse"
+            else LSTMDecoder(k, config.dropout)
+        )
+        self.target = nn.Embedding(target_vocab_size, k, padding_idx=PAD)
         self.hidden = nn.Linear(k, k)
         self.drop_output = nn.Dropout(config.output_dropout)
-        self.output = None if config.tied else nn.Linear(k, targets)
-        self.bias = nn.Parameter(torch.zeros(targets)) if config.tied else None
-        self.start(config)
+        self.output = None if config.tied else nn.Linear(k, target_vocab_size)
+        self.bias = nn.Parameter(torch.zeros(target_vocab_size)) if config.tied else None
+        self.reset_parameters()
 
     def forward(
         self, source: Tensor, source_lengths: Tensor, target: Tensor, target_lengths: Tensor
     ) -> Tensor:
-        """Scores of every next word [B, T + 1, targets] where the translation [B, T] is known."""
-        encoded, now = self.decoder.begin(*self.encode_source(source, source_lengths))
-        before = torch.cat([target.new_full((len(target), 1), BEGIN), target], dim=1)
-        return self.scores(self.decoder.forced(self.target(before), encoded, now))
+        """Compute scores of every next word [B, T + 1, target_vocab_size] for known translations [B, T]."""
+        encoded, state = self.decoder.begin(*self.encode_source(source, source_lengths))
+        previous = torch.cat([target.new_full((len(target), 1), BEGIN), target], dim=1)
+        return self.score_words(self.decoder.teacher_force(self.target(previous), encoded, state))
 
-    def scores(self, attended: Tensor) -> Tensor:
-        """Score every word of the target vocabulary, from attentional vectors [..., k]."""
+    def score_words(self, attended: Tensor) -> Tensor:
+        """Score every word of the target vocabulary from attentional vectors [..., k]."""
         hidden = self.drop_output(torch.relu(self.hidden(attended)))
         if self.output is None:
             return F.linear(hidden, self.target.weight, self.bias)
         return F.linear(hidden, self.output.weight, self.output.bias)
 
     def encode_source(self, ids: Tensor, lengths: Tensor) -> EncodedSource:
-        """Encode the source; a sentence without words has one pad.
+        """Encode the source; a sentence without words is read as one pad.
 
-        Of two directions outputs are joined, states averaged, memories side by side.
+        Two directions have their outputs joined, their states averaged, and their memories side by side.
         """
-        ids, lengths = self.cut(ids, lengths.clamp(min=1))
-        x = self.vectors(ids)
+        ids, lengths = self.truncate(ids, lengths.clamp(min=1))
+        x = self.embed(ids)
         forward: EncodedSource = self.encoders[0](x, lengths)
         if self.join is None:
             return forward
-        back: EncodedSource = self.encoders[1](turned(x, lengths), lengths)
-        outputs = self.join(torch.cat([forward.outputs, turned(back.outputs, lengths)], dim=-1))
+        back: EncodedSource = self.encoders[1](reverse_sequences(x, lengths), lengths)
+        outputs = self.join(torch.cat([forward.outputs, reverse_sequences(back.outputs, lengths)], dim=-1))
         lower, upper = (
             ((a[0] + b[0]) / 2, (a[1] + b[1]) / 2) for a, b in zip(forward[1:3], back[1:3], strict=True)
         )
         return EncodedSource(outputs, lower, upper, lengths, forward.memories + back.memories)
 
     def represent(self, source: Tensor, lengths: Tensor) -> Tensor:
-        """Give each sentence a vector [B, k]: the upper state of the encoder after its last word."""
+        """Encode sentences [B, k]: the encoder's upper state after the last word."""
         return self.encode_source(source, lengths).upper[0]
 
     @torch.no_grad()
     def translate(
-        self, source: Tensor, lengths: Tensor, beam: int | None = None, most: int | None = None
-    ) -> Found:
-        """Find the best translations.
+        self, source: Tensor, lengths: Tensor, beam: int | None = None, max_length: int | None = None
+    ) -> Translations:
+        """Translate a batch of sentences.
 
         Args:
             source: [B, L], ids.
             lengths: [B].
-            beam: How many are followed at a time; as configured by default.
-            most: The largest number of words; as configured by default.
+            beam: Number of candidates per sentence; as configured by default.
+            max_length: Largest number of words; as configured by default.
         """
-        encoded, now = self.decoder.begin(*self.encode_source(source, lengths))
-        beam, most = beam or self.config.beam, most or self.config.most
+        encoded, state = self.decoder.begin(*self.encode_source(source, lengths))
+        beam, max_length = beam or self.config.beam, max_length or self.config.most
         if beam == 1:
-            return greedy(self, encoded, now, most)
-        return beam_search(self, encoded, now, most, beam, self.config.penalty)
+            return greedy(self, encoded, state, max_length)
+        return beam_search(self, encoded, state, max_length, beam, self.config.penalty)
 
-    def next(self, word: Tensor, source: Source, now: Standing) -> tuple[Tensor, Standing, Tensor]:
-        """Give log probabilities [B, targets] of the word after this one [B], and where it attended to [B].
+    def predict_next(
+        self, word: Tensor, source: DecoderSource, state: DecoderState
+    ) -> tuple[Tensor, DecoderState, Tensor]:
+        """Compute log probabilities [B, target_vocab_size] of the word after this one [B].
 
-        Padding and the begin of a translation are never next.
+        Padding and the begin of a translation have probability 0.
+
+        Returns:
+            The log probabilities, the next state, and the position of the most attended source word [B].
         """
-        now, weights = self.decoder.step(self.target(word), source, now)
-        scores = self.scores(now.attended).float()
+        state, weights = self.decoder.step(self.target(word), source, state)
+        scores = self.score_words(state.attended).float()
         scores[:, [PAD, BEGIN]] = float("-inf")
-        return scores.log_softmax(dim=-1), now, weights.argmax(dim=-1)
+        return scores.log_softmax(dim=-1), state, weights.argmax(dim=-1)

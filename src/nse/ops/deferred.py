@@ -1,7 +1,7 @@
-"""A linear map that a loop uses step after step, with the gradient of its weights in one product at the end.
+"""Linear maps for loops, which compute the gradient of their weights in one product after the loop.
 
-Autograd would make that gradient at every step and add it up: a product, two sums and their launches for each
-step and each weight. Here a step's backward pass only hands its gradient on and remembers it.
+Autograd would compute that gradient at every step and add it up: a product, two sums and their launches for
+each step and weight. Here the backward pass of a step only passes its gradient on and records it.
 """
 
 from __future__ import annotations
@@ -17,30 +17,32 @@ Linear = Callable[[Tensor], Tensor]
 """From [..., n] to [..., m]."""
 
 Uses = dict[int, list[tuple[Tensor, Tensor]]]
-"""What went in [N, n] and the gradient of what came out [N, m], of each use, by the backward pass."""
+"""Input [N, n] and gradient of the output [N, m] of each use, by the id of the backward pass."""
 
 
-def once(weight: Tensor, bias: Tensor | None = None) -> Linear:
-    """Make the map of a weight [m, n] and a bias [m], as PyTorch does it."""
+def make_linear(weight: Tensor, bias: Tensor | None = None) -> Linear:
+    """Make the linear map of a weight [m, n] and a bias [m], with PyTorch's own gradients."""
     return lambda x: F.linear(x, weight, bias)
 
 
-def many_times(weight: Tensor, bias: Tensor | None = None) -> Linear:
-    """Make the same map, its weight and bias with the gradient of all uses together.
+def make_deferred_linear(weight: Tensor, bias: Tensor | None = None) -> Linear:
+    """Make the same map for many uses, with the gradients of weight and bias computed once for all of them.
 
-    Only in an ordinary backward pass: in one that will be differentiated again each use makes its own.
+    With `create_graph=True` each use computes its own gradients, which can be differentiated again.
     """
     if not (torch.is_grad_enabled() and weight.requires_grad):
-        return once(weight, bias)
+        return make_linear(weight, bias)
     uses: Uses = {}
-    # Depends on the weights and goes into every use: its own backward pass comes after those of all of them.
-    last = _Last.apply(weight, bias, uses)
-    return lambda x: _Use.apply(x, last, weight, bias, uses)
+    # An input of every use that depends on the weights: its backward pass runs after those of all uses.
+    anchor = _WeightGradient.apply(weight, bias, uses)
+    return lambda x: _DeferredLinear.apply(x, anchor, weight, bias, uses)
 
 
-class _Use(torch.autograd.Function):
+class _DeferredLinear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, last: Tensor, weight: Tensor, bias: Tensor | None, uses: Uses) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, anchor: Tensor, weight: Tensor, bias: Tensor | None, uses: Uses
+    ) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.uses = uses
         return F.linear(x, weight, bias)
@@ -53,23 +55,23 @@ class _Use(torch.autograd.Function):
         if torch.is_grad_enabled():
             d_bias = gradients.sum(dim=0) if ctx.needs_input_grad[3] else None
             return d_x, None, gradients.t() @ inputs, d_bias, None
-        now = torch._C._current_graph_task_id()
-        if now not in ctx.uses:  # what an earlier pass left, which wanted no gradient of the weights
+        backward_id = torch._C._current_graph_task_id()
+        if backward_id not in ctx.uses:  # drop what a pass without gradients of the weights left
             ctx.uses.clear()
-        ctx.uses.setdefault(now, []).append((inputs.detach(), gradients))
+        ctx.uses.setdefault(backward_id, []).append((inputs.detach(), gradients))
         return d_x, None, None, None, None
 
 
-class _Last(torch.autograd.Function):
+class _WeightGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight: Tensor, bias: Tensor | None, uses: Uses) -> Tensor:
-        ctx.uses, ctx.biased = uses, bias is not None
+        ctx.uses, ctx.has_bias = uses, bias is not None
         return weight.new_zeros(())
 
     @staticmethod
     def backward(ctx: Any, _: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # each use has made its own
+        if torch.is_grad_enabled():  # each use has computed its own
             return None, None, None
         uses = ctx.uses.pop(torch._C._current_graph_task_id())
-        x, gradient = (torch.cat(each) for each in zip(*uses, strict=True))
-        return gradient.t() @ x, gradient.sum(dim=0) if ctx.biased else None, None
+        x, gradient = (torch.cat(tensors) for tensors in zip(*uses, strict=True))
+        return gradient.t() @ x, gradient.sum(dim=0) if ctx.has_bias else None, None

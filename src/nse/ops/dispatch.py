@@ -1,7 +1,7 @@
-"""The public function: the recurrence on the backend that was chosen.
+"""`recurrence`, the public function, which runs on the chosen backend.
 
-A backend is chosen by `backend=`, or, where that says "auto", by the environment variable NSE_BACKEND, or
-else it is the fastest that can run: triton on a CUDA device, lean anywhere.
+The backend is the argument `backend`; if that is "auto", the environment variable NSE_BACKEND; if that is
+not set, triton on a CUDA device that supports it and lean elsewhere.
 """
 
 from __future__ import annotations
@@ -16,19 +16,18 @@ import torch
 from torch import Tensor
 
 from nse.errors import BackendError, suggest
-from nse.ops import double_backward as second_derivatives
-from nse.ops import lean, reference
+from nse.ops import double_backward, lean, reference
 from nse.ops.double_backward import Arguments
 from nse.ops.types import Backend, LSTMState, Memory, Result, Weights
 
 log = logging.getLogger(__name__)
 
 
-def run_triton(*arguments: Any, **named: Any) -> Result:
-    """Run the fused kernels, imported when they are first needed: only machines with a GPU have triton."""
+def run_triton(*arguments: Any, **options: Any) -> Result:
+    """Run the fused kernels, imported on first use because only machines with a GPU have triton."""
     from nse.ops.triton.recurrence import recurrence
 
-    return recurrence(*arguments, **named)
+    return recurrence(*arguments, **options)
 
 
 BACKENDS: dict[str, Backend] = {
@@ -36,42 +35,48 @@ BACKENDS: dict[str, Backend] = {
     "lean": lean.recurrence,
     "triton": run_triton,
 }
-"""Every backend by name; all compute the same function."""
+"""All backends by name. They compute the same function."""
 
-LARGEST = 4096  # k: a slot of more numbers does not fit the registers of a program
-MOST_LAYERS = 4  # the kernels are compiled with each layer written out
+MAX_SIZE = 4096  # k: larger slots do not fit the registers of a program
+MAX_LAYERS = 4  # the kernels are compiled with each layer written out
 
 
-def choose(backend: str = "auto", device: torch.device | str | None = None) -> str:
-    """Name the backend to run: `backend`, or NSE_BACKEND where that is "auto", or the fastest.
+def choose_backend(backend: str = "auto", device: torch.device | str | None = None) -> str:
+    """Return the name of the backend to run.
 
-    Without a device, only whether it can run anywhere here is checked.
+    Args:
+        backend: A name, or "auto" for NSE_BACKEND or the fastest.
+        device: Device of the tensors. Without one, only check that the backend can run on this machine.
+
+    Raises:
+        BackendError: There is no such backend, or it cannot run here.
     """
-    asked, by = backend, "backend="
-    if asked == "auto":
-        asked, by = os.environ.get("NSE_BACKEND", "auto") or "auto", "NSE_BACKEND="
-    if asked == "auto":
-        there = device is not None and torch.device(device).type == "cuda" and why_no_triton(device) is None
-        return "triton" if there else "lean"
-    if asked not in BACKENDS:
-        hint = f"did you mean {near!r}? " if (near := suggest(asked, BACKENDS)) else ""
-        raise BackendError(f"{by}{asked!r} cannot run here: {hint}there are {', '.join(BACKENDS)}, auto")
-    if asked == "triton" and (why := why_no_triton(device)) is not None:
-        raise BackendError(f"{by}'triton' cannot run here: {why}; use 'auto', or 'lean', which runs anywhere")
-    return asked
+    name, source = backend, "backend="
+    if name == "auto":
+        name, source = os.environ.get("NSE_BACKEND", "auto") or "auto", "NSE_BACKEND="
+    if name == "auto":
+        is_cuda = device is not None and torch.device(device).type == "cuda"
+        return "triton" if is_cuda and explain_no_triton(device) is None else "lean"
+    if name not in BACKENDS:
+        hint = f"did you mean {near!r}? " if (near := suggest(name, BACKENDS)) else ""
+        raise BackendError(f"{source}{name!r} cannot run here: {hint}there are {', '.join(BACKENDS)}, auto")
+    if name == "triton" and (reason := explain_no_triton(device)) is not None:
+        advice = "use 'auto', or 'lean', which runs anywhere"
+        raise BackendError(f"{source}'triton' cannot run here: {reason}; {advice}")
+    return name
 
 
-# In a compiled function the answer is asked for once; what `torch.compiler.assume_constant_result` does, but
-# that imports the compiler, which takes seconds.
-choose._dynamo_marked_constant = True  # type: ignore[attr-defined]
+# A compiled function takes the answer for a constant. `torch.compiler.assume_constant_result` does the same,
+# but imports the compiler, which takes seconds.
+choose_backend._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
-def why_no_triton(device: torch.device | str | None = None) -> str | None:
-    """Say why triton cannot run on a device, or on any without one; `None` if it can."""
+def explain_no_triton(device: torch.device | str | None = None) -> str | None:
+    """Return why triton cannot run on a device (or, without one, on this machine); `None` if it can."""
     if find_spec("triton") is None:
         return "the package triton is not installed (pip install triton)"
     if os.environ.get("TRITON_INTERPRET") == "1":
-        return None  # on the CPU, slowly: for tests
+        return None  # on the CPU, slowly, for tests
     if not torch.cuda.is_available():
         return "PyTorch sees no CUDA device"
     if device is not None and torch.device(device).type != "cuda":
@@ -83,25 +88,25 @@ def why_no_triton(device: torch.device | str | None = None) -> str | None:
     return None
 
 
-def what_triton_lacks(x: Tensor, memories: tuple[Memory, ...], weights: Weights) -> str | None:
-    """Say why the kernels do not cover a call, or `None` if they do."""
-    if max(len(weights.read), len(weights.write)) > MOST_LAYERS:
-        return f"more than {MOST_LAYERS} layers"
+def find_unsupported(x: Tensor, memories: tuple[Memory, ...], weights: Weights) -> str | None:
+    """Return what the kernels do not support about a call; `None` if they support it."""
+    if max(len(weights.read), len(weights.write)) > MAX_LAYERS:
+        return f"more than {MAX_LAYERS} layers"
     if len(memories) > 3:
         return "more than two shared memories"
     if x.dtype not in (torch.float32, torch.bfloat16, torch.float16):
         return str(x.dtype).removeprefix("torch.")
-    if x.shape[2] > LARGEST:
-        return f"sizes above {LARGEST}"
+    if x.shape[2] > MAX_SIZE:
+        return f"sizes above {MAX_SIZE}"
     if not x.shape[0] * x.shape[1]:
         return "empty batches"
     return None
 
 
 @cache
-def tell_once(what: str) -> None:
-    """Say that lean stands in, once for each reason."""
-    log.info("the triton backend does not cover %s: lean runs instead, with the same results", what)
+def log_fallback(unsupported: str) -> None:
+    """Log that lean runs instead of triton, once for each reason."""
+    log.info("the triton backend does not support %s: lean runs instead, with the same results", unsupported)
 
 
 def recurrence(
@@ -115,13 +120,13 @@ def recurrence(
     keys: bool = False,
     backend: str = "auto",
 ) -> Result:
-    """Run equations 1-6, or 7-15 where memories are shared; see `nse.ops.types.Backend`."""
-    name = choose(backend, x.device)
-    if name == "triton" and (lacks := what_triton_lacks(x, memories, weights)) is not None:
-        tell_once(lacks)
+    """Run equations 1-6, or 7-15 with shared memories; see `nse.ops.types.Backend`."""
+    name = choose_backend(backend, x.device)
+    if name == "triton" and (unsupported := find_unsupported(x, memories, weights)) is not None:
+        log_fallback(unsupported)
         name = "lean"
-    if name != "reference" and second_derivatives.cannot_take_part():
+    if name != "reference" and double_backward.is_transformed():
         name = "reference"
     arguments = Arguments(x, lengths, memories, read, write, weights, c_mask, keys)
     result = BACKENDS[name](*arguments)
-    return result if name == "reference" else second_derivatives.allow(result, arguments)
+    return result if name == "reference" else double_backward.add_double_backward(result, arguments)

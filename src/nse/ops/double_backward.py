@@ -1,7 +1,7 @@
-"""Second derivatives through backends whose backward pass is written by hand, and so has no derivative.
+"""Second derivatives for backends whose hand-written backward pass autograd cannot differentiate.
 
-Where they are asked for (`create_graph=True`), the reference makes the gradients of the whole call: its plain
-operations can be differentiated again and again. An ordinary backward pass does not run it.
+With `create_graph=True` the reference computes the gradients of the whole call: its plain operations can be
+differentiated any number of times. An ordinary backward pass does not run it.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ class Arguments(NamedTuple):
     c_mask: Tensor | None
     keys: bool
 
-    def flat(self) -> list[Tensor | None]:
-        """List all tensors, as an autograd function wants them."""
-        nothing = None, None
+    def flatten(self) -> list[Tensor | None]:
+        """List all tensors, as inputs of an autograd function."""
+        no_state = None, None
         weights = self.weights
         return [
-            *(self.x, self.lengths, self.c_mask, *(self.read or nothing), *(self.write or nothing)),
+            *(self.x, self.lengths, self.c_mask, *(self.read or no_state), *(self.write or no_state)),
             *(weights.compose, weights.compose_bias),
             *(weight for layer in (*weights.read, *weights.write) for weight in layer),
             *(tensor for memory in self.memories for tensor in memory),
         ]
 
     @staticmethod
-    def of(flat: list[Any], layers: int, keys: bool) -> Arguments:
-        """Undo `flat`, for LSTMs of so many layers."""
+    def unflatten(flat: list[Any], layers: int, keys: bool) -> Arguments:
+        """Undo `flatten`, given the number of layers of the LSTMs."""
         x, lengths, c_mask, read_h, read_c, write_h, write_c, compose, compose_bias, *rest = flat
         read = None if read_h is None else (read_h, read_c)
         write = None if write_h is None else (write_h, write_c)
@@ -53,31 +53,33 @@ class Arguments(NamedTuple):
         return Arguments(x, lengths, memories, read, write, weights, c_mask, keys)
 
 
-def cannot_take_part() -> bool:
-    """Tell whether a transform of `torch.func` or forward mode is at work: they call no `backward` here."""
+def is_transformed() -> bool:
+    """Return whether a `torch.func` transform or forward mode is active: they do not call `backward`."""
     if torch.compiler.is_compiling():
         return False
     return bool(torch._C._are_functorch_transforms_active()) or forward_ad._current_level >= 0
 
 
-def allow(result: Result, arguments: Arguments) -> Result:
-    """Make the result of a backend differentiable as often as the reference's.
+def add_double_backward(result: Result, arguments: Arguments) -> Result:
+    """Make a backend's result differentiable more than once, as the reference's is.
 
-    Not in compiled functions: PyTorch's compiler has no second derivatives, and says so.
+    Compiled functions are left alone: PyTorch's compiler has no second derivatives, and raises an error.
     """
     if not torch.is_grad_enabled() or torch.compiler.is_compiling():
         return result
-    given = arguments.flat()
-    if not any(tensor is not None and tensor.requires_grad for tensor in given):
+    inputs = arguments.flatten()
+    if not any(tensor is not None and tensor.requires_grad for tensor in inputs):
         return result
     layers, n = len(arguments.weights.read), len(arguments.memories)
-    outputs, *rest = _EitherWay.apply(layers, arguments.keys, len(given), *given, *flat(result))
+    outputs, *rest = _DoubleBackward.apply(
+        layers, arguments.keys, len(inputs), *inputs, *flatten_result(result)
+    )
     memories, (read_h, read_c, write_h, write_c, *keys) = rest[:n], rest[n:]
     return Result(outputs, tuple(memories), (read_h, read_c), (write_h, write_c), tuple(keys))
 
 
-def refuse(*gradients: Tensor | None) -> None:
-    """Refuse, in a backward pass written by hand, to make gradients that will be differentiated again."""
+def refuse_double_backward(*gradients: Tensor | None) -> None:
+    """Raise a `BackendError` if gradients of a hand-written backward pass would be differentiated again."""
     if torch.is_grad_enabled() and any(gradient is not None for gradient in gradients):
         raise BackendError(
             'create_graph=True: no second derivatives here; build the encoder with backend="reference" '
@@ -85,10 +87,11 @@ def refuse(*gradients: Tensor | None) -> None:
         )
 
 
-class _EitherWay(torch.autograd.Function):
-    """Hands a backend's results on, and an ordinary backward pass to the backend.
+class _DoubleBackward(torch.autograd.Function):
+    """Identity on a backend's results, whose inputs are the arguments of the call as well.
 
-    In one that will be differentiated again, or is one of a batch, the reference makes the gradients instead.
+    An ordinary backward pass goes on to the backend. If the gradients will be differentiated again, or are a
+    batch of gradients, the reference computes those of the arguments instead.
     """
 
     @staticmethod
@@ -96,36 +99,41 @@ class _EitherWay(torch.autograd.Function):
         ctx.layers, ctx.keys, ctx.count = layers, keys, count
         ctx.save_for_backward(*tensors[:count])
         ctx.set_materialize_grads(False)
-        # Not the results themselves: PyTorch takes those for views, which cannot be changed in place.
+        # Detached: PyTorch would take the results themselves for views, which cannot be changed in place.
         return tuple(result.detach() for result in tensors[count:])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        again = torch.is_grad_enabled()
-        is_batch = torch._C._functorch.is_legacy_batchedtensor  # of gradients, as for `vectorize=True`
-        if not again and not any(is_batch(gradient) for gradient in gradients if gradient is not None):
+        create_graph = torch.is_grad_enabled()
+        is_batch = torch._C._functorch.is_legacy_batchedtensor  # of gradients, with `vectorize=True`
+        if not create_graph and not any(is_batch(g) for g in gradients if g is not None):
             return *repeat(None, 3 + ctx.count), *gradients
         saved = ctx.saved_tensors
         # Autocast is off, as in every backward pass.
         with torch.enable_grad(), torch.autocast(saved[0].device.type, enabled=False):
-            # Aliases, since one argument may be another, or made of it, and each has a gradient of its own.
-            given = [
+            # Aliases: one argument may be another, or computed from it, and each has a gradient of its own.
+            inputs = [
                 tensor.view_as(tensor) if need else tensor
                 for tensor, need in zip(saved, ctx.needs_input_grad[3:], strict=False)
             ]
-            results = flat(reference.recurrence(*Arguments.of(given, ctx.layers, ctx.keys)))
-        came = [(r, g) for r, g in zip(results, gradients, strict=True) if g is not None]
+            results = flatten_result(reference.recurrence(*Arguments.unflatten(inputs, ctx.layers, ctx.keys)))
+        used = [(r, g) for r, g in zip(results, gradients, strict=True) if g is not None]
         needed = [i for i in range(ctx.count) if ctx.needs_input_grad[3 + i]]
-        found: list[Tensor | None] = [None] * ctx.count
-        if came:
-            outs, grads = zip(*came, strict=True)
-            ins = [given[i] for i in needed]
-            made = torch.autograd.grad(outs, ins, grads, create_graph=again, allow_unused=True)
-            for i, gradient in zip(needed, made, strict=True):
-                found[i] = gradient
-        return None, None, None, *found, *repeat(None, len(gradients))
+        input_gradients: list[Tensor | None] = [None] * ctx.count
+        if used:
+            outputs, output_gradients = zip(*used, strict=True)
+            computed = torch.autograd.grad(
+                outputs,
+                [inputs[i] for i in needed],
+                output_gradients,
+                create_graph=create_graph,
+                allow_unused=True,
+            )
+            for i, gradient in zip(needed, computed, strict=True):
+                input_gradients[i] = gradient
+        return None, None, None, *input_gradients, *repeat(None, len(gradients))
 
 
-def flat(result: Result) -> list[Tensor]:
+def flatten_result(result: Result) -> list[Tensor]:
     """List all tensors of a result."""
     return [result.outputs, *result.memories, *result.read, *result.write, *result.keys]

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from nse.ops import reference
 from nse.ops.lean_loop import Inputs, Plan, Stack, run
 from nse.ops.packing import Packing
-from nse.ops.types import LSTMLayer, LSTMState, Memory, Result, Weights, real, started
+from nse.ops.types import LSTMLayer, LSTMState, Memory, Result, Weights, default_to_zeros, make_mask
 
 
 def recurrence(
@@ -36,8 +36,8 @@ def recurrence(
     pack = Packing(len(x), x.shape[1], lengths, x.device)
     if not pack.total:
         return reference.recurrence(x, lengths, memories, read, write, weights, c_mask, keys)
-    read, write = started(read, x, weights.read), started(write, x, weights.write)
-    o, read = read_all(pack, pack.pack(x), read, weights.read)
+    read, write = default_to_zeros(read, x, weights.read), default_to_zeros(write, x, weights.write)
+    o, read = run_read_lstm(pack, pack.pack(x), read, weights.read)
     # Sums, states and memories have at least float32, whatever products have.
     product, exact = product_type(weights), torch.promote_types(x.dtype, torch.float32)
     with torch.autocast(x.device.type, enabled=False):  # types are chosen by hand from here on
@@ -60,7 +60,7 @@ def recurrence(
         )
 
 
-def read_all(
+def run_read_lstm(
     pack: Packing, x: Tensor, state: LSTMState, layers: tuple[LSTMLayer, ...]
 ) -> tuple[Tensor, LSTMState]:
     """Make all o_t in one call of PyTorch's LSTM: o [rows, k] of x [rows, k], and the state at each end."""
@@ -114,7 +114,7 @@ def start(memory: Memory, pack: Packing, exact: torch.dtype) -> tuple[Tensor, Te
     shortest = int(lengths.min()) if len(lengths) else L
     if shortest == L:
         return slots, None, None
-    blocked, empty = ~real(lengths, L), (lengths == 0)[:, None] if shortest == 0 else None
+    blocked, empty = ~make_mask(lengths, L), (lengths == 0)[:, None] if shortest == 0 else None
     return slots.masked_fill(blocked[..., None], 0), blocked, empty
 
 

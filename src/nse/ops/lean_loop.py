@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from nse.ops import double_backward as second_derivatives
+from nse.ops import double_backward
 from nse.ops.packing import Packing
 
 Stack = list[tuple[Tensor | None, Tensor, Tensor | None]]
@@ -115,7 +115,7 @@ class MemoryLoop(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:  # noqa: D102
-        second_derivatives.refuse(*grads)
+        double_backward.refuse_double_backward(*grads)
         if all(grad is None for grad in grads):
             return (None,) * len(ctx.needs_input_grad)
         n, recorded, saved = len(ctx.plan.blocked), sum(ctx.sizes), ctx.saved_tensors

@@ -1,8 +1,8 @@
-"""Products with weights that stay as they are, laid out once as a CPU multiplies them fastest.
+"""Linear maps for inference on a CPU, with weights in the layout that oneDNN multiplies fastest.
 
-A step of a recurrence multiplies few rows by large matrices, and oneDNN is faster at that with packed
-weights. PyTorch packs weights so when it freezes a compiled model, and has no public name for it: this file
-is the only one that knows it, and where it is missing, products are plain.
+A step of a recurrence multiplies few rows by large matrices, which oneDNN does faster with packed weights.
+PyTorch packs weights when it freezes a compiled model, through operators that are not public. Only this file
+uses them; where they are missing, products are plain.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from torch.nn import functional as F
 
 ONEDNN: Any = torch.ops.mkldnn
 ROWS = 64
-"""For which number of rows weights are laid out; any other number is multiplied as well."""
+"""Number of rows that the layout is optimised for; any other number works too."""
 
 
-class Product:
-    """The function x W' + b, of W [n, k] and b [n] or none, for answers: there is no gradient."""
+class PackedLinear:
+    """The function x W^T + b, of W [n, k] and b [n] or none, without gradients."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None):
         self.bias = None if bias is None else bias.detach()
@@ -28,22 +28,22 @@ class Product:
         self.weight = ONEDNN._reorder_linear_weight(weight, ROWS) if self.is_packed else weight
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copy and pickle it as plain weights, which are laid out anew: packed ones cannot be copied."""
-        return Product, (self.weight.to_dense() if self.is_packed else self.weight, self.bias)
+        """Copy and pickle as plain weights: packed ones cannot be copied."""
+        return PackedLinear, (self.weight.to_dense() if self.is_packed else self.weight, self.bias)
 
     def __call__(self, x: Tensor, plus: Tensor | None = None) -> Tensor:
-        """Multiply x [N, k], and add the bias, or plus [N, n] instead of it."""
-        found: Tensor
+        """Multiply x [N, k], and add the bias or, in its place, `plus` [N, n]."""
+        result: Tensor
         if not self.is_packed:
-            found = F.linear(x, self.weight, self.bias) if plus is None else plus.addmm(x, self.weight.t())
+            result = F.linear(x, self.weight, self.bias) if plus is None else plus.addmm(x, self.weight.t())
         elif plus is None:
-            found = ONEDNN._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+            result = ONEDNN._linear_pointwise(x, self.weight, self.bias, "none", [], "")
         else:
-            found = ONEDNN._linear_pointwise.binary(x, plus, self.weight, None, "add")
-        return found
+            result = ONEDNN._linear_pointwise.binary(x, plus, self.weight, None, "add")
+        return result
 
 
 def can_pack(weight: Tensor) -> bool:
-    """Tell whether this PyTorch packs such weights."""
-    there = torch.backends.mkldnn.is_available() and weight.device.type == "cpu"
-    return there and weight.dtype == torch.float32 and hasattr(ONEDNN, "_linear_pointwise")
+    """Return whether this PyTorch can pack a weight."""
+    is_available = torch.backends.mkldnn.is_available() and weight.device.type == "cpu"
+    return is_available and weight.dtype == torch.float32 and hasattr(ONEDNN, "_linear_pointwise")

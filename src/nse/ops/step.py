@@ -1,8 +1,8 @@
-"""One step of equations 1-6, for decoders: what they read next depends on what they wrote last.
+"""One step of equations 1-6, for decoders: their next input depends on their last output.
 
-In as few operations as PyTorch has for it, on any device, and nothing is read on the host: a loop of such
-steps can be captured in a CUDA graph. Autograd keeps the memory of each step, so that a loop of T steps over
-L slots needs room for T x L of them; where all words are known beforehand, `nse.ops.dispatch` does without.
+A step takes as few operations as PyTorch has for it, on any device, and reads nothing on the host, so a loop
+of steps can be captured in a CUDA graph. Autograd keeps the memory of each step: a loop of T steps over L
+slots needs room for T x L slots. Where all inputs are known beforehand, `nse.ops.dispatch` does without.
 """
 
 from __future__ import annotations
@@ -13,91 +13,95 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nse.ops.deferred import Linear, once
-from nse.ops.types import LSTMLayer, Weights, real
+from nse.ops.deferred import Linear, make_linear
+from nse.ops.types import LSTMLayer, Weights, make_mask
 
-Cell = tuple[Tensor, Tensor]
+LayerState = tuple[Tensor, Tensor]
 """Hidden and cell state of one LSTM layer, each [B, k]."""
 
-Use = Callable[[Tensor, Tensor | None], Linear]
-"""How a weight and a bias become a map: `nse.ops.deferred.once`, or `many_times` for a loop of steps."""
+MakeLinear = Callable[[Tensor, Tensor | None], Linear]
+"""`nse.ops.deferred.make_linear`, or `make_deferred_linear` for weights that a loop of steps shares."""
+
+LSTMLinears = tuple[Linear, Linear]
+"""Linear maps of an LSTM layer: of its input, and of its hidden state."""
 
 
-LSTMMaps = tuple[Linear, Linear]
-"""What an LSTM layer multiplies its input by, and its hidden state."""
+class StepLinears(NamedTuple):
+    """Linear maps of a step of an NSE."""
 
-
-class StepMaps(NamedTuple):
-    """What a step multiplies by."""
-
-    read: LSTMMaps
+    read: LSTMLinears
     compose: Linear
-    write: LSTMMaps
+    write: LSTMLinears
 
 
-def lstm_maps(layer: LSTMLayer, use: Use = once) -> LSTMMaps:
-    """Make the maps of an LSTM layer."""
-    return use(layer.ih, layer.bias_ih), use(layer.hh, layer.bias_hh)
+def make_lstm_linears(layer: LSTMLayer, make: MakeLinear = make_linear) -> LSTMLinears:
+    """Make the linear maps of an LSTM layer."""
+    return make(layer.ih, layer.bias_ih), make(layer.hh, layer.bias_hh)
 
 
-def step_maps(weights: Weights, use: Use = once) -> StepMaps:
-    """Make the maps of an NSE of one layer."""
+def make_step_linears(weights: Weights, make: MakeLinear = make_linear) -> StepLinears:
+    """Make the linear maps of an NSE whose LSTMs have one layer."""
     [read], [write] = weights.read, weights.write
-    return StepMaps(lstm_maps(read, use), use(weights.compose, weights.compose_bias), lstm_maps(write, use))
+    compose = make(weights.compose, weights.compose_bias)
+    return StepLinears(make_lstm_linears(read, make), compose, make_lstm_linears(write, make))
 
 
 def step(
-    x: Tensor,  # [B, k], the word as the read LSTM sees it
-    memories: tuple[Tensor, ...],  # [B, L, k] each, the own one first; padded slots finite
-    closed: tuple[Tensor, ...],  # what `closed` gave for each memory
-    read: Cell,
-    write: Cell,
-    maps: StepMaps,
-    c_mask: Tensor | None = None,  # [B, d], multiplies c
-) -> tuple[Cell, Cell, tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Take a step: the new states of both LSTMs, the first of which is h; the memories; z [B, L] of each."""
-    read = lstm(x, read, maps.read)
+    x: Tensor,  # [B, k], input of the read LSTM, after dropout
+    memories: tuple[Tensor, ...],  # [B, L, k] each, the own one first; padded slots must be finite
+    score_masks: tuple[Tensor, ...],  # one per memory, from `make_score_mask`
+    read: LayerState,
+    write: LayerState,
+    linears: StepLinears,
+    c_mask: Tensor | None = None,  # [B, d], multiplies c: dropout
+) -> tuple[LayerState, LayerState, tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Take a step.
+
+    Returns:
+        The states of the read and the write LSTM (`write[0]` is h), the memories, and z [B, L] of each.
+    """
+    read = lstm_cell(x, read, linears.read)
     o = read[0][:, None]  # (eq. 1, 7)
     z = [
-        torch.baddbmm(shut, o, M.transpose(1, 2)).softmax(dim=-1)  # (eq. 2, 8, 10), [B, 1, L]
-        for M, shut in zip(memories, closed, strict=True)
+        torch.baddbmm(mask, o, M.transpose(1, 2)).softmax(dim=-1)  # (eq. 2, 8, 10), [B, 1, L]
+        for M, mask in zip(memories, score_masks, strict=True)
     ]
     m = [torch.bmm(z_j, M)[:, 0] for z_j, M in zip(z, memories, strict=True)]  # (eq. 3, 9, 11)
-    c = maps.compose(torch.cat([read[0], *m], dim=-1))  # (eq. 4, 12)
-    write = lstm(c if c_mask is None else c * c_mask, write, maps.write)  # (eq. 5, 13)
+    c = linears.compose(torch.cat([read[0], *m], dim=-1))  # (eq. 4, 12)
+    write = lstm_cell(c if c_mask is None else c * c_mask, write, linears.write)  # (eq. 5, 13)
     h = write[0][:, None]
-    after = tuple(
+    memories = tuple(
         torch.lerp(M, h, z_j.transpose(1, 2))  # (eq. 6, 14, 15)
         for M, z_j in zip(memories, z, strict=True)
     )
-    return read, write, after, tuple(z_j[:, 0] for z_j in z)
+    return read, write, memories, tuple(z_j[:, 0] for z_j in z)
 
 
-def lstm(x: Tensor, state: Cell, maps: LSTMMaps) -> Cell:
+def lstm_cell(x: Tensor, state: LayerState, linears: LSTMLinears) -> LayerState:
     """Take a step of an LSTM layer."""
-    (of_input, of_state), (h, c) = maps, state
-    of_x, of_h = of_input(x), of_state(h)
-    if x.is_cuda:  # what `torch.lstm_cell` does after its products, in one kernel
-        h, c, _ = torch.ops.aten._thnn_fused_lstm_cell(of_x, of_h, c)
+    (input_linear, hidden_linear), (h, c) = linears, state
+    from_x, from_h = input_linear(x), hidden_linear(h)
+    if x.is_cuda:  # the kernel that `torch.lstm_cell` runs after its products
+        h, c, _ = torch.ops.aten._thnn_fused_lstm_cell(from_x, from_h, c)
         return h, c
-    return apply_gates(of_x + of_h, c)
+    return apply_gates(from_x + from_h, c)
 
 
-def apply_gates(gates: Tensor, c: Tensor) -> Cell:
-    """Return the state of an LSTM layer, of its gates [B, 4k] and the cell state before."""
+def apply_gates(gates: Tensor, c: Tensor) -> LayerState:
+    """Compute the new state of an LSTM layer from its gates [B, 4k] and its cell state."""
     i, f, g, o = gates.chunk(4, dim=-1)
     c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
     return torch.sigmoid(o) * torch.tanh(c), c
 
 
-def closed(lengths: Tensor | None, slots: Tensor) -> Tensor:
-    """Make what is added to scores [B, 1, L] of slots [B, L, k] so that no padding is read.
+def make_score_mask(lengths: Tensor | None, slots: Tensor) -> Tensor:
+    """Make a mask [B, 1, L] to add to the scores of slots [B, L, k]: 0, or the lowest number for padding.
 
-    A memory has at least one real slot.
+    The first slot is never masked: a memory without slots is not supported.
     """
-    shut = slots.new_zeros(len(slots), 1, slots.shape[1])
+    mask = slots.new_zeros(len(slots), 1, slots.shape[1])
     if lengths is None:
-        return shut
-    # Not -inf: a row of nothing but that has a NaN gradient.
-    padding = ~real(lengths.clamp(min=1), slots.shape[1])[:, None]
-    return shut.masked_fill(padding, torch.finfo(slots.dtype).min)
+        return mask
+    padding = ~make_mask(lengths.clamp(min=1), slots.shape[1])[:, None]
+    # Not -inf: a row of nothing but -inf has a NaN gradient.
+    return mask.masked_fill(padding, torch.finfo(slots.dtype).min)

@@ -238,7 +238,7 @@ def answers(recipe: Recipe, model: nn.Module, batch: LabelledRows) -> Tensor:
     """Translate: ids, then for each the place of the source word that was most attended to."""
     assert isinstance(model, Translator)
     found = model.translate(*batch.texts[0])
-    return torch.cat([found.ids, found.places], dim=1)
+    return torch.cat([found.ids, found.positions], dim=1)
 
 
 def figures(recipe: Recipe, found: Tensor, examples: Examples, split: str) -> dict[str, float]:

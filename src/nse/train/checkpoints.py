@@ -112,6 +112,8 @@ def read_checked(file: Path) -> dict[str, Any]:
         raise CheckpointError(file, f"{', '.join(wrong)}: missing, or not as a run saves it")
     if bad := find_not_finite(packed):
         raise CheckpointError(file, f"NaN or infinity in {bad}")
+    for holder, key in ((packed, "model"), (packed["best"], "weights")):
+        holder[key] = rename_old_keys(holder[key])
     return packed
 
 

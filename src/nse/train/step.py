@@ -22,7 +22,7 @@ from torch.optim import Adam, Optimizer
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from nse.errors import RunError
-from nse.ops.dispatch import choose
+from nse.ops.dispatch import choose_backend
 from nse.text.tensors import Shape
 
 Loss = Callable[[Tensor, Shape | None], tuple[Tensor, Tensor]]
@@ -115,7 +115,7 @@ class Update:
             and not (first["amsgrad"] or first["maximize"] or first.get("decoupled_weight_decay", False))
             and all(p.dtype == torch.float32 and p.is_contiguous() for p in self.parameters)
             and (self.average is None or [*map(id, self.average.parameters)] == [*map(id, self.parameters)])
-            and choose("auto", self.parameters[0].device) == "triton"
+            and choose_backend("auto", self.parameters[0].device) == "triton"
         )
 
     def __call__(self, loss: Tensor) -> Tensor:

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nse.ops import double_backward as second_derivatives
+from nse.ops import double_backward
 from nse.ops.triton import kernels, plan
 from nse.ops.triton.buffers import Backward, Forward, Sizes
-from nse.ops.triton.plan import Division, Product, Work, divide, interval, sizes, warps
+from nse.ops.triton.plan import Division, MatrixProduct, Work, divide, interval, sizes, warps
 
 # Spelled out, since PyTorch reads the operators' types.
 Seven = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
@@ -138,9 +138,9 @@ def loop(
     M.copy_(slots)
     X = 0 if W_x is None else W_x.shape[1]
     L = M.shape[1]
-    of_compose = Product() if W_m is None else Product(X, n * k)
-    products = [Product(4 * k, X, together=4), of_compose, Product(4 * k, k, together=4)]
-    products += [Product(4 * k, k, together=4, times=layers - 1)] * 2 if layers > 1 else []
+    of_compose = MatrixProduct() if W_m is None else MatrixProduct(X, n * k)
+    products = [MatrixProduct(4 * k, X, together=4), of_compose, MatrixProduct(4 * k, k, together=4)]
+    products += [MatrixProduct(4 * k, k, together=4, times=layers - 1)] * 2 if layers > 1 else []
     # With more rows than 32, the compiler runs out of registers for weights that are held.
     held_rows = 32
     work = Work(B, k, tuple(slot_sizes), tuple(products), W_h.element_size(), held_rows, not full, layers)
@@ -250,12 +250,12 @@ def loop_backward(
     k, n, L = H.shape[2], len(slot_sizes), z.shape[2]
     X = 0 if W_x is None else W_x.shape[1]
     into = W_h.t().contiguous() if W_x is None else torch.cat([W_x.t(), W_h.t()])
-    of_compose = Product() if W_m is None else Product(n * k, X)
-    products = [Product(X + k, 4 * k), of_compose, Product()]
+    of_compose = MatrixProduct() if W_m is None else MatrixProduct(n * k, X)
+    products = [MatrixProduct(X + k, 4 * k), of_compose, MatrixProduct()]
     up = None
     if W_up_x is not None and W_up_h is not None:
         up = torch.cat([W_up_x.mT, W_up_h.mT], dim=1)
-        products.append(Product(2 * k, 4 * k, times=layers - 1))
+        products.append(MatrixProduct(2 * k, 4 * k, times=layers - 1))
     # Beside a memory, with more rows than 16, streaming the weights is faster than holding them.
     held_rows = 16 if n else 32
     work = Work(B, k, tuple(slot_sizes), tuple(products), W_h.element_size(), held_rows, not full, layers)
@@ -319,7 +319,7 @@ def remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> N
 
 def gradients(ctx: Any, d_H: Any, d_C: Any, d_M: Any, d_z: Any, *_: Any) -> tuple[Any, ...]:
     """The gradients of the inputs of `loop`: the kernels' and, of weights, one product over all rows each."""
-    second_derivatives.refuse(d_H, d_C, d_M, d_z)
+    double_backward.refuse_double_backward(d_H, d_C, d_M, d_z)
     if all(d is None for d in (d_H, d_C, d_M, d_z)):
         return (None,) * len(ctx.needs_input_grad)
     o, mask, *weights, slot_lengths, lengths, order, H, C, z, m, composed, gates, kept = ctx.saved_tensors

@@ -31,8 +31,8 @@ def rank(lengths, short, order, B, BLOCK: tl.constexpr):
     tl.store(short + i, mine.to(tl.int32), mask=i < B)
 
 
-@torch.library.custom_op("nse::longest_first", mutates_args=())
-def longest_first(lengths: Tensor) -> tuple[Tensor, Tensor]:
+@torch.library.custom_op("nse::sort_by_length", mutates_args=())
+def sort_by_length(lengths: Tensor) -> tuple[Tensor, Tensor]:
     """Lengths [B] as int32, and the sequences [B], as int32 too, from the longest to the shortest."""
     short, order = torch.empty_like(lengths, dtype=torch.int32), torch.empty_like(lengths, dtype=torch.int32)
     B = len(lengths)
@@ -40,13 +40,13 @@ def longest_first(lengths: Tensor) -> tuple[Tensor, Tensor]:
     return short, order
 
 
-@longest_first.register_fake
+@sort_by_length.register_fake
 def _(lengths: Tensor) -> tuple[Tensor, Tensor]:
     return torch.empty_like(lengths, dtype=torch.int32), torch.empty_like(lengths, dtype=torch.int32)
 
 
 @triton.jit(do_not_specialize=["T"])
-def copy_real(x, found, lengths, T, K: tl.constexpr, BLOCK_K: tl.constexpr):
+def copy_unpadded(x, found, lengths, T, K: tl.constexpr, BLOCK_K: tl.constexpr):
     """Each program: one row of one sequence, or zeros past its end."""
     row = tl.program_id(0)
     unit = tl.arange(0, BLOCK_K)
@@ -55,17 +55,17 @@ def copy_real(x, found, lengths, T, K: tl.constexpr, BLOCK_K: tl.constexpr):
     tl.store(found + place, tl.load(x + place, mask=real, other=0.0), mask=unit < K)
 
 
-@torch.library.custom_op("nse::without_padding", mutates_args=())
-def without_padding(x: Tensor, lengths: Tensor) -> Tensor:
+@torch.library.custom_op("nse::zero_padding", mutates_args=())
+def zero_padding(x: Tensor, lengths: Tensor) -> Tensor:
     """Words or slots [B, T, k] with zeros past each length [B], so that garbage there goes nowhere."""
     found = torch.empty_like(x, memory_format=torch.contiguous_format)
     B, T, k = x.shape
     if found.numel():
-        copy_real[(B * T,)](x.contiguous(), found, lengths, T, k, triton.next_power_of_2(k))
+        copy_unpadded[(B * T,)](x.contiguous(), found, lengths, T, k, triton.next_power_of_2(k))
     return found
 
 
-@without_padding.register_fake
+@zero_padding.register_fake
 def _(x: Tensor, lengths: Tensor) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
@@ -78,10 +78,10 @@ def remember_lengths(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) ->
 
 def gradient_without_padding(ctx: Any, d: Tensor | None) -> tuple[Tensor | None, None]:
     """Nothing comes back for padding."""
-    return None if d is None else without_padding(d, *ctx.saved_tensors), None
+    return None if d is None else zero_padding(d, *ctx.saved_tensors), None
 
 
-without_padding.register_autograd(gradient_without_padding, setup_context=remember_lengths)
+zero_padding.register_autograd(gradient_without_padding, setup_context=remember_lengths)
 
 
 @triton.jit(do_not_specialize=["B", "T"])

@@ -41,7 +41,7 @@ ROUNDS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Groups for each team to choose from: few, each of many sequences, or many, whose memories stay on chip."""
 
 
-class Product(NamedTuple):
+class MatrixProduct(NamedTuple):
     """A product of a step: rows of `inner` numbers by a matrix of so many columns."""
 
     columns: int = 0
@@ -54,7 +54,7 @@ class Product(NamedTuple):
         share = math.ceil(self.columns / self.together / programs) * self.together
         return min(64, power_of_two(share, 16))
 
-    def held_bytes(self, width: int, bytes_: int) -> int:
+    def count_held_bytes(self, width: int, bytes_: int) -> int:
         """Of shared memory for a slice of the weights."""
         return self.times * width * bytes_ * INNER * math.ceil(self.inner / INNER)
 
@@ -76,7 +76,7 @@ class Work(NamedTuple):
     B: int
     k: int
     slots: tuple[int, ...]
-    products: tuple[Product, ...]
+    products: tuple[MatrixProduct, ...]
     bytes_: int
     most_held_rows: int
     ragged: bool
@@ -129,14 +129,14 @@ def division(work: Work, teams: int, rows: int, programs: int, shared: int) -> D
     one_slice = all(w * programs >= p.columns for w, p in zip(widths, work.products, strict=True))
     room, held = shared if persistent and one_slice and rows <= work.most_held_rows else 0, []
     for width, product in zip(widths, work.products, strict=True):
-        needed = product.held_bytes(width, work.bytes_)
+        needed = product.count_held_bytes(width, work.bytes_)
         held.append(0 < needed <= room - FEWEST_AT_ONCE * tile_bytes(rows, work.bytes_))
         room -= needed if held[-1] else 0
     # What is reserved is not needed while weights are streamed.
     while any(held) and room + RESERVE < streaming_bytes(work, rows, widths, held):
         last = max(i for i, is_held in enumerate(held) if is_held)
         held[last] = False
-        room += work.products[last].held_bytes(widths[last], work.bytes_)
+        room += work.products[last].count_held_bytes(widths[last], work.bytes_)
     most = MOST_AT_ONCE[work.bytes_] * 16 // power_of_two(rows, 16)
     at_once = min(room // tile_bytes(rows, work.bytes_), most)
     resident = (

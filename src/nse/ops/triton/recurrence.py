@@ -14,7 +14,7 @@ from torch import Tensor
 from nse.ops.lean import compose_all, linear, product_type
 from nse.ops.lean_loop import Stack
 from nse.ops.triton.driver import loop
-from nse.ops.triton.length_groups import longest_first, outcome, without_padding
+from nse.ops.triton.length_groups import outcome, sort_by_length, zero_padding
 from nse.ops.types import LSTMLayer, LSTMState, Memory, Result, Weights
 
 FOLD_FROM = 4  # steps: a folded step saves a phase and a barrier, folding costs a product
@@ -34,7 +34,7 @@ def recurrence(
     product = product_type(weights)
     with torch.autocast(x.device.type, enabled=False):  # types are chosen by hand from here on
         batch = Batch(x, lengths)
-        o, read_end = read_all(batch, x, read, weights.read, product)
+        o, read_end = run_read_lstm(batch, x, read, weights.read, product)
         fold = c_mask is None and x.shape[1] >= FOLD_FROM
         ahead, onto_m, [(W_ih, W_h, bias), *upper] = compose_all(o, weights, fold, product, torch.float32)
         W_m, W_x = (None, onto_m) if fold else (onto_m, W_ih)
@@ -48,8 +48,8 @@ def recurrence(
             W_x,
             W_h,
             bias,
-            *from_the_top(upper),
-            *all_layers(write),
+            *stack_upper(upper),
+            *flatten_state(write),
             slots,
             slot_sizes,
             slot_lengths,
@@ -83,10 +83,10 @@ class Batch:
             self.lengths = torch.full((B,), T, dtype=torch.int32, device=x.device)
             self.order = torch.arange(B, dtype=torch.int32, device=x.device)
         else:
-            self.lengths, self.order = longest_first(lengths)
+            self.lengths, self.order = sort_by_length(lengths)
 
 
-def from_the_top(upper: Stack) -> tuple[Tensor | None, ...]:
+def stack_upper(upper: Stack) -> tuple[Tensor | None, ...]:
     """The upper layers' weights and biases as `loop` wants them, each in one tensor."""
     if not upper:
         return None, None, None
@@ -94,18 +94,18 @@ def from_the_top(upper: Stack) -> tuple[Tensor | None, ...]:
     return torch.stack(ih), torch.stack(hh), torch.stack(bias)
 
 
-def all_layers(state: LSTMState | None) -> tuple[Tensor | None, ...]:
+def flatten_state(state: LSTMState | None) -> tuple[Tensor | None, ...]:
     """A state [layers, B, k] as `loop` wants it, one layer after the other from the top down."""
     if state is None:
         return None, None
     return tuple(s[0].float() if len(s) == 1 else s.float().flip(0).flatten(0, 1) for s in state)
 
 
-def read_all(
+def run_read_lstm(
     batch: Batch, x: Tensor, state: LSTMState | None, layers: tuple[LSTMLayer, ...], product: torch.dtype
 ) -> tuple[Tensor, LSTMState]:
     """All o_t [B, T, k], and the read LSTM's state at each true end."""
-    x = x if batch.given is None else without_padding(x, batch.lengths)
+    x = x if batch.given is None else zero_padding(x, batch.lengths)
     ends_of_layers = []
     starts = [None] * len(layers) if state is None else list(zip(*state, strict=True))
     for layer, layer_start in zip(layers, starts, strict=True):
@@ -120,7 +120,7 @@ def read_all(
 def read_layer(
     batch: Batch, x: Tensor, state: LSTMState | None, layer: LSTMLayer, product: torch.dtype
 ) -> tuple[Tensor, LSTMState]:
-    """As `read_all`, one layer, whose state at the start is [B, k] and at the end [1, B, k]."""
+    """As `run_read_lstm`, one layer, whose state at the start is [B, k] and at the end [1, B, k]."""
     B, _, k = x.shape
     ahead = linear(x, layer.ih, layer.bias_ih + layer.bias_hh, product, torch.float32)
     nothing = x.new_zeros(B, 0, k, dtype=torch.float32)
@@ -158,7 +158,7 @@ def start(memories: tuple[Memory, ...], batch: Batch) -> tuple[Tensor, Tensor]:
             lengths.append(torch.full((B,), L, dtype=torch.int32, device=memory.slots.device))
         else:
             lengths.append(batch.lengths if memory.lengths is batch.given else memory.lengths.int())
-            slots.append(without_padding(memory.slots.float(), lengths[-1]))
+            slots.append(zero_padding(memory.slots.float(), lengths[-1]))
     if len(memories) == 1:
         return slots[0].contiguous(), lengths[0][None]
     return torch.cat(slots, dim=1), torch.stack(lengths)
