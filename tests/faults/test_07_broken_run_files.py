@@ -12,6 +12,7 @@ from faults.made_runs import stop, train
 from nse import RunError
 from nse.cli import train as cli
 from nse.errors import NSEError
+from nse.nn import text_model
 from nse.train import checkpoints
 
 BOW = {"recipe": "logic/bow"}
@@ -54,6 +55,16 @@ def halved(*keys):
         packed[keys[-1]] = packed[keys[-1]].flatten()[::2].clone()
 
     return change
+
+
+def test_a_checkpoint_with_old_keys_is_read(run, monkeypatch):
+    file = run / "checkpoint.pt"
+    packed = checkpoints.read_checked(file)
+    monkeypatch.setitem(text_model.OLD_KEYS, "mlp", "head")
+    old = {key.replace("head.", "mlp."): value for key, value in packed["model"].items()}
+    checkpoints.write_file(file, packed | {"model": old})
+    assert "mlp.0.weight" in old
+    assert checkpoints.read_checked(file)["model"].keys() == packed["model"].keys()
 
 
 WEIGHT = "head.0.weight"

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from nse.errors import RunError
 from nse.files import open_regular, settle, write_bytes
+from nse.nn.text_model import rename_old_keys
 from nse.tasks.recipe import MOST_THREADS
 from nse.train.fields import Shape, fits, is_count, is_dict_of, is_number, list_misfits
 from nse.train.state import FORMAT
