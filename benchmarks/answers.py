@@ -27,7 +27,7 @@ from nse.data.readers.snli import LABELS, read
 from nse.files import write
 from nse.inference.inputs import encode_text, stack_rows
 from nse.text.sampler import draw_bounded_batches
-from nse.train.run import environment
+from nse.train.environment import describe_environment
 
 RESULTS = Path(__file__).parent / "results"
 PEER = "all-MiniLM-L6-v2"
@@ -234,7 +234,10 @@ def main() -> None:
     rows = rows[: given.only or None]
     pairs = [(row["premise"], row["hypothesis"]) for row in rows]
     model = nse.load("snli", given.device)
-    report: dict[str, Any] = {"environment": environment(torch.device(given.device), 1), "model": "snli"}
+    report: dict[str, Any] = {
+        "environment": describe_environment(torch.device(given.device), 1),
+        "model": "snli",
+    }
     if given.device == "cuda":
         report["gpu"] = on_a_gpu(model, pairs, given.rounds)
     else:

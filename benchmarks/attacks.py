@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from nse.files import write
-from nse.train.run import environment
+from nse.train.environment import describe_environment
 
 ROOT = Path(__file__).parents[1]
 FAULTS = ROOT / "tests" / "faults"
@@ -81,7 +81,7 @@ def main() -> int:
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         sys.exit(f"attacks.py: pytest ended with code {int(code)} and not all was tried; nothing is written")
     report = {
-        "environment": environment(torch.device("cpu"), 1),
+        "environment": describe_environment(torch.device("cpu"), 1),
         "slow": wanted.slow,
         "gpu": wanted.gpu,
         "seconds": time.perf_counter() - start,

@@ -36,7 +36,7 @@ from faults.fuzzing import (  # noqa: E402
 from faults.made_checkpoints import checkpoints, stopped_run, try_checkpoint  # noqa: E402
 from faults.made_models import saved  # noqa: E402
 from nse.files import write  # noqa: E402
-from nse.train.run import environment  # noqa: E402
+from nse.train.environment import describe_environment  # noqa: E402
 from serve.made_bodies import asked, bodies  # noqa: E402
 from serve.made_heads import heads, try_heads  # noqa: E402
 
@@ -97,7 +97,7 @@ def main() -> None:
     wanted = parser.parse_args()
     logging.disable(logging.WARNING)  # of folders without checksums
     torch.set_num_threads(1)
-    figures: dict[str, Any] = {"environment": environment(torch.device("cpu"), 1)}
+    figures: dict[str, Any] = {"environment": describe_environment(torch.device("cpu"), 1)}
     with tempfile.TemporaryDirectory() as name:
         kinds = make_kinds(Path(name))
         if wanted.only not in {None, *kinds}:

@@ -111,7 +111,9 @@ def shorten(names: list[str]) -> str:
 
 def results(task: str, folder: str = "") -> str:
     """The table of `nse table TASK --markdown`, of the folder of that name or of another in docs/results."""
-    return tables.markdown(task, tables.table(task, ROOT / "docs" / "results" / (folder or task))).strip()
+    return tables.format_markdown(
+        task, tables.compute_table(task, ROOT / "docs" / "results" / (folder or task))
+    ).strip()
 
 
 def tried(task: str) -> str:
@@ -218,7 +220,7 @@ def summary() -> str:
         "| --- | ---: | ---: | ---: | ---: | --- |",
     ]
     for title, task, figure, form, recipes in SUMMARY:
-        rows = {row["recipe"]: row for row in tables.table(task, ROOT / "docs" / "results" / task)}
+        rows = {row["recipe"]: row for row in tables.compute_table(task, ROOT / "docs" / "results" / task)}
         cells = [f"{form.format(rows[name][figure]['mean'])} `{name}`" if name else "" for name in recipes]
         nse = rows[recipes[1]]
         paper = form.format(nse["paper"][figure]) if nse["paper"] else ""

@@ -14,11 +14,11 @@ from typing import Any
 
 from nse.files import write
 from nse.tasks import TASKS, load_recipe
-from nse.train.distributed import Team
-from nse.train.loop import Loop
+from nse.train.distributed import Processes
+from nse.train.environment import describe_environment, set_precision
+from nse.train.loop import TrainingLoop
 from nse.train.progress import Progress
-from nse.train.run import environment
-from nse.train.state import Keeper, compute_with
+from nse.train.state import RunStorage
 
 MODELS = ("lstm-lstm", "nse-lstm", "nse-nse")
 """The first is the baseline."""
@@ -27,30 +27,32 @@ UNITS = {"document": "documents", "translation": "target words"}
 """What is counted in a second; the end of a translation is a word."""
 
 
-def loop(name: str, data: Path | None) -> Loop:
+def loop(name: str, data: Path | None) -> TrainingLoop:
     """The training of a recipe, before its first step."""
     recipe = load_recipe(name)
     task = TASKS[recipe.task]
     examples = task.examples(recipe, data)
     train = {"train": examples.splits["train"]}
-    made = Loop(task, recipe, examples._replace(splits=train), Progress.silent(), Keeper(), Team())
-    made.progress.begin(made.total)
+    made = TrainingLoop(
+        task, recipe, examples._replace(splits=train), Progress.silent(), RunStorage(), Processes()
+    )
+    made.progress.start_run(made.total_steps)
     return made
 
 
-def units(made: Loop) -> int:
+def units(made: TrainingLoop) -> int:
     """How much an epoch goes through."""
-    train = made.on_host["train"]
+    train = made.examples.splits["train"]
     if made.recipe.task == "translation":
         return int((train.texts[1].lengths + 1).sum())
     return len(train.labels)
 
 
-def seconds(made: Loop) -> float:
+def seconds(made: TrainingLoop) -> float:
     """Of the steps of one more epoch."""
-    made.take_steps()
+    made.train_epoch()
     spent = made.state.epoch_seconds
-    made.state.next_epoch()
+    made.state.start_next_epoch()
     return spent
 
 
@@ -58,7 +60,7 @@ def measured(data_set: str, data: Path | None, epochs: int) -> list[dict[str, An
     """A row for each model of a data set."""
     loops = {model: loop(f"{data_set}/{model}", data) for model in MODELS}
     spent: dict[str, list[float]] = {model: [] for model in MODELS}
-    with compute_with(True, Team().device):
+    with set_precision(True, Processes().device):
         for epoch in range(epochs + 1):
             for model, made in loops.items():
                 took = seconds(made)
@@ -88,7 +90,7 @@ if __name__ == "__main__":
     parser.add_argument("--epochs", type=int, default=3, help="epochs of each model that count")
     given = parser.parse_args()
     found = [row for name in given.data_sets for row in measured(name, given.data, given.epochs)]
-    report = {"environment": environment(Team().device, 1), "rows": found}
+    report = {"environment": describe_environment(Processes().device, 1), "rows": found}
     write(given.out, json.dumps(report, indent=1, allow_nan=False) + "\n")
     for row in found:
         speed = f"{row['in_a_second']:,.0f} {row['unit']} a second"

@@ -52,21 +52,24 @@ class Enough(Exception):  # noqa: N818, it is no error
 def measure(workload: str, data: Path | None) -> float:
     """Train in this process; return examples per second."""
     from nse.tasks import TASKS, load_recipe
-    from nse.train.distributed import Team
-    from nse.train.loop import Loop
+    from nse.train.distributed import Processes
+    from nse.train.environment import set_thread_count
+    from nse.train.loop import TrainingLoop
     from nse.train.progress import Progress
-    from nse.train.state import Keeper, take_threads
+    from nse.train.state import RunStorage
 
     steps, overrides = WORKLOADS[workload]
     recipe = load_recipe(workload.split(",")[0], overrides)
     task = TASKS[recipe.task]
-    loop = Loop(task, recipe, task.examples(recipe, data), Progress.silent(), Keeper(), Team())
+    loop = TrainingLoop(
+        task, recipe, task.examples(recipe, data), Progress.silent(), RunStorage(), Processes()
+    )
     import torch  # after nse, which says how threads wait
 
     if WAYS["before"].items() <= os.environ.items():
         torch.set_num_threads(cores())  # which is how it was
     else:
-        take_threads(recipe, None, Team())
+        set_thread_count(recipe, None, Processes())
     times: list[float] = []
 
     def note() -> None:
@@ -74,12 +77,12 @@ def measure(workload: str, data: Path | None) -> float:
         if len(times) > FIRST + steps:
             raise Enough
 
-    loop.breathe = note  # type: ignore[method-assign]
-    loop.progress.begin(loop.total)
+    loop.check_signals = note  # type: ignore[method-assign]
+    loop.progress.start_run(loop.total_steps)
     try:
         while True:
-            loop.take_steps()
-            loop.state.next_epoch()
+            loop.train_epoch()
+            loop.state.start_next_epoch()
     except Enough:
         return recipe.train.batch * steps / (times[-1] - times[FIRST])
 

@@ -15,9 +15,9 @@ import torch
 
 from nse.files import write
 from nse.tasks import TASKS, load_recipe
+from nse.train.environment import get_device_name
 from nse.train.loop import fit
 from nse.train.progress import Progress
-from nse.train.run import device_name
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 
@@ -86,7 +86,7 @@ def measured(recipe: str, changes: list[str], seed: int, data: Path | None) -> d
         "epoch": outcome.epoch,
         "dev_by_epoch": [row["dev"] for row in outcome.metrics],
         "examples": {name: len(split.labels) for name, split in examples.splits.items()},
-        "device": device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu")),
+        "device": get_device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu")),
     }
 
 

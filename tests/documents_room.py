@@ -59,7 +59,7 @@ def lay_data(folder):
     write_wikiqa(folder, "zip", **{split: test_answers.corpus(8, n) for split, n in splits.items()})
     test = wikiqa.read(folder)["test"]
     (folder / "WikiQACorpus").mkdir()
-    trec.write(folder / "right", [0] * len(test.labels), test.groups, test.labels)
+    trec.write_trec(folder / "right", [0] * len(test.labels), test.groups, test.labels)
     (folder / "right.qrels").rename(folder / "WikiQACorpus" / "WikiQA-test.ref")
     (folder / "right.run").unlink()
     write_aclimdb(folder, "one")

@@ -22,7 +22,8 @@ from nse.tasks.task import judged
 from nse.text.sampler import draw_batches
 from nse.text.tensors import LabelledRows, Shape, Texts
 from nse.text.vocabulary import Vocabulary
-from nse.train.step import CapturedStep, Step, adam
+from nse.train.optimizer import make_adam
+from nse.train.step import CapturedStep, TrainStep
 
 PAIRS, WORDS, LABELS, BATCH = 20_000, 20_000, 3, 128
 MODEL = PairConfig(encoder="nse", size=300, hidden=1024, dropout=0.3)
@@ -106,14 +107,16 @@ def measure(pairs: LabelledRows, plan: list[tuple[Tensor, Shape]], graph: bool) 
         batch = data.select(index, shape)
         return judged(model(*batch.inputs), batch.labels)
 
-    step = (CapturedStep if graph else Step)(adam(model.parameters(), RATE, L2, device), loss_of, CLIP)
+    step = (CapturedStep if graph else TrainStep)(
+        make_adam(model.parameters(), RATE, L2, device), loss_of, CLIP
+    )
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     # At its second step each shape is captured, so the second pass captures those that occurred only once.
     for _ in range(2 if graph else 1):
         for index, shape in plan:
             step(index, shape)
-    if graph and not step.padded:
+    if graph and not step.needs_shapes:
         return None
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(1 + TIMED_PASSES * len(plan))]
     torch.cuda.synchronize()

@@ -18,7 +18,7 @@ from nse.tasks import load_recipe
 from nse.train import run
 from nse.train.checkpoints import write_file
 from nse.train.progress import Progress
-from nse.train.signals import Stopped
+from nse.train.signals import TrainingInterrupted
 
 RECIPE = "logic/bow"
 TINY = ["data.train=41", "data.dev=30", "data.test=30", "data.unseen=30", "model.size=8", "model.hidden=8"]
@@ -55,7 +55,7 @@ class Bounded(Progress):
 def stopped_run(folder):
     """Make a run that was stopped a step before its end; gives the file of its only checkpoint."""
     console = Console(file=io.StringIO())
-    with pytest.raises(Stopped), StopsAfter(console, STEPS - 1) as progress:
+    with pytest.raises(TrainingInterrupted), StopsAfter(console, STEPS - 1) as progress:
         run.train(RECIPE, load_recipe(RECIPE, TINY), folder, progress)
     for older in folder.glob("checkpoint.*.pt"):  # or the run would go on from that one
         older.unlink()

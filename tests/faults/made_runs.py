@@ -15,7 +15,7 @@ from rich.console import Console
 from nse.tasks import load_recipe
 from nse.train import checkpoints, run
 from nse.train.progress import Progress
-from nse.train.signals import Stopped
+from nse.train.signals import TrainingInterrupted
 
 SMALL = [
     "data.train=81",
@@ -100,8 +100,8 @@ def train(
 
 def stop(folder, *overrides, after, **settings):
     """A run in this process that must stop after some step."""
-    wanted = f"stopped; the checkpoint at step {after} is good$"
-    with pytest.raises(Stopped, match=wanted) as stopped:
+    wanted = f"stopped; the last checkpoint is from step {after}$"
+    with pytest.raises(TrainingInterrupted, match=wanted) as stopped:
         train(folder, *overrides, after=after, **settings)
     assert (stopped.value.code, stopped.value.fix) == (143, ("resume",))
 
@@ -113,7 +113,7 @@ class StopsAfter(Progress):
         super().__init__(console)
         self.after, self.number = after, number
 
-    def step(self, epoch, step, *figures):
-        super().step(epoch, step, *figures)
+    def show_step(self, epoch, step, *figures):
+        super().show_step(epoch, step, *figures)
         if step == self.after:
             signal.raise_signal(self.number)

@@ -15,7 +15,7 @@ from rich.console import Console
 from nse.tasks import load_recipe
 from nse.train import run
 from nse.train.progress import Progress
-from nse.train.signals import Stopped
+from nse.train.signals import TrainingInterrupted
 
 folder = Path(sys.argv[1])
 recipe = load_recipe("logic/nse", SMALL)
@@ -41,7 +41,7 @@ with Progress(Console(stderr=True)) as progress:
     run.Progress = OnTheLast
     try:
         run.train("stopped", recipe, folder / "stopped", progress)
-    except Stopped as stopped:
+    except TrainingInterrupted as stopped:
         (folder / f"told-{stopped.code}").touch()
     except SystemExit as silent:
         (folder / f"silent-{silent.code}").touch()

@@ -16,8 +16,9 @@ from nse import RunError
 from nse.tasks import TASKS, load_recipe
 from nse.train import checkpoints, run, state
 from nse.train.loop import fit
+from nse.train.optimizer import WeightEMA, make_adam
 from nse.train.progress import Progress
-from nse.train.step import Average, NotFiniteError, Seen, Step, Sums, Watch, adam
+from nse.train.step import EpochSums, NotFiniteError, StepAccumulator, TrainStep
 
 
 def test_the_run_stops_and_its_last_checkpoint_is_good(tmp_path):
@@ -25,9 +26,9 @@ def test_the_run_stops_and_its_last_checkpoint_is_good(tmp_path):
     assert answer.returncode == 2
     lines = answer.stderr.strip().split("\n")
     told = re.fullmatch(
-        r"nse: the (loss|gradient's norm) is (nan|inf) at step (\d+), epoch 1, batch \3 of 9 "
+        r"nse: the (loss|gradient norm) is (nan|inf) at step (\d+), epoch 1, batch \3 of 9 "
         r"\(examples \d+(, \d+){7}, \.\.\.\): try a smaller train\.rate or train\.clip; "
-        r"the checkpoint at step (\d+) is good",
+        r"the last checkpoint is from step (\d+)",
         lines[-1],
     )
     assert told, lines
@@ -39,10 +40,10 @@ def test_the_run_stops_and_its_last_checkpoint_is_good(tmp_path):
 
 def test_on_a_cpu_a_step_that_is_not_finite_changes_nothing():
     weight = nn.Parameter(torch.ones(3))
-    average = Average([weight], 0.5)
+    average = WeightEMA([weight], 0.5)
     factor = torch.ones(())
-    step = Step(
-        adam([weight], 0.1, 0.1, torch.device("cpu")),
+    step = TrainStep(
+        make_adam([weight], 0.1, 0.1, torch.device("cpu")),
         lambda index, shape: ((weight * factor).sum(), torch.tensor(1)),
         1.0,
         average,
@@ -62,44 +63,44 @@ def test_on_a_cpu_a_step_that_is_not_finite_changes_nothing():
     assert not torch.equal(weight, before)
 
 
-@pytest.mark.parametrize(("bad", "what"), [(0, "loss"), (2, "gradient's norm")])
+@pytest.mark.parametrize(("bad", "what"), [(0, "loss"), (2, "gradient norm")])
 def test_a_look_names_the_first_bad_step(bad, what):
-    sums = Sums()
-    seen = Watch(sums, every=50)
+    sums = EpochSums()
+    seen = StepAccumulator(sums, interval=50)
     for number in range(1, 40):
         result = torch.tensor([1.0, 2.0, 3.0])
         if number >= 17:
             result[bad] = math.inf
-        seen.add(Seen(f"step {number}", torch.arange(number, number + 20), 4, result))
+        seen.add(f"step {number}", torch.arange(number, number + 20), 4, result)
     assert sums.examples == 0  # nothing was waited for
     wanted = rf"the {what} is inf at step 17 \(examples 17, 18, 19, 20, 21, 22, 23, 24, \.\.\.\): try"
     with pytest.raises(NotFiniteError, match=wanted):
-        seen.look()
-    assert (sums.loss, sums.right, sums.examples) == (64.0, 32.0, 64)
+        seen.synchronize()
+    assert (sums.loss, sums.correct, sums.examples) == (64.0, 32.0, 64)
 
 
 def test_a_look_comes_by_itself_in_time():
-    sums = Sums()
-    seen = Watch(sums, every=50)
+    sums = EpochSums()
+    seen = StepAccumulator(sums, interval=50)
     for _ in range(49):
-        seen.add(Seen("", torch.arange(3), 3, torch.ones(3)))
+        seen.add("", torch.arange(3), 3, torch.ones(3))
     assert sums.examples == 0
     with pytest.raises(NotFiniteError, match="the loss is nan at here"):
-        seen.add(Seen("here", torch.arange(3), 3, torch.full((3,), math.nan)))
+        seen.add("here", torch.arange(3), 3, torch.full((3,), math.nan))
 
 
 @pytest.mark.gpu
 def test_on_a_gpu_a_look_is_at_the_period_before():
-    sums = Sums()
-    seen = Watch(sums, every=4)
+    sums = EpochSums()
+    seen = StepAccumulator(sums, interval=4)
     for number in range(1, 8):
         result = torch.tensor([1.0, 2.0, math.nan if number == 6 else 3.0], device="cuda")
-        seen.add(Seen(f"step {number}", torch.arange(3), 3, result))
+        seen.add(f"step {number}", torch.arange(3), 3, result)
         assert sums.examples == 0
-    seen.add(Seen("step 8", torch.arange(3), 3, torch.ones(3, device="cuda")))
-    assert (sums.loss, sums.right, sums.examples) == (12.0, 8.0, 12)
+    seen.add("step 8", torch.arange(3), 3, torch.ones(3, device="cuda"))
+    assert (sums.loss, sums.correct, sums.examples) == (12.0, 8.0, 12)
     with pytest.raises(NotFiniteError, match="norm is nan at step 6"):
-        seen.look()
+        seen.synchronize()
     assert sums.examples == 15
 
 
@@ -122,7 +123,7 @@ def test_scores_of_dev_that_are_not_finite_stop_the_run():
 
 def test_nan_never_gets_into_json(tmp_path):
     row = dict.fromkeys(("epoch", "step"), 1) | dict.fromkeys(run.SCALARS, 0.5)
-    figures = run.History(tmp_path, [row])
+    figures = run.MetricsLog(tmp_path, [row])
     with pytest.raises(ValueError, match="not JSON compliant"):
         figures.add(row | {"loss": math.nan})
     assert json.loads((tmp_path / run.METRICS).read_text()) == row
@@ -156,7 +157,7 @@ PLACES = {
 @pytest.mark.parametrize("name", PLACES)
 def test_one_number_that_is_not_finite_is_neither_saved_nor_taken(made, tmp_path, name, value):
     folder = shutil.copytree(made, tmp_path / "run")
-    packed = checkpoints.load(folder).packed
+    packed = checkpoints.load(folder).content
     last(PLACES[name](packed)).fill_(value)
     before = {file: file.read_bytes() for file in folder.glob("checkpoint*")}
     with pytest.raises(RunError, match=f"NaN or infinity in {name} after step 12, which is not saved"):
@@ -168,22 +169,22 @@ def test_one_number_that_is_not_finite_is_neither_saved_nor_taken(made, tmp_path
     assert (
         f"checkpoint.pt cannot be read as a checkpoint (NaN or infinity in {name}); it is" in told.getvalue()
     )
-    assert "goes on after step 9 in epoch 2, from checkpoint.previous.pt" in told.getvalue()
+    assert "resumed after step 9 (epoch 2) from checkpoint.previous.pt" in told.getvalue()
 
 
 def test_a_run_that_comes_to_nan_in_silence_does_not_call_it_good(made, tmp_path, monkeypatch):
     """In a row that no example uses: neither loss nor gradient tells."""
-    folder, honest = shutil.copytree(made, tmp_path / "run"), state.State.pack
+    folder, honest = shutil.copytree(made, tmp_path / "run"), state.TrainingState.to_checkpoint
 
     def pack(*given):
         packed = honest(*given)
         last(packed["model"]["embedding.weight"]).fill_(math.nan)
         return packed
 
-    monkeypatch.setattr(state.State, "pack", pack)
+    monkeypatch.setattr(state.TrainingState, "to_checkpoint", pack)
     told = (
         "NaN or infinity in embedding.weight after step 14, which is not saved; "
-        "the checkpoint at step 12 is good$"
+        "the last checkpoint is from step 12$"
     )
     with pytest.raises(RunError, match=told):
         train(folder, "train.average=0.9", recipe="logic/bow", resume=True, after=14)

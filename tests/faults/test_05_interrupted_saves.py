@@ -59,7 +59,7 @@ from nse.train import checkpoints
 
 torch.set_num_threads(1)
 folder, generator, steps, between = Path(sys.argv[1]), random.Random(0), [0], 0
-packed = checkpoints.load(folder).packed
+packed = checkpoints.load(folder).content
 checkpoints.save(folder, packed | {"step": 0})
 rename = Path.replace
 
@@ -86,9 +86,9 @@ for number in range(30):
     os.waitpid(child, 0)
     between += not (folder / checkpoints.CURRENT).exists()
     loaded = checkpoints.load(folder)
-    assert not loaded.wrong
-    assert loaded.packed["step"] == 0 or (loaded.packed["model"]["all"] == loaded.packed["step"]).all()
-    steps.append(loaded.packed["step"])
+    assert not loaded.newer_error
+    assert loaded.content["step"] == 0 or (loaded.content["model"]["all"] == loaded.content["step"]).all()
+    steps.append(loaded.content["step"])
 assert steps == sorted(steps) and steps[-1] > 3, steps
 print(between)
 """
@@ -129,7 +129,7 @@ def test_a_run_that_saves_all_the_time_may_be_killed_at_any_time(tmp_path):
     assert "Traceback" not in told
     step, told = checkpoint(folder)["step"], io.StringIO()
     stop(folder, *settings, after=step + 3, recipe="logic/bow", resume=True, told=told)
-    assert f"goes on after step {step} in epoch" in told.getvalue()
+    assert f"resumed after step {step} (epoch" in told.getvalue()
     assert checkpoint(folder)["step"] == step + 3
 
 
@@ -151,8 +151,8 @@ def test_a_full_disk_is_told_and_costs_nothing(tmp_path):
     )
     assert answer.returncode == 2
     assert answer.stderr.strip().split("\n")[-1] == (
-        f"nse: {folder} cannot be written: File too large; the checkpoint at step 5 is good; "
-        "make room; --resume continues the run"
+        f"nse: {folder} cannot be written: File too large; the last checkpoint is from step 5; "
+        "free disk space; --resume continues the run"
     )
     assert "Traceback" not in answer.stderr
     assert (folder / "checkpoint.pt").read_bytes() == before

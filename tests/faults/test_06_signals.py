@@ -12,7 +12,7 @@ import time
 import pytest
 
 from faults.made_runs import ENVIRONMENT, checkpoint, end, started, wait_for, words
-from nse.train.signals import Stop, heard
+from nse.train.signals import StopRequest, catch_signals
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_a_signal_saves_and_exits(tmp_path, number, code):
     assert found == code
     last = told.strip().split("\n")[-1]
     stopped = re.fullmatch(
-        r"nse: stopped; the checkpoint at step (\d+) is good; --resume continues the run", last
+        r"nse: stopped; the last checkpoint is from step (\d+); --resume continues the run", last
     )
     assert stopped, told
     assert "Traceback" not in told
@@ -55,9 +55,9 @@ def test_a_terminal_that_is_closed_costs_nothing(tmp_path):
 def test_what_ignores_a_hangup_goes_on_doing_so():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup starts a program
     try:
-        with heard() as stop:
+        with catch_signals() as stop:
             signal.raise_signal(signal.SIGHUP)
-            assert stop.code == 0
+            assert stop.exit_code == 0
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
@@ -66,36 +66,36 @@ def test_what_ignores_a_hangup_goes_on_doing_so():
 def test_signals_are_noted_inside_only():
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     before = [signal.getsignal(number) for number in numbers]
-    with heard() as stop:
-        assert stop.code == 0
+    with catch_signals() as stop:
+        assert stop.exit_code == 0
         signal.raise_signal(signal.SIGTERM)
-        assert stop.code == 143
+        assert stop.exit_code == 143
         signal.raise_signal(signal.SIGTERM)
-        assert stop.code == 143
+        assert stop.exit_code == 143
     assert [signal.getsignal(number) for number in numbers] == before
-    with pytest.raises(ZeroDivisionError), heard():
+    with pytest.raises(ZeroDivisionError), catch_signals():
         raise ZeroDivisionError
     assert [signal.getsignal(number) for number in numbers] == before
 
 
 def test_a_second_ctrl_c_stops_at_once():
-    with heard() as stop:
+    with catch_signals() as stop:
         signal.raise_signal(signal.SIGINT)
-        assert stop.code == 130
+        assert stop.exit_code == 130
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-    patient = Stop(patient=True)  # torchrun passes on what the terminal has sent already
-    patient.ask(signal.SIGINT)
-    patient.ask(signal.SIGINT)
-    assert patient.code == 130
+    patient = StopRequest(ignore_repeats=True)  # torchrun passes on what the terminal has sent already
+    patient.handle_signal(signal.SIGINT)
+    patient.handle_signal(signal.SIGINT)
+    assert patient.exit_code == 130
 
 
 def test_another_thread_hears_nothing_and_breaks_nothing():
     found = []
 
     def listen():
-        with heard() as stop:
-            found.append(stop.code)
+        with catch_signals() as stop:
+            found.append(stop.exit_code)
 
     thread = threading.Thread(target=listen)
     thread.start()

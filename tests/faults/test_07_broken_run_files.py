@@ -59,37 +59,37 @@ def halved(*keys):
 
 def test_a_checkpoint_with_old_keys_is_read(run, monkeypatch):
     file = run / "checkpoint.pt"
-    packed = checkpoints.read_checked(file)
+    packed = checkpoints.read_valid_file(file)
     monkeypatch.setitem(text_model.OLD_KEYS, "mlp", "head")
     old = {key.replace("head.", "mlp."): value for key, value in packed["model"].items()}
     checkpoints.write_file(file, packed | {"model": old})
     assert "mlp.0.weight" in old
-    assert checkpoints.read_checked(file)["model"].keys() == packed["model"].keys()
+    assert checkpoints.read_valid_file(file)["model"].keys() == packed["model"].keys()
 
 
 WEIGHT = "head.0.weight"
 
 BROKEN = {
-    "no epoch": (without("epoch"), "epoch: missing, or not as a run saves it"),
+    "no epoch": (without("epoch"), "epoch: missing or invalid"),
     "no model": (without("model"), "model: missing"),
     "no optimizer": (without("optimizer"), "optimizer: missing"),
     "no recipe": (without("recipe"), "recipe: missing"),
     "no name": (without("name"), "name: missing"),
     "no best": (without("best"), "best: missing"),
     "no processes": (with_value("processes", []), "processes: missing"),
-    "epoch a string": (with_value("epoch", "2"), "epoch: missing, or not as"),
-    "epoch true": (with_value("epoch", True), "epoch: missing, or not as"),
-    "epoch zero": (with_value("epoch", 0), "epoch: missing, or not as"),
+    "epoch a string": (with_value("epoch", "2"), "epoch: missing or invalid"),
+    "epoch true": (with_value("epoch", True), "epoch: missing or invalid"),
+    "epoch zero": (with_value("epoch", 0), "epoch: missing or invalid"),
     "epoch too late": (with_value("epoch", 99), "does not fit this run: epoch, step"),
     "cursor endless": (with_value("cursor", 10**9), "does not fit this run: cursor, step"),
-    "cursor negative": (with_value("cursor", -1), "cursor: missing, or not as"),
+    "cursor negative": (with_value("cursor", -1), "cursor: missing or invalid"),
     "cursor another": (with_value("cursor", 2), "does not fit this run: step"),
-    "step a number with a point": (with_value("step", 12.0), "step: missing, or not as"),
-    "step beyond 64 bits": (with_value("step", 2**70), "step: missing, or not as"),
-    "seconds NaN": (with_value("seconds", math.nan), "seconds: missing, or not as"),
-    "seconds negative": (with_value("epoch_seconds", -1.0), "epoch_seconds: missing, or not as"),
+    "step a number with a point": (with_value("step", 12.0), "step: missing or invalid"),
+    "step beyond 64 bits": (with_value("step", 2**70), "step: missing or invalid"),
+    "seconds NaN": (with_value("seconds", math.nan), "seconds: missing or invalid"),
+    "seconds negative": (with_value("epoch_seconds", -1.0), "epoch_seconds: missing or invalid"),
     "order of other bytes": (with_value("order", torch.zeros(3, dtype=torch.uint8)), "does not fit this run"),
-    "order no bytes": (with_value("order", torch.zeros(3)), "order: missing, or not as"),
+    "order no bytes": (with_value("order", torch.zeros(3)), "order: missing or invalid"),
     "random state cut": (
         with_value(("processes", 0, "random", "cpu"), torch.zeros(9, dtype=torch.uint8)),
         "does not fit this run",
@@ -196,5 +196,5 @@ def test_a_broken_recipe_is_named(run, content, named):
     go_on = partial(train, run, "train.average=0.9", **BOW) if named else partial(cli.train, out=run)
     with pytest.raises(NSEError) as error:
         go_on(resume=True)
-    assert str(file) in str(error.value) or f"{run} holds" in str(error.value)
+    assert str(file) in str(error.value) or f"{run} has a recipe" in str(error.value)
     assert (run / "checkpoint.pt").exists()

@@ -61,7 +61,7 @@ def test_with_two_processes_too(tmp_path):
     assert answer.returncode == 0, answer.stderr
     assert (tmp_path / "told-143").exists()
     assert (tmp_path / "silent-143").exists()
-    assert "goes on after step 13 in epoch 2" in answer.stderr
+    assert "resumed after step 13 (epoch 2)" in answer.stderr
     assert_same_end(tmp_path / "whole", tmp_path / "stopped")
     assert len(checkpoint(tmp_path / "stopped")["processes"]) == 2
     assert all((tmp_path / f"parted-{rank}").exists() for rank in range(2))
@@ -89,12 +89,12 @@ def test_no_epoch_is_logged_twice(tmp_path):
 def test_another_recipe_is_refused(tmp_path, overrides, told):
     stop(tmp_path / "run", after=5)
     before = {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}
-    with pytest.raises(RunError, match=f"holds a run of another recipe .{told}.: give the same one, or ch"):
+    with pytest.raises(RunError, match=f"has a run of another recipe .{told}.: use the same recipe, or ch"):
         train(tmp_path / "run", *overrides, resume=True)
     assert all(file.read_bytes() == content for file, content in before.items())
     changed = to_toml(load_recipe("logic/nse", [*SMALL, *overrides]))
     (tmp_path / "run" / "recipe.toml").write_text(changed)
-    with pytest.raises(RunError, match="holds a run of another recipe"):  # the checkpoint knows as well
+    with pytest.raises(RunError, match="has a run of another recipe"):  # the checkpoint knows as well
         train(tmp_path / "run", *overrides, resume=True)
 
 
@@ -108,7 +108,7 @@ def test_other_data_is_refused(tmp_path, monkeypatch):
         return found._replace(about={**found.about, "fingerprint": "other"})
 
     monkeypatch.setitem(TASKS, "pair", replace(task, examples=examples))
-    with pytest.raises(RunError, match=r"holds a run on other data .see its data.json.: give the same"):
+    with pytest.raises(RunError, match=r"has a run on other data .see its data.json.: use the same"):
         train(tmp_path / "run", resume=True)
     assert (tmp_path / "run" / "data.json").read_bytes() == data
 
@@ -118,7 +118,7 @@ def test_a_finished_run_is_told_and_left_alone(tmp_path):
     before = {file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*")}
     told = io.StringIO()
     assert train(tmp_path / "run", resume=True, told=told) == result
-    assert "run holds the finished run" in told.getvalue()
+    assert "run: this run is finished" in told.getvalue()
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*")} == before
 
 
@@ -138,10 +138,10 @@ def test_a_broken_checkpoint_is_named(tmp_path, content):
         content = file.read_bytes()[:-100]
     if content == "other":
         checkpoints.write_file(file, {"format": 99})
-        told = "checkpoint.pt: format 99, this version reads 3"
+        told = "checkpoint.pt has format 99; this version reads format 3"
     else:
         file.write_bytes(content)
-        told = "checkpoint.pt cannot be read as a.*: get it back, or remove it to start over"
+        told = "checkpoint.pt cannot be read as a.*: restore it, or remove it to start over"
     with pytest.raises(RunError, match=told):
         train(tmp_path / "run", resume=True)
 
@@ -197,7 +197,7 @@ def test_a_run_on_own_data_goes_on_without_its_file_options(tmp_path, monkeypatc
 
 def test_a_folder_that_is_no_run_is_left_alone(tmp_path):
     (tmp_path / "mine").write_text("precious")
-    with pytest.raises(RunError, match=r"is not a run, for it has no recipe.toml: choose another folder"):
+    with pytest.raises(RunError, match=r"is not a run folder, it has no recipe.toml: choose another folder"):
         train(tmp_path, resume=True)
     assert (tmp_path / "mine").read_text() == "precious"
 
@@ -205,8 +205,8 @@ def test_a_folder_that_is_no_run_is_left_alone(tmp_path):
 def test_progress_begins_where_the_run_goes_on():
     told = io.StringIO()
     with Progress(Console(file=told, width=200)) as progress:
-        progress.begin(100, 60)
-        progress.epoch(
+        progress.start_run(100, 60)
+        progress.show_epoch(
             {"epoch": 4, "step": 80, "loss": 1.0, "train": 0.5, "dev": 0.4, "examples_per_second": 10.0}
         )
     line = "epoch 4, loss 1.000, train 50.0%, dev 40.0%, 10 examples/s, 0:00:00 left"

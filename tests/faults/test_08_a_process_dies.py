@@ -38,12 +38,12 @@ def test_the_others_end_with_an_error_and_the_run_goes_on_with_one(tmp_path, ran
     assert len(lines) == 1, told
     died = re.fullmatch(
         r"nse: another process of this run died; "
-        r"the checkpoint at step (\d+) is good; --resume continues the run",
+        r"the last checkpoint is from step (\d+); --resume continues the run",
         lines[0],
     )
     assert died, told
     step, told = checkpoint(folder)["step"], io.StringIO()
     assert step >= int(died[1])  # the first process may have died before it told of its last save
     stop(folder, "train.epochs=300", after=step + 5, recipe="logic/bow", resume=True, told=told)
-    assert f"goes on after step {step} in epoch" in told.getvalue()
+    assert f"resumed after step {step} (epoch" in told.getvalue()
     assert "; there were 2 processes, now 1" in told.getvalue()

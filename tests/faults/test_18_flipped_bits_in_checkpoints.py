@@ -72,7 +72,7 @@ def test_the_run_goes_on_from_the_one_before_says_so_and_ends_the_same(run, whol
         f"{run / CURRENT} cannot be read as a checkpoint (its checksum is wrong: it has changed since it was "
         f"saved); it is kept as {BAD}, and the one before it is taken"
     ) in told.getvalue()
-    assert f"goes on after step 9 in epoch 2, from {PREVIOUS}" in told.getvalue()
+    assert f"resumed after step 9 (epoch 2) from {PREVIOUS}" in told.getvalue()
     assert (run / BAD).read_bytes() == broken
     assert_same_end(run, whole)
 
@@ -95,7 +95,7 @@ def test_other_harm_to_the_newest_costs_its_steps_only(run, content):
         file.write_bytes(changed.get(content, content))
     told = io.StringIO()
     stop(run, after=11, resume=True, told=told)
-    assert f"goes on after step 9 in epoch 2, from {PREVIOUS}" in told.getvalue()
+    assert f"resumed after step 9 (epoch 2) from {PREVIOUS}" in told.getvalue()
     assert checkpoints.load(run).packed["step"] == 11
     assert checkpoints.read_file(run / PREVIOUS)["step"] == 9  # a bad one never takes the place of a good one
 
@@ -122,7 +122,7 @@ def test_another_recipe_is_refused_before_a_bad_one_is_moved(run):
 def test_the_newest_is_named_as_well_where_it_is_good(run):
     told = io.StringIO()
     stop(run, after=14, resume=True, told=told)
-    assert f"goes on after step 12 in epoch 2, from {CURRENT}" in told.getvalue()
+    assert f"resumed after step 12 (epoch 2) from {CURRENT}" in told.getvalue()
 
 
 def test_a_checkpoint_of_another_version_is_no_bad_one(run):

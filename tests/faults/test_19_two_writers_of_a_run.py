@@ -19,17 +19,17 @@ from nse import RunError
 from nse.cli import train as cli
 from nse.text.tensors import LabelledRows
 from nse.train import run, scores
-from nse.train.evaluate import rank
-from nse.train.lock import LOCK, only_writer, run_of
+from nse.train.evaluate import compute_ranking
+from nse.train.lock import LOCK, find_run_folder, lock_run
 
 BOW = {"recipe": "logic/bow"}
 
 HOLD = """
 import sys
 from pathlib import Path
-from nse.train.lock import only_writer
+from nse.train.lock import lock_run
 
-with only_writer(Path(sys.argv[1])):
+with lock_run(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.readline()
 """
@@ -37,9 +37,9 @@ with only_writer(Path(sys.argv[1])):
 FORK = """
 import os, signal, sys, time
 from pathlib import Path
-from nse.train.lock import only_writer
+from nse.train.lock import lock_run
 
-with only_writer(Path(sys.argv[1])):
+with lock_run(Path(sys.argv[1])):
     child = os.fork()
     os.write(1, b"forked\\n" if child == 0 else b"%d\\n" % child)  # whole lines, whoever is first
     time.sleep(60)
@@ -76,7 +76,7 @@ def held(tmp_path_factory, made):
 
 def write_scores(folder):
     rows = LabelledRows((), torch.tensor([1, 0]), torch.tensor([0, 0]))
-    rank(torch.tensor([[0.5], [0.25]]), rows, folder / "scores" / "test")
+    compute_ranking(torch.tensor([[0.5], [0.25]]), rows, folder / "scores" / "test")
 
 
 WRITERS = {
@@ -122,11 +122,11 @@ def test_a_forked_child_does_not_hold_the_lock_of_its_dead_parent(tmp_path):
     assert "forked" in lines
     (child,) = map(int, lines - {"forked"})
     try:
-        with pytest.raises(RunError, match=f"in use by process {process.pid}"), only_writer(tmp_path):
+        with pytest.raises(RunError, match=f"in use by process {process.pid}"), lock_run(tmp_path):
             pass
         process.kill()
         process.wait()
-        with only_writer(tmp_path):
+        with lock_run(tmp_path):
             pass
     finally:
         os.kill(child, signal.SIGKILL)
@@ -134,9 +134,9 @@ def test_a_forked_child_does_not_hold_the_lock_of_its_dead_parent(tmp_path):
 
 
 def test_a_started_program_does_not_inherit_the_lock(tmp_path):
-    with only_writer(tmp_path):
+    with lock_run(tmp_path):
         child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False)
-    with only_writer(tmp_path):
+    with lock_run(tmp_path):
         pass
     child.communicate(b"\n")
 
@@ -164,10 +164,10 @@ def test_of_two_new_runs_that_begin_at_once_one_is_refused(tmp_path, monkeypatch
 
 def test_the_lock_leaves_nothing_behind(tmp_path):
     folder = tmp_path / "new" / "run"
-    with only_writer(folder):
+    with lock_run(folder):
         assert folder.is_dir()
     assert not (tmp_path / "new").exists()
-    with only_writer(folder):
+    with lock_run(folder):
         (folder / "mine").touch()
     assert [file.name for file in folder.iterdir()] == ["mine"]
 
@@ -188,10 +188,10 @@ def test_a_link_in_place_of_the_lock_is_not_followed(made, tmp_path):
 
 
 def test_which_run_a_file_belongs_to(made, tmp_path):
-    assert run_of(made / "scores" / "test") == made
-    assert run_of(made / "test") == made
-    assert run_of(tmp_path / "test") is None
-    assert run_of(Path("test")) is None
+    assert find_run_folder(made / "scores" / "test") == made
+    assert find_run_folder(made / "test") == made
+    assert find_run_folder(tmp_path / "test") is None
+    assert find_run_folder(Path("test")) is None
 
 
 def test_without_locks_a_run_goes_on(tmp_path, monkeypatch):

@@ -16,9 +16,8 @@ import torch
 from faults.made_runs import SMALL, assert_same_end, stop, train
 from nse import ConfigError
 from nse.tasks import load_recipe
-from nse.train.distributed import Team
-from nse.train.state import SMALL as SMALL_MODEL
-from nse.train.state import compute_with, take_threads
+from nse.train.distributed import Processes
+from nse.train.environment import SMALL_MODEL_SIZE, set_precision, set_thread_count
 
 LARGE = [*SMALL, "model.size=128", "data.train=41", "data.dev=6", "data.test=6", "data.unseen=6"]
 LARGE += ["train.epochs=1"]
@@ -28,7 +27,7 @@ LARGE += ["train.epochs=1"]
 def _two_threads(monkeypatch):
     """As on a machine with two cores."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    with compute_with(tf32=True, device=torch.device("cpu")):
+    with set_precision(tf32=True, device=torch.device("cpu")):
         torch.set_num_threads(2)
         yield
 
@@ -74,15 +73,15 @@ def test_how_many_threads_a_run_takes(overrides, environment, packed, threads, m
     for key, value in environment.items():
         monkeypatch.setenv(key, value)
     given = {"processes": packed} if packed else None
-    take_threads(load_recipe("logic/nse", overrides), given, Team())
+    set_thread_count(load_recipe("logic/nse", overrides), given, Processes())
     assert torch.get_num_threads() == threads
 
 
 def test_documents_take_all_threads():
     """Their products are large, also where their vectors are small: they are many sentences."""
     recipe = load_recipe("aclimdb/nse-lstm")
-    assert recipe.model.size < SMALL_MODEL
-    take_threads(recipe, None, Team())
+    assert recipe.model.size < SMALL_MODEL_SIZE
+    set_thread_count(recipe, None, Processes())
     assert torch.get_num_threads() == 2
 
 

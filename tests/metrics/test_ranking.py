@@ -13,8 +13,8 @@ from hypothesis.extra.numpy import arrays
 
 from nse.errors import DataError, InputError
 from nse.metrics import trec
-from nse.metrics.ranking import MEASURES, figures, questions
-from nse.metrics.trec import figures_of_files
+from nse.metrics.ranking import MEASURES, compute_measures, count_questions
+from nse.metrics.trec import compute_file_measures
 
 NEXT = float(np.nextafter(np.float32(0.5), np.float32(1)))  # the float32 after 0.5
 
@@ -26,8 +26,8 @@ MIXED = [7, 7], [0, 1]
 def one(scores, labels):
     """MAP and MRR of one question."""
     groups = np.zeros(len(scores), int)
-    assert figures(scores, groups, labels) == trec_evals(scores, groups, labels)
-    told = figures(scores, groups, labels)
+    assert compute_measures(scores, groups, labels) == trec_evals(scores, groups, labels)
+    told = compute_measures(scores, groups, labels)
     return told["map"], told["mrr"]
 
 
@@ -108,23 +108,23 @@ EXPECTED = {
 
 
 def test_questions_without_a_right_answer_are_left_out_and_mixed_ones_have_both():
-    told = figures(SCORES, GROUPS, LABELS)
+    told = compute_measures(SCORES, GROUPS, LABELS)
     assert tuple(told) == MEASURES
     assert told == pytest.approx(EXPECTED, abs=1e-12)
-    assert questions(GROUPS, LABELS) == {"questions": 3, "mixed": 2}
+    assert count_questions(GROUPS, LABELS) == {"questions": 3, "mixed": 2}
     assert told == trec_evals(SCORES, GROUPS, LABELS)
 
 
 def test_no_right_answer_at_all_is_an_error_and_never_nan():
     with pytest.raises(InputError, match="no question has a right answer"):
-        figures([1.0, 2.0], [0, 1], [0, 0])
+        compute_measures([1.0, 2.0], [0, 1], [0, 0])
 
 
 def test_only_right_answers():
     """The means over questions with both kinds have nothing to be means of."""
     with pytest.raises(InputError, match="no question has a right and a wrong answer"):
-        figures([1.0, 2.0], [0, 0], [1, 1])
-    assert questions([0, 0], [1, 1]) == {"questions": 1, "mixed": 0}
+        compute_measures([1.0, 2.0], [0, 0], [1, 1])
+    assert count_questions([0, 0], [1, 1]) == {"questions": 1, "mixed": 0}
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e39])
@@ -133,9 +133,9 @@ def test_scores_that_are_not_finite_are_refused_by_row(bad, tmp_path):
     groups, labels = [0] * 6, [1, 0, 0, 0, 0, 0]
     expected = rf"scores: expected finite float32 numbers, got {bad} in row 1, .* row 3, .* row 4 and 1 more"
     with pytest.raises(InputError, match=expected.replace("+", r"\+")):
-        figures(scores, groups, labels)
+        compute_measures(scores, groups, labels)
     with pytest.raises(InputError, match="row 1"):
-        trec.write(tmp_path / "of", scores, groups, labels)
+        trec.write_trec(tmp_path / "of", scores, groups, labels)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -158,18 +158,20 @@ def test_scores_that_are_not_finite_are_refused_by_row(bad, tmp_path):
 )
 def test_rows_that_do_not_fit_are_refused(scores, groups, labels, message):
     with pytest.raises(ValueError, match=message):
-        figures(scores, groups, labels)
+        compute_measures(scores, groups, labels)
 
 
 def test_truth_values_are_labels():
-    assert figures(SCORES, GROUPS, np.array(LABELS, bool)) == figures(SCORES, GROUPS, LABELS)
+    assert compute_measures(SCORES, GROUPS, np.array(LABELS, bool)) == compute_measures(
+        SCORES, GROUPS, LABELS
+    )
 
 
 def test_more_candidates_than_four_digits_number_are_refused(tmp_path):
     rows = np.arange(10_001)
-    assert figures(rows[:-1], 0 * rows[:-1], rows[:-1] == 0)["mrr"] == 1e-4
+    assert compute_measures(rows[:-1], 0 * rows[:-1], rows[:-1] == 0)["mrr"] == 1e-4
     with pytest.raises(InputError, match="question 3 has more than 10,000 candidates"):
-        trec.write(tmp_path / "of", rows, 0 * rows + 3, rows == 0)
+        trec.write_trec(tmp_path / "of", rows, 0 * rows + 3, rows == 0)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -187,7 +189,7 @@ def ranked_rows(draw):
 @settings(max_examples=300, deadline=None)
 @given(ranked_rows())
 def test_figures_are_trec_evals_to_the_last_bit(rows):
-    assert figures(*rows) == trec_evals(*rows)
+    assert compute_measures(*rows) == trec_evals(*rows)
 
 
 def random_rows(seed, n=400, distinct=None):
@@ -217,7 +219,7 @@ def test_figures_are_those_of_ir_measures(seed, distinct):
     kinds = {}
     for qrel in qrels:
         kinds.setdefault(qrel.query_id, set()).add(qrel.relevance)
-    told = figures(scores, groups, labels)
+    told = compute_measures(scores, groups, labels)
     for suffix, wanted in [("", {1}), ("_mixed", {0, 1})]:
         kept = {question for question, held in kinds.items() if wanted <= held}
         means = ir_measures.calc_aggregate(
@@ -228,7 +230,7 @@ def test_figures_are_those_of_ir_measures(seed, distinct):
 
 
 def test_what_is_written(tmp_path):
-    run = trec.write(tmp_path / "of.v1", [0.25, 0.1, 0.5, 0.25, -1e-7], [1, 0, 1, 1, 0], [1, 0, 0, 1, 1])
+    run = trec.write_trec(tmp_path / "of.v1", [0.25, 0.1, 0.5, 0.25, -1e-7], [1, 0, 1, 1, 0], [1, 0, 0, 1, 1])
     assert run == tmp_path / "of.v1.run"
     assert run.read_text("utf-8") == (
         "1 Q0 0000 1 0.100000001 nse\n"
@@ -245,11 +247,11 @@ def test_what_is_written(tmp_path):
 @pytest.mark.parametrize("distinct", [None, 3])
 def test_files_give_the_same_figures(tmp_path, distinct):
     scores, groups, labels = random_rows(1, distinct=distinct)
-    run = trec.write(tmp_path / "of", scores, groups, labels)
-    wanted = {**figures(scores, groups, labels), **questions(groups, labels)}
-    told = figures_of_files(run, tmp_path / "of.qrels")
+    run = trec.write_trec(tmp_path / "of", scores, groups, labels)
+    wanted = {**compute_measures(scores, groups, labels), **count_questions(groups, labels)}
+    told = compute_file_measures(run, tmp_path / "of.qrels")
     assert {**told} == pytest.approx(wanted, abs=1e-12)
-    read = trec.read(run)
+    read = trec.read_trec(run)
     assert [read[each] for each in ids(groups)] == scores.tolist()
     assert isinstance(told["questions"], int)
 
@@ -257,8 +259,8 @@ def test_files_give_the_same_figures(tmp_path, distinct):
 @settings(max_examples=200, deadline=None)
 @given(arrays(np.float32, 3, elements=st.floats(width=32, allow_nan=False, allow_infinity=False)))
 def test_a_written_score_reads_as_the_same_float32(tmp_path_factory, scores):
-    file = trec.write(tmp_path_factory.getbasetemp() / "scores", scores, [0, 0, 0], [0, 1, 0])
-    read = trec.read(file)
+    file = trec.write_trec(tmp_path_factory.getbasetemp() / "scores", scores, [0, 0, 0], [0, 1, 0])
+    read = trec.read_trec(file)
     assert np.array([read["1", f"000{n}"] for n in range(3)], np.float32).tobytes() == scores.tobytes()
 
 
@@ -266,31 +268,31 @@ def test_the_published_ref_files_fit(tmp_path):
     """WikiQA's are not padded, and tell 0 for the fields that nobody uses."""
     scores = np.linspace(0, 1, 12)
     labels = [0] * 10 + [1, 0]
-    run = trec.write(tmp_path / "of", scores, [0] * 12, labels)
+    run = trec.write_trec(tmp_path / "of", scores, [0] * 12, labels)
     ref = tmp_path / "WikiQA-test.ref"
     ref.write_text("".join(f"1 0 {n} {label}\n" for n, label in enumerate(labels)), "utf-8", newline="\r\n")
-    assert figures_of_files(run, ref) == {
+    assert compute_file_measures(run, ref) == {
         **dict.fromkeys(MEASURES, 0.5),
         "questions": 1,
         "mixed": 1,
     }
-    assert list(trec.read(ref, trec.QRELS))[9:11] == [("1", "0009"), ("1", "0010")]
+    assert list(trec.read_trec(ref, trec.QRELS))[9:11] == [("1", "0009"), ("1", "0010")]
 
 
 def test_a_published_rank_file_fits_and_its_ties_are_broken_by_number(tmp_path):
     (tmp_path / "rank").write_text("".join(f"01 0 {n} 0 0.5 0\n" for n in range(12)), "utf-8")
     (tmp_path / "ref").write_text("".join(f"1 0 {n} {n == 9:d}\n" for n in range(12)), "utf-8")
-    assert figures_of_files(tmp_path / "rank", tmp_path / "ref")["mrr"] == pytest.approx(1 / 3)
+    assert compute_file_measures(tmp_path / "rank", tmp_path / "ref")["mrr"] == pytest.approx(1 / 3)
 
 
 def test_ids_that_are_no_numbers_stay_as_they_are(tmp_path):
     (tmp_path / "run").write_text("Q1 Q0 Q1-10 1 1.5 x\nQ1 Q0 Q1-9\u00a0é 2 1e-3 x", "utf-8")
     (tmp_path / "qrels").write_text("Q1\t0\tQ1-10\t1\nQ1 0 Q1-9\u00a0é 0\n", "utf-8")
-    assert trec.read(tmp_path / "run") == {
+    assert trec.read_trec(tmp_path / "run") == {
         ("Q1", "Q1-10"): 1.5,
         ("Q1", "Q1-9\u00a0é"): float(np.float32(1e-3)),
     }
-    assert figures_of_files(tmp_path / "run", tmp_path / "qrels")["map"] == 1
+    assert compute_file_measures(tmp_path / "run", tmp_path / "qrels")["map"] == 1
 
 
 @pytest.mark.parametrize(
@@ -305,7 +307,7 @@ def test_ids_that_are_no_numbers_stay_as_they_are(tmp_path):
         (b"1 Q0 0001 2 high nse", "score: .*, got 'high'"),
         (b"1 Q0 0001 2 1_0 nse", "score: .*, got '1_0'"),
         ("1 Q0 0001 2 \u0661 nse".encode(), "score: .*, got '\u0661'"),
-        (b"1 Q0 0 2 0.5 nse", "candidate 0 of question 1 is there twice"),
+        (b"1 Q0 0 2 0.5 nse", "candidate 0 of question 1 occurs twice"),
         (b"1 Q0 \xff 2 0.5 nse", "is not UTF-8"),
         (b"1 Q0 a\0b 2 0.5 nse", "holds a NUL"),
     ],
@@ -314,7 +316,7 @@ def test_a_broken_run_is_refused_by_file_and_line(tmp_path, line, message):
     file = tmp_path / "run"
     file.write_bytes(b"1 Q0 0000 1 0.5 nse\n" + line + b"\n2 Q0 0000 1 0.5 nse\n")
     with pytest.raises(DataError, match=f"run: line 2: {message}"):
-        trec.read(file)
+        trec.read_trec(file)
 
 
 @pytest.mark.parametrize(
@@ -323,7 +325,7 @@ def test_a_broken_run_is_refused_by_file_and_line(tmp_path, line, message):
         (b"1 0 1", "expected 4 fields, QUESTION 0 CANDIDATE LABEL, got 3"),
         (b"1 0 1 2", r"label: expected 1 \(right\) or 0 \(wrong\), got '2'"),
         (b"1 0 1 1.0", "label: .*, got '1.0'"),
-        (b"1 0 0000 1", "candidate 0000 of question 1 is there twice"),
+        (b"1 0 0000 1", "candidate 0000 of question 1 occurs twice"),
         (b"1 0 \xff 1", "is not UTF-8"),
     ],
 )
@@ -331,44 +333,44 @@ def test_broken_judgements_are_refused_by_file_and_line(tmp_path, line, message)
     file = tmp_path / "ref"
     file.write_bytes(b"1 0 0 1\n" + line + b"\n")
     with pytest.raises(DataError, match=f"ref: line 2: {message}"):
-        trec.read(file, trec.QRELS)
+        trec.read_trec(file, trec.QRELS)
 
 
 @pytest.mark.parametrize("layout", [trec.RUN, trec.QRELS])
 def test_a_file_that_is_missing_or_empty_is_refused(tmp_path, layout):
     with pytest.raises(DataError, match="none: cannot be read: No such file"):
-        trec.read(tmp_path / "none", layout)
+        trec.read_trec(tmp_path / "none", layout)
     (tmp_path / "empty").write_bytes(b"\n")
     with pytest.raises(DataError, match="empty: is empty; expected QUESTION"):
-        trec.read(tmp_path / "empty", layout)
+        trec.read_trec(tmp_path / "empty", layout)
 
 
 @pytest.mark.parametrize(
     ("ranked", "judged", "message"),
     [
-        ([0, 0], [0, 0, 1], "judged.qrels: judges what .*ranked.run does not rank: question 2"),
+        ([0, 0], [0, 0, 1], "judged.qrels: has ids that .*ranked.run does not have: question 2"),
         (
             [0, 0],
             [0, 0, 0],
-            "judges what .*ranked.run does not rank: candidate 0002 of question 1",
+            "has ids that .*ranked.run does not have: candidate 0002 of question 1",
         ),
-        ([0, 0, 1], [0, 0], "ranked.run: ranks what .*judged.qrels does not judge: question 2"),
-        ([0] * 7, [0, 0], "not judge: candidate 0006 of question 1, .* 0005 .*, .* 0004 .* and 2 more"),
+        ([0, 0, 1], [0, 0], "ranked.run: has ids that .*judged.qrels does not have: question 2"),
+        ([0] * 7, [0, 0], "not have: candidate 0006 of question 1, .* 0005 .*, .* 0004 .* and 2 more"),
     ],
 )
 def test_what_only_one_file_holds_is_refused(tmp_path, ranked, judged, message):
     """trec_eval would drop it without a word, and the figure would be of fewer questions."""
-    trec.write(tmp_path / "ranked", [0.5] * len(ranked), ranked, [0] * len(ranked))
-    trec.write(tmp_path / "judged", [0.5] * len(judged), judged, [1, 0, 0][: len(judged)])
+    trec.write_trec(tmp_path / "ranked", [0.5] * len(ranked), ranked, [0] * len(ranked))
+    trec.write_trec(tmp_path / "judged", [0.5] * len(judged), judged, [1, 0, 0][: len(judged)])
     with pytest.raises(DataError, match=message):
-        figures_of_files(tmp_path / "ranked.run", tmp_path / "judged.qrels")
+        compute_file_measures(tmp_path / "ranked.run", tmp_path / "judged.qrels")
 
 
 def test_a_file_that_cannot_be_written_whole_is_not_written(tmp_path, monkeypatch):
-    run = trec.write(tmp_path / "of", [0.5], [0], [1])
+    run = trec.write_trec(tmp_path / "of", [0.5], [0], [1])
     before = sorted(tmp_path.iterdir())
     monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     with pytest.raises(OSError, match="No space left"):
-        trec.write(tmp_path / "of", [0.75], [0], [1])
-    assert trec.read(run) == {("1", "0000"): 0.5}
+        trec.write_trec(tmp_path / "of", [0.75], [0], [1])
+    assert trec.read_trec(run) == {("1", "0000"): 0.5}
     assert sorted(tmp_path.iterdir()) == before

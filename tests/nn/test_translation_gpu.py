@@ -8,8 +8,9 @@ from nse.nn.translator import TranslationConfig, Translator
 from nse.ops.step import make_score_mask
 from nse.tasks import load_recipe, translation
 from nse.text.tensors import LabelledRows, Texts
-from nse.train.state import compute_with
-from nse.train.step import CapturedStep, Step, adam, waiting_refused
+from nse.train.environment import set_precision
+from nse.train.optimizer import make_adam
+from nse.train.step import CapturedStep, TrainStep, forbid_synchronization
 from oracle.problems import assert_close, assert_near
 
 pytestmark = pytest.mark.gpu
@@ -24,7 +25,7 @@ SHAPES = [(12, 8), (4, 4), (8, 12)]  # texts longer than that are cut
 @pytest.fixture(autouse=True)
 def _float32():
     """Products with all 23 bits."""
-    with compute_with(tf32=False, device=torch.device("cuda")):
+    with set_precision(tf32=False, device=torch.device("cuda")):
         yield
 
 
@@ -109,7 +110,7 @@ def test_padding_is_shut_on_the_device():
 
 
 def step_of(kind, model, rows, **settings):
-    optimizer = adam(model.parameters(), 1e-3, 1e-5, torch.device("cuda"))
+    optimizer = make_adam(model.parameters(), 1e-3, 1e-5, torch.device("cuda"))
     recipe = load_recipe("multi30k/nse-nse")
 
     def loss(index, shape):
@@ -129,7 +130,7 @@ def plan(steps):
 @DIRECTIONS
 def test_a_replayed_step_is_the_step(name, directions):
     (eager, captured), rows = twins(name, directions), pairs("cuda")
-    steps = [step_of(Step, eager.cuda(), rows), step_of(CapturedStep, captured.cuda(), rows)]
+    steps = [step_of(TrainStep, eager.cuda(), rows), step_of(CapturedStep, captured.cuda(), rows)]
     results = [[step(*batch) for batch in plan(12)] for step in steps]
     assert len(steps[1].graphs) == len(SHAPES)
     losses, norms = ([[result[i] for result in found] for found in results] for i in (0, 2))
@@ -147,7 +148,7 @@ def test_a_replay_draws_its_own_dropout_and_does_not_wait(name):
         step(*batch)
     assert len(step.graphs) == len(SHAPES)
     assert step.padded  # nothing had to go on without a graph
-    with waiting_refused():
+    with forbid_synchronization():
         results = [step(*plan(1)[0]) for _ in range(4)]
     losses = [result[0].item() for result in results]
     assert len(set(losses)) == 4

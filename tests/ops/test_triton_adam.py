@@ -8,7 +8,8 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Adam
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from nse.train.step import Average, Step, adam, set_rate
+from nse.train.optimizer import WeightEMA, make_adam, set_lr
+from nse.train.step import TrainStep
 from oracle.problems import assert_close
 
 pytest.importorskip("triton")
@@ -38,7 +39,7 @@ class Twins:
         self.steps = [torch.zeros((), device=device) for _ in sizes]
         self.averages = None if decay is None else [torch.zeros_like(w) for w in self.weights]
         self.theirs = [torch.nn.Parameter(w.clone()) for w in self.weights]
-        self.adam = adam(self.theirs, RATE, l2, torch.device(device))
+        self.adam = make_adam(self.theirs, RATE, l2, torch.device(device))
         self.their_averages = [torch.zeros_like(w) for w in self.weights]
 
     def ours(self, gradients):
@@ -140,7 +141,7 @@ def test_a_gradient_of_zero_and_a_rate_that_changes():
     twins.train(1, scale=0.0)
     for rate in (0.0, 0.3):
         twins.rate.fill_(rate)
-        set_rate(twins.adam, rate)
+        set_lr(twins.adam, rate)
         twins.train(2)
 
 
@@ -166,7 +167,7 @@ def step_of(model, kernels):
         outputs = model(torch.arange(6.0).view(2, 3)[index])
         return outputs.square().mean(), torch.tensor(1)
 
-    step = Step(optimizer, loss, 0.5, Average(parameters, 0.9))
+    step = TrainStep(optimizer, loss, 0.5, WeightEMA(parameters, 0.9))
     step.update.kernels = kernels
     return step
 

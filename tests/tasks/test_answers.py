@@ -19,8 +19,8 @@ from nse.tasks.task import measure_rarity
 from nse.text.tensors import LabelledRows, Texts
 from nse.text.tokenize import TOKENIZERS
 from nse.text.vocabulary import Vocabulary
+from nse.train.distributed import compute_scores
 from nse.train.evaluate import evaluate
-from nse.train.loop import scored
 
 RECIPES = [name for name in recipes() if name.startswith("wikiqa/")]
 KNOWN = ["who", "where", "runs", "sleeps", "a", "dog", "cat", "horse", "."]
@@ -223,7 +223,7 @@ def test_epochs_are_chosen_by_what_is_reported(data):
         chosen = TASK.choose(recipe(), scores, examples, "dev")
         assert chosen == pytest.approx(figures["map"], abs=1e-12)
         assert set(figures) == set(ranking.MEASURES)
-        assert figures == ranking.figures(scores[:, 0], dev.groups, dev.labels)
+        assert figures == ranking.compute_measures(scores[:, 0], dev.groups, dev.labels)
     best = dev.labels[:, None].float()
     given = recipe(), best, examples, "dev"
     assert TASK.choose(*given) == answers.figures(*given)["mrr"] == 1
@@ -244,7 +244,7 @@ def test_every_recipe_trains_and_is_scored_again(name, data, tmp_path):
     for split in ("dev", "test"):
         figures = {measure: result[measure][split] for measure in ranking.MEASURES}
         files = [folder / "scores" / f"{split}.{kind}" for kind in ("run", "qrels")]
-        of_files = trec.figures_of_files(*files)
+        of_files = trec.compute_file_measures(*files)
         assert {measure: of_files[measure] for measure in figures} == figures
         assert (of_files["questions"], of_files["mixed"]) == (7, 6)
         again = evaluate(str(folder), split, data, device="cpu")
@@ -272,7 +272,7 @@ def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, settings):
     assert again.config.tokenizer == "lower"
     examples = answers.examples(recipe(*settings), data)
     dev = examples.splits["dev"]
-    scores = scored(again.module, dev)
+    scores = compute_scores(again.module, dev)
     assert torch.equal(scores, checkpoint(tmp_path / "run")["best"]["scores"])
     assert scores.shape == (len(dev.labels), 1)
     assert len(scores.unique()) > 5

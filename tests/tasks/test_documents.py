@@ -21,7 +21,7 @@ from nse.tasks.documents import TASK
 from nse.tasks.task import Examples, cut_sentences, read_rows
 from nse.text.tensors import Documents, LabelledRows, Texts
 from nse.text.vocabulary import Vocabulary
-from nse.train.loop import scored
+from nse.train.distributed import compute_scores
 
 KNOWN = ["food", "is", "great", "awful", "the", "."]
 NAMES = ["nse-nse", "nse-lstm", "lstm-lstm"]
@@ -216,10 +216,10 @@ def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, settings):
     assert again.target is None
     found = TASK.examples(recipe(*settings), data)
     assert again.vocabulary.words == found.vocabulary.words
-    scores = scored(again.module, found.splits["dev"])
+    scores = compute_scores(again.module, found.splits["dev"])
     assert torch.equal(scores, checkpoint(tmp_path / "run")["best"]["scores"])
     assert len(scores.unique(dim=0)) > 10
-    told = documents.figures(recipe(), scored(again.module, found.splits["test"]), found, "test")
+    told = documents.figures(recipe(), compute_scores(again.module, found.splits["test"]), found, "test")
     assert told == {measure: result[measure]["test"] for measure in ("accuracy", "mse")}
 
 

@@ -27,7 +27,7 @@ from nse.train import run
 from nse.train.evaluate import evaluate
 from nse.train.loop import fit
 from nse.train.progress import Progress
-from nse.train.results import table
+from nse.train.results import compute_table
 
 RECIPES = [name for name in recipes() if name.startswith("snli/")]
 KNOWN = ["a", "dog", "cat", "runs", "sleeps", "."]
@@ -208,7 +208,7 @@ def test_every_recipe_trains_and_is_scored_again(name, data, tmp_path):
     folder = tmp_path / "run"
     result = trained(name, folder, data)
     assert json.loads((folder / "result.json").read_text()) == result
-    (row,) = table("snli", tmp_path / "run")
+    (row,) = compute_table("snli", tmp_path / "run")
     paper = {"test": pytest.approx(100 * TASK.paper[name]["accuracy"])} if name in TASK.paper else None
     assert (row["recipe"], row["paper"], row["seeds"]) == (name, paper, [1])
     assert (row["examples"], row["published"], row["vectors"]) == (33, 549_367, "small.5d")

@@ -19,7 +19,7 @@ from nse.inference import folder as hub
 from nse.tasks import TASKS, load_recipe, translation
 from nse.tasks.source import list_assignments
 from nse.text.vocabulary import Vocabulary
-from nse.train.evaluate import describe, evaluate
+from nse.train.evaluate import describe_evaluation, evaluate
 
 THINGS = ["room", "bed", "bar", "pool"]
 GOOD, BAD = ["lovely", "clean"], ["dirty", "loud"]
@@ -128,7 +128,7 @@ def test_a_run_scores_as_its_model_does_again(trained):
         assert told[measure] == pytest.approx(result[measure][split])
         assert (told["data"], told["split"], told["n"]) == ("own", split, result["examples"][split])
         assert told["published"] == told["n"]
-        assert "published" not in describe(told)
+        assert "published" not in describe_evaluation(told)
     assert result[measure]["test"] > 0.5 + 0.3 * (kind != "translation")  # a word tells it, or two are alike
 
 
@@ -195,8 +195,8 @@ def test_another_file_is_scored_with_other_columns_too(trained, tmp_path):
         evaluate(str(tmp_path / "bare"))
     assert refusal.value.fix == ("on",)
     for words, message in [
-        ({"split": "dev", "on": str(other)}, "split: the file that `on` names has none"),
-        ({"columns": named}, "columns: those of the run are known; others go with a file that `on` names"),
+        ({"split": "dev", "on": str(other)}, "split: a file given by `on` has no splits"),
+        ({"columns": named}, "columns: those of the model's own data are known; give them with another file"),
         ({"split": "tset"}, "split: there is no 'tset'; there are train, dev, test"),
     ]:
         with pytest.raises(InputError, match=message):
@@ -261,7 +261,7 @@ def test_a_run_goes_on_to_the_same_end_and_refuses_changed_data(tmp_path):
     stop(tmp_path / "stopped", after=3, **settings)
     content = (tmp_path / "mine.csv").read_text()
     (tmp_path / "mine.csv").write_text(content.replace("clean", "tidy"))
-    with pytest.raises(RunError, match="holds a run on other data"):
+    with pytest.raises(RunError, match="has a run on other data"):
         train(tmp_path / "stopped", resume=True, **settings)
     (tmp_path / "mine.csv").write_text(content)
     train(tmp_path / "stopped", resume=True, **settings)

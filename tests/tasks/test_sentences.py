@@ -16,9 +16,9 @@ from nse.inference import folder as hub
 from nse.tasks import load_recipe
 from nse.tasks.recipe import recipes
 from nse.tasks.sentences import TASK
+from nse.train.distributed import compute_scores
 from nse.train.evaluate import evaluate
-from nse.train.loop import scored
-from nse.train.results import table
+from nse.train.results import compute_table
 
 RECIPES = [name for name in recipes() if name.startswith("sst/")]
 KNOWN = ["a", "film", "good", "bad", "very", ".", "("]
@@ -129,7 +129,7 @@ def test_every_recipe_trains_and_is_scored_again(name, data, tmp_path):
     metrics = [json.loads(text) for text in (folder / "metrics.jsonl").read_text().splitlines()]
     assert all(math.isfinite(row["loss"]) for row in metrics)
     assert result["accuracy"]["dev"] == max(row["dev"] for row in metrics)
-    (row,) = table("sst", tmp_path / "run")
+    (row,) = compute_table("sst", tmp_path / "run")
     assert row["test"] == {"mean": 100 * result["accuracy"]["test"], "sd": None}
     for split in ("dev", "test"):
         again = evaluate(str(folder), split, data, device="cpu")
@@ -147,7 +147,7 @@ def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, learned):
     assert (again.config.tokenizer, again.config.labels) == ("treebank", list(LABELS))
     found = examples(data, *settings)
     assert again.vocabulary.words == found.vocabulary.words
-    scores = scored(again.module, found.splits["dev"])
+    scores = compute_scores(again.module, found.splits["dev"])
     assert torch.equal(scores, checkpoint(tmp_path / "run")["best"]["scores"])
     assert scores.shape == (14, 5)
     assert len(scores.unique(dim=0)) > 5

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from nse.errors import RunError
-from nse.metrics.bleu import signature
-from nse.train.results import markdown, shown, table
+from nse.metrics.bleu import get_signature
+from nse.train.results import compute_table, draw_table, format_markdown
 
 RESULT = {
     "recipe": "snli/nse",
@@ -54,7 +54,7 @@ def test_a_row_for_each_recipe_with_mean_and_deviation_over_seeds(tmp_path):
     result(tmp_path / "deep" / "lstm.json", recipe="snli/lstm", accuracy__test=0.74)
     result(tmp_path / "mma.json", recipe="snli/mma")
     result(tmp_path / "logic.json", recipe="logic/nse", task="logic")
-    rows = table("snli", tmp_path)
+    rows = compute_table("snli", tmp_path)
     assert [row["recipe"] for row in rows] == ["snli/nse", "snli/mma", "snli/lstm"]
     first, _, baseline = rows
     assert first["seeds"] == [1, 2, 10]
@@ -71,8 +71,8 @@ def test_a_row_for_each_recipe_with_mean_and_deviation_over_seeds(tmp_path):
 def test_as_text(tmp_path):
     result(tmp_path / "1.json")
     result(tmp_path / "2.json", seed=2, accuracy__test=0.77, device="cpu")
-    rows = table("snli", tmp_path)
-    lines = markdown(rows[0]["recipe"].split("/")[0], rows).split("\n")
+    rows = compute_table("snli", tmp_path)
+    lines = format_markdown(rows[0]["recipe"].split("/")[0], rows).split("\n")
     assert lines[0].startswith("| model | paper | test | dev | train | seeds | parameters |")
     assert lines[2] == (
         "| snli/nse | 84.6 | 76.0 ± 1.4 | 76.0 ± 0.0 | 90.0 ± 0.0 | 2 | 3,398,299 | 1.50 | NVIDIA H200, cpu "
@@ -93,8 +93,8 @@ def test_as_text(tmp_path):
 def test_with_the_papers_vectors_or_without_its_figures_there_is_nothing_to_note(tmp_path):
     result(tmp_path / "1.json", data__vectors="glove.840B.300d")
     result(tmp_path / "2.json", recipe="snli/lstm")
-    rows = table("snli", tmp_path)
-    assert "paper's" not in markdown("snli", rows)
+    rows = compute_table("snli", tmp_path)
+    assert "paper's" not in format_markdown("snli", rows)
     assert "paper's" not in "".join(printed(rows))
 
 
@@ -102,7 +102,7 @@ def test_a_terminal_tells_the_rows_that_stand_on_something_else(tmp_path):
     result(tmp_path / "1.json")
     result(tmp_path / "2.json", recipe="snli/mma-attention-masked", data__vectors="glove.840B.300d")
     result(tmp_path / "3.json", recipe="snli/lstm", device="cpu")
-    lines = printed(table("snli", tmp_path))
+    lines = printed(compute_table("snli", tmp_path))
     assert max(map(len, lines)) <= 80
     assert "on: NVIDIA H200; lstm: cpu" in lines
     assert "vectors: spacy.md.300d; mma-attention-masked: glove.840B.300d" in lines
@@ -110,7 +110,7 @@ def test_a_terminal_tells_the_rows_that_stand_on_something_else(tmp_path):
 
 def printed(rows, task="snli"):
     console = Console(width=80, file=io.StringIO())
-    console.print(shown(task, rows))
+    console.print(draw_table(task, rows))
     return [line.strip() for line in console.file.getvalue().splitlines()]
 
 
@@ -125,15 +125,15 @@ def test_of_a_run_only_its_result_is_read_and_of_a_model_nothing(tmp_path):
     (tmp_path / "runs" / "unfinished").mkdir()
     (tmp_path / "runs" / "unfinished" / "recipe.toml").touch()
     (tmp_path / "runs" / "unfinished" / "data.json").write_text("{}")
-    assert [row["recipe"] for row in table("snli", tmp_path / "runs")] == ["snli/nse"]
-    assert [row["recipe"] for row in table("snli", run)] == ["snli/nse"]
+    assert [row["recipe"] for row in compute_table("snli", tmp_path / "runs")] == ["snli/nse"]
+    assert [row["recipe"] for row in compute_table("snli", run)] == ["snli/nse"]
 
 
 def test_data_without_a_published_size_is_whole(tmp_path):
     about = {"name": "logic", "fingerprint": "abc", "vectors": None}
     result(tmp_path / "1.json", recipe="logic/nse", task="logic", data=about)
-    rows = table("logic", tmp_path)
-    assert "| 99,890 | learned |" in markdown(rows[0]["recipe"].split("/")[0], rows)
+    rows = compute_table("logic", tmp_path)
+    assert "| 99,890 | learned |" in format_markdown(rows[0]["recipe"].split("/")[0], rows)
 
 
 @pytest.mark.parametrize("key", ["recipe", "task", "seed", "device", "seconds_per_epoch", "data", "accuracy"])
@@ -142,8 +142,8 @@ def test_a_missing_field_is_named(key, tmp_path):
     told = json.loads(file.read_text())
     del told[key]
     file.write_text(json.dumps(told))
-    with pytest.raises(RunError, match=rf"1\.json is no result: {key} is missing"):
-        table("snli", tmp_path)
+    with pytest.raises(RunError, match=rf"1\.json is not a result: {key} is missing"):
+        compute_table("snli", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -152,41 +152,41 @@ def test_a_missing_field_is_named(key, tmp_path):
         ({"accuracy__test": None}, r"accuracy\.test is missing"),
         ({"accuracy__test": 75.0}, r"accuracy\.test is 75\.0, not from 0 to 1"),
         ({"accuracy__dev": True}, r"accuracy\.dev is missing"),
-        ({"seed": "1"}, "seed is missing, or not as `nse train` writes it"),
+        ({"seed": "1"}, "seed is missing or invalid"),
         ({"examples": [3]}, "examples is missing"),
     ],
 )
 def test_a_wrong_field_is_named(changes, message, tmp_path):
     result(tmp_path / "1.json", **changes)
     with pytest.raises(RunError, match=message):
-        table("snli", tmp_path)
+        compute_table("snli", tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, '{"task": NaN}', "\ud800"])
 def test_a_file_that_is_not_json(text, tmp_path):
     (tmp_path / "1.json").write_bytes(text.encode("utf-8", "surrogatepass"))
     with pytest.raises(RunError, match=r"1\.json is not JSON"):
-        table("snli", tmp_path)
+        compute_table("snli", tmp_path)
 
 
 def test_json_that_is_no_result(tmp_path):
     (tmp_path / "1.json").write_text("[]")
-    with pytest.raises(RunError, match=r"1\.json is no result: task is missing"):
-        table("snli", tmp_path)
+    with pytest.raises(RunError, match=r"1\.json is not a result: task is missing"):
+        compute_table("snli", tmp_path)
 
 
 def test_the_same_seed_twice_names_both(tmp_path):
     result(tmp_path / "a.json")
     result(tmp_path / "b.json")
     with pytest.raises(RunError, match=r"a\.json and .*b\.json are both snli/nse with seed 1: keep one"):
-        table("snli", tmp_path)
+        compute_table("snli", tmp_path)
 
 
 def test_seeds_on_different_data_are_not_averaged(tmp_path):
     result(tmp_path / "a.json")
     result(tmp_path / "b.json", seed=2, data__fingerprint="other", examples__train=549_367)
     with pytest.raises(RunError, match=r"differ in data\.fingerprint, examples\.train"):
-        table("snli", tmp_path)
+        compute_table("snli", tmp_path)
 
 
 def document(file, **changes):
@@ -200,11 +200,11 @@ def test_documents_have_an_error_in_stars(tmp_path):
     document(
         tmp_path / "3.json", recipe="aclimdb/lstm-lstm", data__vectors="glove.6B.100d", data__fingerprint="b"
     )
-    rows = table("documents", tmp_path)
+    rows = compute_table("documents", tmp_path)
     assert [row["recipe"] for row in rows] == ["imdb/nse-nse", "aclimdb/lstm-lstm"]
     assert rows[0]["MSE"] == {"mean": 3.5, "sd": pytest.approx(0.7071, abs=1e-4)}
     assert rows[0]["paper"] == {"test": pytest.approx(48.3), "MSE": 1.94}
-    text = markdown("documents", rows)
+    text = format_markdown("documents", rows)
     assert "| imdb/nse-nse | 48.3 / 1.94 | 40.0 ± 0.0 | 3.50 ± 0.71 | 50.0 ± 0.0 | 2.25 ± 0.00 | " in text
     assert text.endswith("\nThe paper's figures are with the vectors glove.6B.100d.\n")
     lines = printed(rows, "documents")
@@ -214,18 +214,18 @@ def test_documents_have_an_error_in_stars(tmp_path):
     assert lines[3].split()[:5] == ["imdb/nse-nse", "48.3/1.94", "40.0±0.0", "3.50±0.71", "50.0±0.0"]
     document(tmp_path / "4.json", seed=3, mse__test=82.0)
     with pytest.raises(RunError, match=r"mse\.test is 82\.0, not from 0 to 81"):
-        table("documents", tmp_path)
+        compute_table("documents", tmp_path)
 
 
 def test_translations_have_bleu_and_tell_how_it_is_computed(tmp_path):
     told = {"task": "translation", "accuracy": {"train": 0.625}, "bleu": {"dev": 0.2, "test": 0.1834}}
     result(tmp_path / "1.json", recipe="iwslt14/nse-nse", **told)
     result(tmp_path / "2.json", recipe="multi30k/nse-nse", **told)
-    rows = table("translation", tmp_path)
+    rows = compute_table("translation", tmp_path)
     assert rows[0]["paper"] == {"test BLEU": pytest.approx(17.93)}
-    computed = signature().split("|version:")[0]
+    computed = get_signature().split("|version:")[0]
     assert "nrefs:1" in computed
-    text = markdown("translation", rows)
+    text = format_markdown("translation", rows)
     assert "| iwslt14/nse-nse | 17.93 | 18.34 | 20.00 | 62.5 | 1 | " in text
     assert text.endswith(
         f"\nBLEU is sacrebleu's, {computed}.\n\nThe paper's figures are with the vectors glove.840B.300d.\n"
@@ -235,28 +235,28 @@ def test_translations_have_bleu_and_tell_how_it_is_computed(tmp_path):
     assert f"BLEU is sacrebleu's, {computed}." in lines
     result(tmp_path / "3.json", recipe="iwslt14/nse-nse", **told, seed=2, bleu__test=18.34)
     with pytest.raises(RunError, match=r"bleu\.test is 18\.34, not from 0 to 1"):
-        table("translation", tmp_path)
+        compute_table("translation", tmp_path)
 
 
 @pytest.mark.parametrize(
     ("task", "hint"),
     [
-        ("snli", "`nse train snli/...` makes one"),
-        ("documents", "`nse train aclimdb/...` (or imdb/..., yelp13/...) makes one"),
-        ("translation", "`nse train europarl/...` (or iwslt14/..., multi30k/...) makes one"),
+        ("snli", "train one of its recipes (snli/...)"),
+        ("documents", "train one of its recipes (aclimdb/... or imdb/... or yelp13/...)"),
+        ("translation", "train one of its recipes (europarl/... or iwslt14/... or multi30k/...)"),
     ],
 )
-def test_the_command_that_makes_a_result_is_told(task, hint, tmp_path):
+def test_an_error_names_the_recipes_that_make_a_result(task, hint, tmp_path):
     with pytest.raises(RunError) as told:
-        table(task, tmp_path)
+        compute_table(task, tmp_path)
     assert str(told.value).endswith(f"no result of {task} in {tmp_path}: {hint}")
 
 
 def test_nothing_to_show(tmp_path):
     with pytest.raises(RunError, match="no result of snli in"):
-        table("snli", tmp_path)
-    with pytest.raises(RunError, match=r"there is no folder .*missing: name the one"):
-        table("snli", tmp_path / "missing")
+        compute_table("snli", tmp_path)
+    with pytest.raises(RunError, match=r"there is no folder .*missing with results"):
+        compute_table("snli", tmp_path / "missing")
 
 
 def test_a_run_without_a_test_file_is_named_and_left_out(tmp_path):
@@ -267,13 +267,13 @@ def test_a_run_without_a_test_file_is_named_and_left_out(tmp_path):
     del told["accuracy"]["test"], told["examples"]["test"]
     (tmp_path / "not.json").write_text(json.dumps(told))
     lines = []
-    rows = table("own-sentence", tmp_path, lines.append)
+    rows = compute_table("own-sentence", tmp_path, lines.append)
     assert [row["seeds"] for row in rows] == [[1]]
-    assert lines == [f"{tmp_path / 'not.json'} is left out: the run had no test file (--test FILE)"]
-    assert table("own-sentence", tmp_path) == rows
+    assert lines == [f"{tmp_path / 'not.json'} is left out: its run had no test file"]
+    assert compute_table("own-sentence", tmp_path) == rows
     tested.unlink()
-    with pytest.raises(RunError, match=r"no result of own-sentence in .* has a test file: name one"):
-        table("own-sentence", tmp_path)
+    with pytest.raises(RunError, match=r"no run of own-sentence in .* had a test file$"):
+        compute_table("own-sentence", tmp_path)
 
 
 def test_a_published_split_that_is_missing_is_still_refused(tmp_path):
@@ -282,4 +282,4 @@ def test_a_published_split_that_is_missing_is_still_refused(tmp_path):
     del told["accuracy"]["test"], told["examples"]["test"]
     file.write_text(json.dumps(told))
     with pytest.raises(RunError, match=r"accuracy\.test is missing"):
-        table("snli", tmp_path)
+        compute_table("snli", tmp_path)

@@ -21,7 +21,7 @@ from nse.tasks.translation import TASK
 from nse.text.subwords import Pieces
 from nse.text.tensors import LabelledRows, Texts
 from nse.text.vocabulary import TargetVocabulary, Vocabulary
-from nse.train.loop import scored
+from nse.train.distributed import compute_scores
 
 NAMES = ["lstm-lstm", "nse-lstm", "nse-nse"]
 PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3
@@ -401,10 +401,10 @@ def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, settings):
     def answers(batch):
         return translation.answers(recipe(*settings), again.module, batch)
 
-    dev = scored(again.module, found.splits["dev"], answers=answers)
+    dev = compute_scores(again.module, found.splits["dev"], answers=answers)
     assert torch.equal(dev, checkpoint(tmp_path / "run")["best"]["scores"])
     assert dev.shape == (12, 16)
-    test = scored(again.module, found.splits["test"], answers=answers)
+    test = compute_scores(again.module, found.splits["test"], answers=answers)
     assert TASK.choose(recipe(*settings), test, found, "test") == result["bleu"]["test"]
 
 

@@ -7,7 +7,7 @@ import json
 import sys
 
 from nse.tasks import TASKS, load_recipe
-from nse.train.distributed import leads
+from nse.train.distributed import is_rank_zero
 from nse.train.loop import fit
 from nse.train.progress import Progress
 
@@ -18,5 +18,5 @@ for name, settings in json.loads(sys.argv[1]):
     with Progress.silent() as progress:
         outcome = fit(task, recipe, task.examples(recipe), progress)
     found.append([outcome.figures, outcome.metrics])
-if leads():
+if is_rank_zero():
     print(json.dumps(found))

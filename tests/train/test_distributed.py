@@ -15,16 +15,16 @@ from nse.metrics.ranking import MEASURES
 from nse.nn.pair import PairClassifier, PairConfig
 from nse.tasks import TASKS, load_recipe
 from nse.text.tensors import LabelledRows, Texts
-from nse.train import loop
-from nse.train.distributed import Share, Team, leads
+from nse.train import distributed
+from nse.train.distributed import BatchShard, Processes, is_rank_zero
 from nse.train.loop import fit
 from nse.train.progress import Progress
-from nse.train.state import Keeper
+from nse.train.signals import StopRequest
 
 
 def member(rank, size):
     """A process of a team, without the others."""
-    team = Team.__new__(Team)
+    team = Processes.__new__(Processes)
     team.rank, team.size = rank, size
     return team
 
@@ -32,43 +32,43 @@ def member(rank, size):
 @pytest.mark.parametrize(("size", "examples"), [(2, 8), (2, 7), (3, 7), (4, 2), (2, 1)])
 def test_shares_add_up(size, examples):
     index, values = torch.randperm(50)[:examples], torch.rand(50, dtype=torch.float64)
-    shares = [member(rank, size).share(index) for rank in range(size)]
-    counted = [number for share in shares for number in share.numbers[: share.size].tolist()]
+    shares = [member(rank, size).shard_batch(index) for rank in range(size)]
+    counted = [number for share in shares for number in share.indices[: share.size].tolist()]
     assert sorted(counted) == sorted(index.tolist())
-    assert all(len(share.numbers) for share in shares)  # each process takes part, if only for nothing
-    mean = sum(share.weight * values[share.numbers].mean() for share in shares) / size
+    assert all(len(share.indices) for share in shares)  # each process takes part, if only for nothing
+    mean = sum(share.loss_weight * values[share.indices].mean() for share in shares) / size
     assert mean.item() == pytest.approx(values[index].mean().item())
 
 
 def test_alone_a_share_is_the_batch():
-    numbers, size, weight = member(0, 1).share(torch.arange(5))
+    numbers, size, weight = member(0, 1).shard_batch(torch.arange(5))
     assert (numbers.tolist(), size, weight) == ([0, 1, 2, 3, 4], 5, 1.0)
-    assert Share(torch.arange(1), 0, 0.0).weight == 0
+    assert BatchShard(torch.arange(1), 0, 0.0).loss_weight == 0
 
 
 def test_alone_everything_is_as_it_was():
     team = member(0, 1)
-    assert team.most(3, 0) == [3, 0]
-    assert team.sum(1.5) == [1.5]
+    assert team.all_max(3, 0) == [3, 0]
+    assert team.all_sum(1.5) == [1.5]
     values = torch.randn(3)
-    assert team.add(values) is values
-    assert team.gather("x") == ["x"]
-    assert team.lead(lambda: 7) == 7
-    assert team.in_turn(lambda: 8) == 8
-    with pytest.raises(RuntimeError, match="a bug"), team.together(str):
+    assert team.all_reduce(values) is values
+    assert team.all_gather("x") == ["x"]
+    assert team.on_rank_zero(lambda: 7) == 7
+    assert team.rank_zero_first(lambda: 8) == 8
+    with pytest.raises(RuntimeError, match="a bug"), team.explain_lost_process(str):
         raise RuntimeError("a bug, though gloo is named")
 
 
 def test_only_lost_processes_are_told_as_such():
     team = member(1, 2)
-    with pytest.raises(RuntimeError, match="shapes differ"), team.together(str):
+    with pytest.raises(RuntimeError, match="shapes differ"), team.explain_lost_process(str):
         raise RuntimeError("shapes differ")
 
 
 def test_the_first_process_leads(monkeypatch):
-    assert leads()
+    assert is_rank_zero()
     monkeypatch.setenv("RANK", "1")
-    assert not leads()
+    assert not is_rank_zero()
 
 
 def test_processes_that_cannot_be_joined_are_told(monkeypatch):
@@ -77,8 +77,8 @@ def test_processes_that_cannot_be_joined_are_told(monkeypatch):
 
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setattr("nse.train.distributed.Fabric", refuse)
-    with pytest.raises(RunError, match=r"2 processes cannot be joined: no such device$"):
-        Team()
+    with pytest.raises(RunError, match=r"2 processes cannot be connected: no such device$"):
+        Processes()
 
 
 LOGIC = [
@@ -160,15 +160,15 @@ def test_two_processes_have_the_curve_of_one(tmp_path, monkeypatch):
 @pytest.mark.parametrize("size", [2, 3])
 def test_the_scores_of_all_processes_add_up(size, rows, monkeypatch):
     """Each row has its score from one process, and zero from the others, which may have no row at all."""
-    monkeypatch.setattr(loop, "EVALUATION_BATCH", 4)
+    monkeypatch.setattr(distributed, "EVAL_BATCH_SIZE", 4)
     model = PairClassifier(PairConfig(encoder="lstm", size=4, hidden=8), vocab_size=9, labels=2)
     texts = [Texts(torch.randint(2, 9, (rows, 5)), torch.randint(0, 6, (rows,))) for _ in range(2)]
     split = LabelledRows(tuple(texts), torch.zeros(rows, dtype=torch.long))
-    whole, parts = loop.scored(model, split), []
+    whole, parts = distributed.compute_scores(model, split), []
     for rank in range(size):
         team = member(rank, size)
-        team.add, team.most = lambda values: values, lambda *values: list(values)
-        parts.append(loop.scored(model, split, team, Keeper()))
+        team.all_reduce, team.all_max = lambda values: values, lambda *values: list(values)
+        parts.append(distributed.compute_scores(model, split, team, StopRequest()))
     assert all(len(part) == rows for part in parts)
     if rows:
         found = torch.stack(parts)

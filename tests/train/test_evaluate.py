@@ -14,14 +14,14 @@ from nse.errors import DataError, InputError, ModelError, RunError
 from nse.inference import folder as hub
 from nse.inference.batches import compute_rows
 from nse.inference.kinds import refuse_not_finite
-from nse.metrics.bleu import bleu, signature
+from nse.metrics.bleu import bleu, get_signature
 from nse.nn.pair import PairClassifier, PairConfig
 from nse.nn.translator import Translator
 from nse.tasks import load_recipe
 from nse.text.sampler import LONG_SENTENCE, draw_bounded_batches
 from nse.text.tensors import LabelledRows, Texts
 from nse.text.vocabulary import Vocabulary
-from nse.train.evaluate import describe, evaluate
+from nse.train.evaluate import describe_evaluation, evaluate
 from small_models import document_model, sentence_model, translator, word_by_word
 
 PAIRS = [
@@ -105,8 +105,8 @@ def test_the_figures_are_those_of_the_pairs_one_by_one(encoder, batch, data, tmp
     assert (result["split"], result["data"], result["labels"], result["cut"]) == ("test", "snli", labels, 0)
     assert result["published"] == 9_824
     json.dumps(result, allow_nan=False)
-    assert f"{right} of 5 right of 9,824 published" in describe(result)
-    assert f"{100 * right / 5:.2f}% on snli test" in describe(result)
+    assert f"{right} of 5 right of 9,824 published" in describe_evaluation(result)
+    assert f"{100 * right / 5:.2f}% on snli test" in describe_evaluation(result)
 
 
 def test_the_data_folder_comes_from_the_environment_too(data, tmp_path, monkeypatch):
@@ -173,11 +173,11 @@ def test_mistakes_are_told(data, tmp_path):
         evaluate(str(tmp_path / "other"), "test", data, device="cpu")
     saved(tmp_path / "spaces", data="snli")
     with pytest.raises(
-        ModelError, match="reads words as whitespace makes them, and snli was prepared by paper"
+        ModelError, match="the model uses the tokenizer whitespace, and snli was prepared with paper"
     ):
         evaluate(str(tmp_path / "spaces"), "test", data, device="cpu")
     saved(tmp_path / "labels", data="snli", tokenizer="paper", labels=["entailment", "neutral", "no"])
-    with pytest.raises(ModelError, match="the model does not know the data's labels contradiction"):
+    with pytest.raises(ModelError, match="the model does not have the data's labels contradiction"):
         evaluate(str(tmp_path / "labels"), "test", data, device="cpu")
 
 
@@ -215,7 +215,7 @@ def test_an_empty_split(data, tmp_path):
     snli_model(tmp_path / "mine", ["dog"])
     result = evaluate(str(tmp_path / "mine"), "dev", data, device="cpu")
     assert (result["n"], result["accuracy"], result["confusion"]) == (0, None, [[0] * 3] * 3)
-    assert "no accuracy on snli dev, 0 of 0 right" in describe(result)
+    assert "no accuracy on snli dev, 0 of 0 right" in describe_evaluation(result)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_empty_unknown_and_endless_sentences(model, read, data, tmp_path):
     assert time.perf_counter() - started < 60
     assert (result["n"], result["cut"]) == (25, 10)
     assert sum(map(sum, result["confusion"])) == 25
-    assert f"10 sentences cut to {read} words" in describe(result)
+    assert f"10 sentences truncated to {read} words" in describe_evaluation(result)
 
 
 def test_scores_that_are_not_finite_are_no_answers():
@@ -308,8 +308,9 @@ def test_documents_have_accuracy_and_an_error_in_stars(batch, reviews, tmp_path)
     assert [result["by_label"][label]["n"] for label in STARS] == [1, 0, 2, 1, 1]
     assert sum(map(sum, result["confusion"])) == 5
     assert (result["longest"], result["cut"], result["published"]) == (96, 0, 33_501)
-    assert f"%, MSE {result['mse']:.3f} on yelp13 test, {errors.count(0)} of 5 right of 33,501" in describe(
-        result
+    assert (
+        f"%, MSE {result['mse']:.3f} on yelp13 test, {errors.count(0)} of 5 right of 33,501"
+        in describe_evaluation(result)
     )
     json.dumps(result, allow_nan=False)
 
@@ -357,11 +358,12 @@ def test_translations_are_compared_with_the_words_of_the_data(batch, parallel, t
     assert result["bleu"] == pytest.approx(bleu(SAID, WANTED))
     assert 0.5 < result["bleu"] < 1
     assert (result["n"], result["beam"], result["cut"], result["published"]) == (4, 2, 0, 1_000)
-    assert (result["data"], result["split"], result["signature"]) == ("multi30k", "test", signature())
+    assert (result["data"], result["split"], result["signature"]) == ("multi30k", "test", get_signature())
     assert result["sentences_per_second"] > 0
-    line = describe(result)
+    line = describe_evaluation(result)
     assert (
-        f"BLEU {100 * result['bleu']:.2f} ({signature()}, beam 2) on multi30k test, 4 pairs of 1,000" in line
+        f"BLEU {100 * result['bleu']:.2f} ({get_signature()}, beam 2) on multi30k test, 4 pairs of 1,000"
+        in line
     )
     assert "sentences/s" in line
     json.dumps(result, allow_nan=False)
@@ -391,7 +393,7 @@ def test_a_beam_can_be_asked_for(parallel, tmp_path, monkeypatch):
         said = [" ".join(row["words"]) for row in nse.load(folder).translate(texts, beam)]
         assert compared.pop() == (said, WANTED)
         assert (result["beam"], result["cut"]) == (beam, 2)
-    assert "2 sentences cut to 4 words" in describe(result)
+    assert "2 sentences truncated to 4 words" in describe_evaluation(result)
     with pytest.raises(InputError, match="beam: expected at least 1, got 0"):
         evaluate(str(folder), "test", parallel, device="cpu", beam=0)
 
@@ -402,13 +404,13 @@ def test_a_translator_is_scored_on_other_translations_alone(parallel, tmp_path):
     assert (result["data"], result["n"], result["published"]) == ("iwslt14", 1, 4_793)
     for on, split, error, message in [
         ("iwslt14", "train", InputError, "there is no 'train'; there are dev, test"),
-        ("snli", "test", InputError, "snli holds no translations; there are iwslt14, multi30k, europarl"),
+        ("snli", "test", InputError, "snli has no translations; there are iwslt14, multi30k, europarl"),
         ("iwslt", "test", DataError, "did you mean iwslt14"),
         ("europarl", "test", DataError, r"europarl: no train\.en"),
     ]:
         with pytest.raises(error, match=message):
             evaluate(folder, split, parallel, device="cpu", on=on)
-    with pytest.raises(InputError, match=r"trec: .* translates sentences and ranks nothing"):
+    with pytest.raises(InputError, match=r"trec: .* translates sentences and does not rank"):
         evaluate(folder, "test", parallel, device="cpu", trec=tmp_path / "scores")
     other = str(sentence_model(tmp_path / "other"))
     with pytest.raises(InputError, match=r"on: .* gives a sentence a label .*; only a translator takes it"):
@@ -419,5 +421,5 @@ def test_a_translator_is_scored_on_other_translations_alone(parallel, tmp_path):
 
 def test_a_model_whose_data_has_no_such_column(reviews, tmp_path):
     saved(tmp_path / "mine", task="snli", data="yelp13", tokenizer="treebank")
-    with pytest.raises(ModelError, match="takes a premise, and there is none in yelp13"):
+    with pytest.raises(ModelError, match="needs a premise, and yelp13 has none"):
         evaluate(str(tmp_path / "mine"), "test", reviews, device="cpu")

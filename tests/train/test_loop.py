@@ -11,18 +11,19 @@ from rich.console import Console
 from nse import RunError
 from nse.tasks import TASKS, load_recipe
 from nse.tasks.task import Figure, Task
-from nse.train import loop
+from nse.train import distributed, loop
+from nse.train.optimizer import compute_lr
 from nse.train.progress import Progress
-from nse.train.state import Keeper, learned
+from nse.train.state import RunStorage, copy_weights
 
 SMALL = ["data.train=90", "data.dev=60", "data.test=30", "data.unseen=30", "model.size=16", "model.hidden=32"]
 TASK = TASKS["pair"]
 
 
-def fit(*overrides, name="logic/nse", progress=None, keeper=None, task=TASK):
+def fit(*overrides, name="logic/nse", progress=None, storage=None, task=TASK):
     recipe = load_recipe(name, [*SMALL, *overrides])
     with progress or Progress(Console(file=io.StringIO())) as shown:
-        return loop.fit(task, recipe, task.examples(recipe), shown, keeper)
+        return loop.fit(task, recipe, task.examples(recipe), shown, storage)
 
 
 def chosen_by(*values):
@@ -39,7 +40,7 @@ def chosen_by(*values):
 @pytest.fixture
 def looks(monkeypatch):
     """Every look at a split: how many rows it has, the weights, and the scores."""
-    seen, honest = [], loop.scored
+    seen, honest = [], loop.compute_scores
 
     def scored(model, split, *others):
         found = honest(model, split, *others)
@@ -47,7 +48,7 @@ def looks(monkeypatch):
         seen.append((len(split.labels), weights, found))
         return found
 
-    monkeypatch.setattr(loop, "scored", scored)
+    monkeypatch.setattr(loop, "compute_scores", scored)
     return seen
 
 
@@ -57,7 +58,9 @@ def test_a_fixed_map_stays_as_it_was_drawn_and_is_kept(looks):
     assert not torch.equal(first["embedding.weight"], last["embedding.weight"])
     for name in ("projection.weight", "projection.bias"):
         assert torch.equal(first[name], last[name])
-        assert torch.equal(learned(outcome.model)[name], last[name])  # another machine may draw another one
+        assert torch.equal(
+            copy_weights(outcome.model)[name], last[name]
+        )  # another machine may draw another one
 
 
 def test_learns_what_it_is_shown():
@@ -91,7 +94,7 @@ def test_batches_of_similar_length_are_the_same_every_time():
 
 def test_the_best_epoch_on_dev_is_kept(looks):
     kept, task = Collects(), chosen_by(0.2, 0.9, 0.9, 0.4)
-    outcome = fit("train.epochs=4", "train.rate=0.01", keeper=kept, task=task)
+    outcome = fit("train.epochs=4", "train.rate=0.01", storage=kept, task=task)
     assert outcome.epoch == 2  # the first of the best
     assert [row["dev"] for row in outcome.metrics] == [0.2, 0.9, 0.9, 0.4]
     assert outcome.metrics == kept.rows
@@ -108,24 +111,24 @@ def test_the_best_epoch_on_dev_is_kept(looks):
     assert set(kept.scores) == {"dev", "test", "unseen"}
 
 
-class Collects(Keeper):
+class Collects(RunStorage):
     """Keeps in lists what a run would keep in files."""
 
     def __init__(self):
         super().__init__()
         self.rows, self.bests, self.packed, self.scores = [], [], [], {}
 
-    def epoch(self, row, best):
+    def save_epoch(self, row, best):
         self.rows.append(row)
         if best:
             self.bests.append({k: v.clone() for k, v in best.state_dict().items()})
 
-    def save(self, packed):
+    def save_checkpoint(self, packed):
         self.packed.append(packed)
 
-    def scored(self, name, scores, split):
-        assert len(scores) == len(split.labels)
-        self.scores[name] = scores
+    def save_scores(self, scores, splits):
+        assert all(len(values) == len(splits[name].labels) for name, values in scores.items())
+        self.scores = scores
 
 
 def test_patience_ends_a_run_that_gets_no_better():
@@ -136,7 +139,7 @@ def test_patience_ends_a_run_that_gets_no_better():
 
 def test_the_average_is_what_is_evaluated_and_kept(looks):
     kept = Collects()
-    fit("train.epochs=1", "train.average=0.7", keeper=kept)
+    fit("train.epochs=1", "train.average=0.7", storage=kept)
     seen = looks[0][1]
     assert all(torch.equal(seen[name], kept.bests[0][name]) for name in seen)
     raw = kept.packed[0]["model"]
@@ -169,11 +172,11 @@ def test_test_splits_are_read_once(looks):
 
 def test_scores_come_in_the_order_of_the_rows(monkeypatch):
     """Whatever the batches, which are sorted by length; and of no rows there are none."""
-    monkeypatch.setattr(loop, "EVALUATION_BATCH", 7)
+    monkeypatch.setattr(distributed, "EVAL_BATCH_SIZE", 7)
     recipe = load_recipe("logic/nse", SMALL)
     examples = TASK.examples(recipe)
     model, split = TASK.model(recipe, examples).train(), examples.splits["dev"]
-    found = loop.scored(model, split)
+    found = loop.compute_scores(model, split)
     assert not model.training
     assert found.shape == (60, 3)
     with torch.no_grad():
@@ -182,7 +185,7 @@ def test_scores_come_in_the_order_of_the_rows(monkeypatch):
             assert torch.allclose(alone[0], found[row], atol=1e-6)
     given = recipe, found, examples, "dev"
     assert TASK.figures(*given) == {"accuracy": TASK.choose(*given)}
-    assert len(loop.scored(model, split.select(torch.arange(0)))) == 0
+    assert len(loop.compute_scores(model, split.select(torch.arange(0)))) == 0
 
 
 @pytest.mark.parametrize("encoder", ["nse", "lstm", "bow"])
@@ -199,7 +202,7 @@ def test_what_a_task_reports_is_in_the_outcome():
         return {"rows": float(len(scores))} | more
 
     kept, shown = Collects(), (Figure("rows", "dev", "rows"),)
-    outcome = fit("train.epochs=1", keeper=kept, task=replace(TASK, figures=figures, shown=shown))
+    outcome = fit("train.epochs=1", storage=kept, task=replace(TASK, figures=figures, shown=shown))
     assert outcome.figures == {
         "accuracy": {"train": outcome.metrics[0]["train"]},
         "rows": {"dev": 60.0, "test": 30.0, "unseen": 30.0},
@@ -214,17 +217,17 @@ def test_a_loss_that_is_no_number_stops_the_run():
 
 
 def test_learning_rate_schedules():
-    assert loop.rate_at(0.1, "constant", 0.7) == 0.1
-    assert loop.rate_at(0.1, "linear", 0.0) == 0.1
-    assert loop.rate_at(0.1, "linear", 0.75) == pytest.approx(0.025)
-    assert loop.rate_at(0.1, "cosine", 0.0) == 0.1
-    assert loop.rate_at(0.1, "cosine", 0.5) == pytest.approx(0.05)
-    assert loop.rate_at(0.1, "cosine", 1.0) == pytest.approx(0.0)
+    assert compute_lr(0.1, "constant", 0.7) == 0.1
+    assert compute_lr(0.1, "linear", 0.0) == 0.1
+    assert compute_lr(0.1, "linear", 0.75) == pytest.approx(0.025)
+    assert compute_lr(0.1, "cosine", 0.0) == 0.1
+    assert compute_lr(0.1, "cosine", 0.5) == pytest.approx(0.05)
+    assert compute_lr(0.1, "cosine", 1.0) == pytest.approx(0.0)
     for schedule in ("constant", "linear", "cosine"):
-        assert loop.rate_at(0.1, schedule, 0.0, warmup=0.2) == 0.0
-        assert loop.rate_at(0.1, schedule, 0.05, warmup=0.2) == pytest.approx(0.025)
-        assert loop.rate_at(0.1, schedule, 0.2, warmup=0.2) == pytest.approx(0.1)
-    assert loop.rate_at(0.1, "linear", 0.6, warmup=0.2) == pytest.approx(0.05)
+        assert compute_lr(0.1, schedule, 0.0, warmup=0.2) == 0.0
+        assert compute_lr(0.1, schedule, 0.05, warmup=0.2) == pytest.approx(0.025)
+        assert compute_lr(0.1, schedule, 0.2, warmup=0.2) == pytest.approx(0.1)
+    assert compute_lr(0.1, "linear", 0.6, warmup=0.2) == pytest.approx(0.05)
 
 
 def test_progress_is_lines_where_there_is_no_terminal_and_a_bar_where_there_is():

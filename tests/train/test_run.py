@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from nse import RunError
 from nse.inference import folder as hub
 from nse.tasks import TASKS, load_recipe
-from nse.train import loop, run
+from nse.train import distributed, run
 from nse.train.progress import Progress
 
 SMALL = [
@@ -86,7 +86,7 @@ def test_the_recipe_of_a_run_runs_again_and_its_model_scores_the_same(tmp_path):
     loaded = hub.load(tmp_path / "first" / "model")
     assert loaded.vocabulary.words == examples.vocabulary.words
     for split in ("dev", "test", "unseen"):
-        found = loop.scored(loaded.module, examples.splits[split])
+        found = distributed.compute_scores(loaded.module, examples.splits[split])
         assert task.figures(recipe, found, examples, split) == {"accuracy": result["accuracy"][split]}
     again = train(tmp_path / "second", recipe)
     assert {k: v for k, v in again.items() if k not in TIMES} == {
@@ -95,7 +95,7 @@ def test_the_recipe_of_a_run_runs_again_and_its_model_scores_the_same(tmp_path):
 
 
 def test_the_best_model_is_there_while_the_run_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(run.History, "add", broken)
+    monkeypatch.setattr(run.MetricsLog, "add", broken)
     with pytest.raises(RuntimeError, match="power cut"):
         train(tmp_path / "run")
     assert hub.load(tmp_path / "run" / "model").config.task == "logic"

@@ -11,7 +11,7 @@ from nse.cli import main as cli
 from nse.errors import DataError, InputError, RunError
 from nse.metrics import ranking
 from nse.train import scores
-from nse.train.scores import describe, score
+from nse.train.scores import describe_scores, evaluate_scores
 
 SETS = [
     "data.vectors=set.2d",
@@ -102,7 +102,7 @@ def test_the_figures_are_added_to_the_run_and_are_the_same(runs, run):
     assert {key: result_of(run)[key] for key in before} == before
     test = result_of(run)["map"]["test"], result_of(run)["mrr"]["test"]
     assert f"test: MAP {test[0]:.4f}, MRR {test[1]:.4f} of 3 questions (" in answer.stdout
-    assert "of the 2 with wrong ones too)" in answer.stdout
+    assert "of the 2 that also have wrong answers)" in answer.stdout
     assert f"added to {run / 'result.json'}: map, mrr, map_mixed, mrr_mixed" in answer.stdout
     once = (run / "result.json").read_bytes()
     again = json.loads(call("evaluate", "--scores", run, "--json").stdout)
@@ -127,7 +127,7 @@ def test_evaluating_the_model_gives_the_same_figures(runs, run, tmp_path):
         ]
         assert (result["questions"], result["mixed"], result["n"]) == (3, 2, 10)
         assert result["scores"] == str(tmp_path / "again.v1.run")
-        written = score(tmp_path / "again.v1.run")
+        written = evaluate_scores(tmp_path / "again.v1.run")
         assert written["splits"]["again.v1"]["map"] == result["map"]
         judged = (folder / "scores" / f"{split}.qrels").read_bytes()
         assert (tmp_path / "again.v1.qrels").read_bytes() == judged
@@ -138,44 +138,44 @@ def test_evaluating_the_model_gives_the_same_figures(runs, run, tmp_path):
 
 def test_one_file_and_right_answers_elsewhere(run, tmp_path):
     file = run / "scores" / "test.run"
-    wanted = score(file)
+    wanted = evaluate_scores(file)
     assert (list(wanted["splits"]), wanted["added"]) == (["test"], [])
     assert not set(ranking.MEASURES) & set(result_of(run))  # one file is not the run
     reference = tmp_path / "WikiQA-test.ref"
     (run / "scores" / "test.qrels").rename(reference)
-    assert score(file, reference)["splits"] == wanted["splits"]
-    with pytest.raises(InputError, match=r"no test\.qrels beside .*test\.run; name the file with the right"):
-        score(file)
+    assert evaluate_scores(file, reference)["splits"] == wanted["splits"]
+    with pytest.raises(InputError, match=r"no test\.qrels next to .*test\.run; name the file of right"):
+        evaluate_scores(file)
     assert json.loads(call("evaluate", "--scores", file, "--qrels", reference, "--json").stdout) == wanted
     with pytest.raises(DataError, match=r"nowhere\.ref: cannot be read"):
-        score(file, tmp_path / "nowhere.ref")
+        evaluate_scores(file, tmp_path / "nowhere.ref")
 
 
 def test_a_run_that_did_not_finish_is_scored_and_gets_no_result(run):
     (run / "result.json").unlink()
-    assert list(score(run)["splits"]) == ["dev", "test"]
+    assert list(evaluate_scores(run)["splits"]) == ["dev", "test"]
     assert not (run / "result.json").exists()
 
 
 def test_other_figures_are_never_written_over(run):
-    score(run)
+    evaluate_scores(run)
     result = result_of(run)
     result["mrr"]["test"] += 1e-4
     del result["map"]
     changed = json.dumps(result)
     (run / "result.json").write_text(changed)
     with pytest.raises(RunError, match=r"result\.json: mrr of test is .* nothing was changed"):
-        score(run)
+        evaluate_scores(run)
     assert (run / "result.json").read_text() == changed
 
 
 def test_only_what_is_missing_is_added(run):
-    score(run)
+    evaluate_scores(run)
     whole = result_of(run)
     part = {key: value for key, value in whole.items() if key != "mrr_mixed"}
     part["map"] = {"dev": whole["map"]["dev"] + 1e-12}
     (run / "result.json").write_text(json.dumps(part))
-    assert score(run)["added"] == ["map", "mrr_mixed"]
+    assert evaluate_scores(run)["added"] == ["map", "mrr_mixed"]
     assert result_of(run) == whole | {"map": {"dev": part["map"]["dev"], "test": whole["map"]["test"]}}
 
 
@@ -185,14 +185,14 @@ def test_only_what_is_missing_is_added(run):
         ("precious", "is not JSON: Expecting value"),
         ("[1]", "expected keys and values, got list"),
         ('{"map": 0.5}', "map: expected a figure for each split, got 0.5"),
-        ('{"map": {"dev": "high"}}', "map of dev is high there"),
+        ('{"map": {"dev": "high"}}', "map of dev is high in the file"),
         ('{"seconds": NaN}', "NaN is no number in JSON"),
     ],
 )
 def test_a_broken_result_is_left_alone(run, content, message):
     (run / "result.json").write_text(content)
     with pytest.raises(RunError, match=message):
-        score(run)
+        evaluate_scores(run)
     assert (run / "result.json").read_text() == content
 
 
@@ -202,23 +202,23 @@ def test_a_result_that_cannot_be_written_is_as_it_was(run, monkeypatch):
 
     monkeypatch.setattr(scores, "write", refuse)
     before = (run / "result.json").read_bytes()
-    with pytest.raises(RunError, match="No space left on device; it is as it was"):
-        score(run)
+    with pytest.raises(RunError, match="No space left on device; it was not changed"):
+        evaluate_scores(run)
     assert (run / "result.json").read_bytes() == before
 
 
 def test_paths_that_hold_no_scores_are_told(run, tmp_path):
     with pytest.raises(InputError, match=r"scores: there is no .*nowhere; give the folder of a run"):
-        score(tmp_path / "nowhere")
+        evaluate_scores(tmp_path / "nowhere")
     with pytest.raises(InputError, match=r"there is no scores/\*\.run in "):
-        score(run / "scores")
+        evaluate_scores(run / "scores")
     with pytest.raises(InputError, match=r"expected the folder of a run, or a file that ends in \.run, got"):
-        score(run / "result.json")
+        evaluate_scores(run / "result.json")
     with pytest.raises(InputError, match=r"qrels: needs one \.run file"):
-        score(run, run / "scores" / "dev.qrels")
+        evaluate_scores(run, run / "scores" / "dev.qrels")
     (run / "scores" / "dev.qrels").unlink()
-    with pytest.raises(InputError, match=r"no dev\.qrels beside"):
-        score(run)
+    with pytest.raises(InputError, match=r"no dev\.qrels next to"):
+        evaluate_scores(run)
 
 
 def test_files_that_are_broken_or_not_of_each_other_are_told(run):
@@ -226,20 +226,20 @@ def test_files_that_are_broken_or_not_of_each_other_are_told(run):
     whole = judgements.read_text()
     judgements.write_text("".join(line[:-2] + "0\n" for line in whole.splitlines(keepends=True)))
     with pytest.raises(DataError, match=r"dev\.qrels: labels: no question has a right answer"):
-        score(run)
+        evaluate_scores(run)
     judgements.write_text(whole.replace("4 0 0000 0\n", ""))
     with pytest.raises(DataError, match="candidate 0000 of question 4"):
-        score(run)
+        evaluate_scores(run)
     (run / "scores" / "dev.run").write_text("1 Q0 0000 1 nan nse\n")
     with pytest.raises(DataError, match=r"dev\.run: line 1: score"):
-        score(run)
+        evaluate_scores(run)
     assert not set(ranking.MEASURES) & set(result_of(run))
 
 
 def test_a_line_for_each_split(run):
-    lines = describe(score(run))
+    lines = describe_scores(evaluate_scores(run))
     assert [line.split(":")[0] for line in lines] == ["dev", "test", f"added to {run / 'result.json'}"]
-    assert len(describe(score(run))) == 2
+    assert len(describe_scores(evaluate_scores(run))) == 2
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,9 @@ from nse.tasks.task import judged
 from nse.text.sampler import draw_batches
 from nse.text.tensors import LabelledRows, Texts
 from nse.train import loop
+from nse.train.optimizer import OptimizerUpdate, WeightEMA, make_adam, set_lr
 from nse.train.progress import Progress
-from nse.train.step import Average, CapturedStep, Step, Update, adam, set_rate, waiting_refused
+from nse.train.step import CapturedStep, TrainStep, forbid_synchronization
 from oracle.problems import assert_close
 
 EXAMPLES, WORDS, CLIP = 48, 30, 0.5
@@ -56,8 +57,8 @@ def loss_on(model, pairs):
 
 def step_of(kind, model, pairs, decay=0.9, **settings):
     """A step, with its own Adam and its own average of the weights."""
-    optimizer = adam(model.parameters(), 1e-2, 1e-3, pairs.labels.device)
-    average = Average(list(model.parameters()), decay)
+    optimizer = make_adam(model.parameters(), 1e-2, 1e-3, pairs.labels.device)
+    average = WeightEMA(list(model.parameters()), decay)
     return kind(optimizer, loss_on(model, pairs), CLIP, average, **settings)
 
 
@@ -84,8 +85,8 @@ def assert_same_training(step, other, batches_and_shapes):
     assert_close(*norms, 1e-3)
     rights = [torch.stack(found)[:, 1] for found in results]
     assert (rights[0] - rights[1]).abs().max() <= 1  # where two labels score nearly the same
-    if step.average is not None:
-        assert_close(step.average.values, other.average.values, 1e-3)
+    if step.ema is not None:
+        assert_close(step.ema.values, other.ema.values, 1e-3)
     # A step moves a weight by about 1e-2, in what direction rounding decides where a gradient is nearly zero.
     assert_close(step.parameters, other.parameters, 1e-3)
     assert losses[0][0] != losses[0][-1]
@@ -93,8 +94,8 @@ def assert_same_training(step, other, batches_and_shapes):
 
 def test_a_step_is_what_one_would_write(device):
     (model, by_hand), pairs = twins(device, "lstm"), data(device)
-    optimizer = adam(by_hand.parameters(), 1e-2, 1e-3, pairs.labels.device)
-    step = step_of(Step, model, pairs)
+    optimizer = make_adam(by_hand.parameters(), 1e-2, 1e-3, pairs.labels.device)
+    step = step_of(TrainStep, model, pairs)
     for index, shape in [*plan(3), *plan(3, shapes=None)]:
         loss, right, norm = result = step(index, shape)
         assert not result.requires_grad
@@ -123,7 +124,7 @@ def test_what_is_judged():
 def test_shares_of_a_batch_add_up_to_its_gradient():
     model, pairs = classifier("cpu", "lstm"), data("cpu")
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    step, index = Step(optimizer, loss_on(model, pairs), 1e9), torch.randperm(EXAMPLES)[:7]
+    step, index = TrainStep(optimizer, loss_on(model, pairs), 1e9), torch.randperm(EXAMPLES)[:7]
     start = [p.detach().clone() for p in model.parameters()]
 
     def moved(numbers, weight):
@@ -139,7 +140,7 @@ def test_shares_of_a_batch_add_up_to_its_gradient():
 
 def test_the_average_is_of_the_weights_that_there_were(device):
     model, pairs = classifier(device), data(device)
-    step, decay = step_of(Step, model, pairs, decay=0.8), 0.8
+    step, decay = step_of(TrainStep, model, pairs, decay=0.8), 0.8
     kept = []
     for index, shape in plan(5):
         step(index, shape)
@@ -149,7 +150,7 @@ def test_the_average_is_of_the_weights_that_there_were(device):
         sum(w * p for w, p in zip(parts, ps, strict=True)) / sum(parts) for ps in zip(*kept, strict=True)
     ]
     where = [p.data_ptr() for p in model.parameters()]
-    with step.average.applied(5):
+    with step.ema.swap_weights(5):
         assert_close(list(model.parameters()), wanted, 1e-5)
     assert_close(list(model.parameters()), kept[-1], 0)
     assert [p.data_ptr() for p in model.parameters()] == where  # where captured graphs know them
@@ -159,19 +160,19 @@ def test_the_gradient_is_clipped():
     model, pairs = classifier("cpu"), data("cpu")
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     before = [p.detach().clone() for p in model.parameters()]
-    Step(optimizer, loss_on(model, pairs), 1e-3)(torch.arange(8))
+    TrainStep(optimizer, loss_on(model, pairs), 1e-3)(torch.arange(8))
     moved = torch.cat([(p - b).flatten() for p, b in zip(model.parameters(), before, strict=True)])
     assert moved.norm().item() == pytest.approx(1e-3, rel=1e-3)
 
 
 def test_the_learning_rate_changes(device):
     model, pairs = classifier(device), data(device)
-    step = step_of(Step, model, pairs)
-    set_rate(step.optimizer, 0.0)
+    step = step_of(TrainStep, model, pairs)
+    set_lr(step.optimizer, 0.0)
     before = [p.detach().clone() for p in model.parameters()]
     step(torch.arange(8))
     assert_close(list(model.parameters()), before, 0)
-    set_rate(step.optimizer, 1e-2)
+    set_lr(step.optimizer, 1e-2)
     step(torch.arange(8))
     assert not torch.equal(model.head[0].weight, before[1])
     assert float(step.optimizer.param_groups[0]["lr"]) == pytest.approx(1e-2)
@@ -179,13 +180,13 @@ def test_the_learning_rate_changes(device):
 
 def test_where_the_kernels_update_the_weights(monkeypatch):
     asked = []
-    monkeypatch.setattr("nse.train.step.choose_backend", lambda *a: asked.append(a) or "triton")
+    monkeypatch.setattr("nse.train.optimizer.choose_backend", lambda *a: asked.append(a) or "triton")
     weights = [torch.nn.Parameter(torch.zeros(3, 2)), torch.nn.Parameter(torch.zeros(2))]
 
     def covered(parameters=weights, kind=torch.optim.Adam, averaged=None, **settings):
         settings = {"lr": torch.tensor(0.1), "fused": True, "capturable": True, **settings}
-        average = None if averaged is None else Average(averaged, 0.9)
-        return Update(kind(parameters, **settings), CLIP, average).covered()
+        average = None if averaged is None else WeightEMA(averaged, 0.9)
+        return OptimizerUpdate(kind(parameters, **settings), CLIP, average).can_use_kernels()
 
     assert covered()
     assert covered(averaged=weights)
@@ -197,21 +198,21 @@ def test_where_the_kernels_update_the_weights(monkeypatch):
     assert not covered([{"params": [weights[0]]}, {"params": [weights[1]], "weight_decay": 0.1}])
     assert not covered([torch.nn.Parameter(torch.zeros(2, dtype=torch.float64))])
     assert not covered([torch.nn.Parameter(torch.zeros(3, 2).t())])
-    assert not Update(torch.optim.SGD(weights), CLIP, None).covered()
-    monkeypatch.setattr("nse.train.step.choose_backend", lambda *a: "lean")
+    assert not OptimizerUpdate(torch.optim.SGD(weights), CLIP, None).can_use_kernels()
+    monkeypatch.setattr("nse.train.optimizer.choose_backend", lambda *a: "lean")
     assert not covered()
     assert asked == [("auto", torch.device("cpu"))] * 2
-    assert not step_of(Step, classifier("cpu"), data("cpu")).update.kernels
+    assert not step_of(TrainStep, classifier("cpu"), data("cpu")).update.use_kernels
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("encoder", ENCODERS)
-@pytest.mark.parametrize("kind", [Step, CapturedStep])
+@pytest.mark.parametrize("kind", [TrainStep, CapturedStep])
 def test_the_kernels_update_the_weights_as_pytorch_does(kind, encoder):
     (one, other), pairs = twins("cuda", encoder), data("cuda")
-    step, by_pytorch = step_of(kind, one, pairs), step_of(Step, other, pairs)
-    assert step.update.kernels
-    by_pytorch.update.kernels = False
+    step, by_pytorch = step_of(kind, one, pairs), step_of(TrainStep, other, pairs)
+    assert step.update.use_kernels
+    by_pytorch.update.use_kernels = False
     assert_same_training(step, by_pytorch, plan(12))
     states = [each.optimizer.state_dict()["state"] for each in (step, by_pytorch)]
     for name in ("step", "exp_avg", "exp_avg_sq"):
@@ -223,7 +224,7 @@ def test_the_kernels_update_the_weights_as_pytorch_does(kind, encoder):
 def test_a_replayed_step_is_the_step(encoder):
     (eager, captured), pairs = twins("cuda", encoder), data("cuda")
     step = step_of(CapturedStep, captured, pairs)
-    assert_same_training(step, step_of(Step, eager, pairs), plan(20, sizes=(16, 7)))
+    assert_same_training(step, step_of(TrainStep, eager, pairs), plan(20, sizes=(16, 7)))
     assert len(step.graphs) == 6  # three shapes of two sizes, taking turns
     assert all(p.grad is None for p in captured.parameters())
 
@@ -233,15 +234,15 @@ def test_steps_outside_of_graphs_and_inside_of_them_follow_each_other():
     (eager, captured), pairs = twins("cuda", "lstm"), data("cuda")
     step = step_of(CapturedStep, captured, pairs)
     mixed = [*plan(9), *plan(2, shapes=None), *plan(4), *plan(5, shapes=[(12, 4), (12, 8)])]
-    assert_same_training(step, step_of(Step, eager, pairs), mixed)
+    assert_same_training(step, step_of(TrainStep, eager, pairs), mixed)
     assert len(step.graphs) == 4
 
 
 @pytest.mark.gpu
 def test_shapes_beyond_the_limit_are_not_captured():
     (eager, captured), pairs = twins("cuda"), data("cuda")
-    step = step_of(CapturedStep, captured, pairs, most=2)
-    assert_same_training(step, step_of(Step, eager, pairs), plan(15))
+    step = step_of(CapturedStep, captured, pairs, max_graphs=2)
+    assert_same_training(step, step_of(TrainStep, eager, pairs), plan(15))
     assert len(step.graphs) == 2
 
 
@@ -249,7 +250,7 @@ def test_shapes_beyond_the_limit_are_not_captured():
 def test_an_index_may_lie_on_the_device():
     (eager, captured), pairs = twins("cuda"), data("cuda")
     on_device = [(index.cuda(), shape) for index, shape in plan(9)]
-    assert_same_training(step_of(CapturedStep, captured, pairs), step_of(Step, eager, pairs), on_device)
+    assert_same_training(step_of(CapturedStep, captured, pairs), step_of(TrainStep, eager, pairs), on_device)
 
 
 @pytest.mark.gpu
@@ -261,10 +262,10 @@ def test_the_learning_rate_changes_between_replays():
         step(*batch)
     assert len(step.graphs) == 1
     before = [p.detach().clone() for p in model.parameters()]
-    set_rate(step.optimizer, 0.0)
+    set_lr(step.optimizer, 0.0)
     step(*batch)
     assert_close(list(model.parameters()), before, 0)
-    set_rate(step.optimizer, 1e-2)
+    set_lr(step.optimizer, 1e-2)
     step(*batch)
     assert not torch.equal(model.head[0].weight, before[1])
 
@@ -273,7 +274,7 @@ def test_the_learning_rate_changes_between_replays():
 def test_every_replay_draws_its_own_dropout():
     model, pairs = classifier("cuda", dropout=0.5), data("cuda")
     step = step_of(CapturedStep, model, pairs)
-    set_rate(step.optimizer, 0.0)  # the weights stay, so only the masks make a difference
+    set_lr(step.optimizer, 0.0)  # the weights stay, so only the masks make a difference
     losses = [step(*plan(1)[0])[0].item() for _ in range(6)]
     assert len(step.graphs) == 1
     assert len(set(losses)) == 6
@@ -285,9 +286,9 @@ def test_a_replay_does_not_wait_for_the_device():
     step = step_of(CapturedStep, model, pairs)
     for batch in plan(6):
         step(*batch)
-    with waiting_refused():
+    with forbid_synchronization():
         for batch in plan(6):
-            set_rate(step.optimizer, 1e-3)
+            set_lr(step.optimizer, 1e-3)
             result = step(*batch)
         with pytest.raises(RuntimeError, match="synchronizing"):
             result.tolist()
@@ -308,8 +309,8 @@ def test_a_step_that_waits_for_the_device_goes_on_without_a_graph(caplog):
         return judge_and_wait
 
     steps = [
-        kind(adam(model.parameters(), 1e-2, 1e-3, pairs.labels.device), waiting(model), CLIP)
-        for kind, model in ((CapturedStep, captured), (Step, eager))
+        kind(make_adam(model.parameters(), 1e-2, 1e-3, pairs.labels.device), waiting(model), CLIP)
+        for kind, model in ((CapturedStep, captured), (TrainStep, eager))
     ]
     # The failed capture neither draws random numbers nor breaks their generator.
     with caplog.at_level(logging.WARNING):
@@ -317,7 +318,7 @@ def test_a_step_that_waits_for_the_device_goes_on_without_a_graph(caplog):
     assert [record.message.split(":")[0] for record in caplog.records] == [
         "the training step runs without a CUDA graph"
     ]
-    assert not steps[0].padded
+    assert not steps[0].needs_shapes
     assert not steps[0].graphs
     # Nor does it break later captures.
     later = step_of(CapturedStep, captured, pairs)
@@ -361,5 +362,5 @@ def test_an_epoch_of_buckets_meets_few_shapes():
     for _ in range(4):
         for index in draw_batches(EXAMPLES, 16, generator, pairs.lengths):
             assert step(index, pairs.compute_shapes([index])[0]).isfinite().all()
-    assert 1 <= len(step.graphs) <= len(step.met) <= 6
+    assert 1 <= len(step.graphs) <= len(step.warmed_up) <= 6
     assert all(p.isfinite().all() for p in model.parameters())

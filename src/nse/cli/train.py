@@ -83,7 +83,7 @@ def train(
     """Train one model by its recipe into a new folder. Ctrl-C, SIGTERM, SIGHUP save; --resume goes on."""
     from nse.tasks import load_recipe
     from nse.tasks.source import list_assignments
-    from nse.train.distributed import leads
+    from nse.train.distributed import is_rank_zero
     from nse.train.progress import Progress
     from nse.train.run import train as run
 
@@ -93,7 +93,7 @@ def train(
     folder = out or Path("runs") / source.removesuffix(".toml").replace("/", "-")
     with Progress() as progress:
         result = run(recipe, loaded, folder, progress, resume=resume, data=data)
-    if leads():  # of several processes, one speaks
+    if is_rank_zero():  # of several processes, one speaks
         epochs = f"best epoch {result['epoch']} of {result['epochs']}, {result['parameters']:,} parameters"
         print_result(result, as_json, f"{run_figures(result)}, {epochs}, {result['seconds']:.0f} s: {folder}")
 
@@ -163,19 +163,19 @@ def evaluate(
     if (model is None) == (scores is None):
         raise InputError("evaluate: give either a model, or --scores with a run's folder or a .run file")
     if scores is not None:
-        from nse.train import scores as written
+        from nse.train.scores import describe_scores, evaluate_scores
 
         of_models = ("split", "on", "columns", "data", "batch", "beam", "device", "trec")
         refuse_given(context, of_models, "--scores, where no model is run")
-        report = written.score(scores, qrels)
-        print_result(report, as_json, *written.describe(report))
+        report = evaluate_scores(scores, qrels)
+        print_result(report, as_json, *describe_scores(report))
         return
     refuse_given(context, ("qrels",), "a model: it belongs to --scores")
-    from nse.train.evaluate import describe
+    from nse.train.evaluate import describe_evaluation
     from nse.train.evaluate import evaluate as score
 
     result = score(str(model), split, data, batch, device, trec=trec, on=on, beam=beam, columns=columns)
-    print_result(result, as_json, describe(result))
+    print_result(result, as_json, describe_evaluation(result))
 
 
 def refuse_given(context: Context, names: tuple[str, ...], beside: str) -> None:
@@ -199,11 +199,13 @@ def table(
 
     from nse.train import results as tables
 
-    rows = {task: tables.table(task, results or Path("docs") / "results" / task, warn) for task in tasks}
+    rows = {
+        task: tables.compute_table(task, results or Path("docs") / "results" / task, warn) for task in tasks
+    }
     if as_json:
         print_json([row for of_task in rows.values() for row in of_task])
     elif markdown:
-        print("\n".join(tables.markdown(*of_task) for of_task in rows.items()), end="")
+        print("\n".join(tables.format_markdown(*of_task) for of_task in rows.items()), end="")
     else:
         for of_task in rows.items():
-            Console().print(tables.shown(*of_task))
+            Console().print(tables.draw_table(*of_task))

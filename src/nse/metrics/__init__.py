@@ -1,1 +1,1 @@
-"""Figures that need more than counting, from numpy arrays alone."""
+"""Measures of rankings and translations, computed from numpy arrays and texts."""

@@ -2,8 +2,8 @@
 
 - Scores are compared as float32; the highest comes first.
 - trec_eval breaks ties by the candidate's id, the largest first: of equal scores the later row comes first.
-- trec_eval ranks NaN last, and gives 0 to a question without a right answer. Here NaN is an error, and such a
-  question is left out of the means.
+- trec_eval ranks NaN last, and gives 0 to a question without a right answer. Here NaN is an error, and the
+  means leave out such questions.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from numpy.typing import ArrayLike, NDArray
 from nse.errors import InputError
 
 MEASURES = ("map", "mrr", "map_mixed", "mrr_mixed")
-"""MAP and MRR over the questions that have a right answer, and over those that also have a wrong one."""
+"""MAP and MRR over questions with a right answer, and (`mixed`) over those that also have a wrong one."""
 
 COLUMNS: dict[str, tuple[str, Any, str]] = {
     "scores": ("iuf", np.float32, "finite float32 numbers"),
     "groups": ("iu", np.int64, "the numbers of questions, from 0"),
     "labels": ("iub", np.int64, "1 (right) or 0 (wrong)"),
 }
-"""The columns of scored candidates: the kinds of numbers that are taken, what they become, what they mean."""
+"""Columns of scored candidates: accepted kinds of numbers, type to convert to, meaning."""
 
-SHOWN = 3
-"""An error names so many rows or ids."""
+MAX_NAMES = 3
+"""Number of rows or ids that an error names."""
 
 
-def figures(scores: ArrayLike, groups: ArrayLike, labels: ArrayLike) -> dict[str, float]:
+def compute_measures(scores: ArrayLike, groups: ArrayLike, labels: ArrayLike) -> dict[str, float]:
     """Compute the `MEASURES` of scored candidates.
 
     Args:
-        scores: [N] the higher the better; ranked as float32.
-        groups: [N] which question, from 0; the rows of one need not stand together.
-        labels: [N] 1 right, 0 wrong.
+        scores: [N] higher is better; ranked as float32.
+        groups: [N] number of the question, from 0; its rows need not be consecutive.
+        labels: [N] 1 for right, 0 for wrong.
 
     Raises:
-        InputError: The rows do not fit, or no question can be ranked.
+        InputError: The columns do not fit each other, or no question has a right answer.
     """
     score, group, label = check_columns(scores=scores, groups=groups, labels=labels)
     order = rank_rows(score, group)
@@ -49,36 +49,34 @@ def figures(scores: ArrayLike, groups: ArrayLike, labels: ArrayLike) -> dict[str
     precision = np.bincount(question, right * right_so_far / rank) / np.maximum(rights, 1)
     reciprocal = np.maximum.reduceat(right / rank, np.flatnonzero(rank == 1))
     means = {}
-    for suffix, kept, what in (("", rights > 0, "right"), ("_mixed", mixed, "right and a wrong")):
-        if not kept.any():
-            raise InputError(
-                f"labels: no question has a {what} answer, so there is nothing to take the mean of"
-            )
-        for name, values in (("map", precision[kept]), ("mrr", reciprocal[kept])):
+    for suffix, mask, answers in (("", rights > 0, "right"), ("_mixed", mixed, "right and a wrong")):
+        if not mask.any():
+            raise InputError(f"labels: no question has a {answers} answer, so there is no mean to compute")
+        for name, values in (("map", precision[mask]), ("mrr", reciprocal[mask])):
             means[name + suffix] = math.fsum(values.tolist()) / len(values)
     return means
 
 
-def questions(groups: ArrayLike, labels: ArrayLike) -> dict[str, int]:
-    """Count questions that have a right answer, and of them those (`mixed`) that also have a wrong one."""
+def count_questions(groups: ArrayLike, labels: ArrayLike) -> dict[str, int]:
+    """Count the questions with a right answer, and (`mixed`) those that also have a wrong one."""
     _, rights, mixed = count_rights(*check_columns(groups=groups, labels=labels))
     return {"questions": int((rights > 0).sum()), "mixed": int(mixed.sum())}
 
 
 def count_rights(groups: NDArray[Any], labels: NDArray[Any]) -> tuple[NDArray[Any], ...]:
-    """Return the question of each row [N]; by question [Q] how many are right, and whether it is mixed."""
+    """Return the question of each row [N], and by question [Q] its right answers and whether it is mixed."""
     _, question, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     rights = np.bincount(question, labels)
     return question, rights, (rights > 0) & (rights < sizes)
 
 
 def rank_rows(scores: NDArray[Any], groups: NDArray[Any]) -> NDArray[np.intp]:
-    """Sort rows [N] by question, and within a question by rank."""
+    """Return the order of rows [N] by question and rank."""
     return np.lexsort((-np.arange(len(scores)), -scores, groups))
 
 
 def number_rows(groups: NDArray[Any]) -> NDArray[np.intp]:
-    """Number the rows [N] of each question from 0, in their order."""
+    """Number the rows [N] of each question from 0."""
     order = np.argsort(groups, kind="stable")
     _, starts, sizes = np.unique(groups[order], return_index=True, return_counts=True)
     numbers = np.empty_like(order)
@@ -87,26 +85,26 @@ def number_rows(groups: NDArray[Any]) -> NDArray[np.intp]:
 
 
 def check_columns(**columns: ArrayLike) -> list[NDArray[Any]]:
-    """Refuse columns that do not fit each other, or that hold what their names do not stand for."""
+    """Return the columns as arrays; raise InputError for wrong shapes or values."""
     rows, checked = np.asarray(columns["groups"]).size, []
     for name, values in columns.items():
         kinds, dtype, content = COLUMNS[name]
-        given = np.asarray(values)
-        if not rows or given.shape != (rows,) or given.dtype.kind not in kinds:
+        array = np.asarray(values)
+        if not rows or array.shape != (rows,) or array.dtype.kind not in kinds:
             expected = f"{content}, a row for each of groups [{rows}]"
-            raise InputError(f"{name}: expected {expected}, got {given.dtype} {list(given.shape)}")
-        with np.errstate(over="ignore"):  # what overflows is refused
-            column = given.astype(dtype)
-        good = np.isfinite(column) if name == "scores" else column >= 0
+            raise InputError(f"{name}: expected {expected}, got {array.dtype} {list(array.shape)}")
+        with np.errstate(over="ignore"):  # infinity is refused below
+            column = array.astype(dtype)
+        valid = np.isfinite(column) if name == "scores" else column >= 0
         if name == "labels":
-            good &= column <= 1
-        if wrong := [f"{given[row]} in row {row}" for row in np.flatnonzero(~good)]:
-            raise InputError(f"{name}: expected {content}, got {name_first(wrong)}")
+            valid &= column <= 1
+        if invalid := [f"{array[row]} in row {row}" for row in np.flatnonzero(~valid)]:
+            raise InputError(f"{name}: expected {content}, got {join_names(invalid)}")
         checked.append(column)
     return checked
 
 
-def name_first(names: list[str]) -> str:
-    """Join the first few names, and say how many more there are."""
-    rest = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + rest
+def join_names(names: list[str]) -> str:
+    """Join the first few names, and the number of the others."""
+    rest = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return ", ".join(names[:MAX_NAMES]) + rest

@@ -108,7 +108,7 @@ def examples(recipe: Recipe, folder: Path | None = None) -> Examples:
     for split in found.splits.keys() - {"train"}:
         rows = found.splits[split]
         assert rows.groups is not None
-        if not ranking.questions(rows.groups.numpy(), rows.labels.numpy())["mixed"]:
+        if not ranking.count_questions(rows.groups.numpy(), rows.labels.numpy())["mixed"]:
             held = isinstance(data, OwnFiles) and not data.dev and split == "dev"
             place = f"{data.train}: what is held out for dev" if held else getattr(data, split, data.name)
             why = f"no question of {split} has both a right and a wrong answer to tell apart"
@@ -142,7 +142,7 @@ def figures(recipe: Recipe, scores: Tensor, examples: Examples, split: str) -> d
     """Compute MAP and MRR over both sets of questions."""
     rows = examples.splits[split]
     assert rows.groups is not None
-    return ranking.figures(scores[:, 0].numpy(), rows.groups.numpy(), rows.labels.numpy())
+    return ranking.compute_measures(scores[:, 0].numpy(), rows.groups.numpy(), rows.labels.numpy())
 
 
 TASK = Task(

@@ -1,4 +1,4 @@
-"""The demo: an NSE and two baselines learn the built-in corpus; one pair shows what the memory did."""
+"""Demo: train an NSE and two baselines on the built-in corpus, and show the NSE's memory for one pair."""
 
 from __future__ import annotations
 
@@ -19,19 +19,24 @@ from nse.viz import report, terminal
 MODELS = {"nse": "NSE", "lstm": "LSTM", "bow": "bag of words"}
 QUICK = ["data.train=300", "data.dev=60", "data.test=60", "data.unseen=60", "train.epochs=2", "model.size=16"]
 INTRODUCTION = """\
-Does the first sentence entail, contradict or leave open the second?
-  train   {:,} pairs to learn from
+Does the first sentence entail the second, contradict it, or neither?
+  train   {:,} pairs
   test    new pairs
-  unseen  new pairs, with words side by side that never stood so in training"""
+  unseen  new pairs with word combinations that are not in train"""
 PAIR = ("not all dogs that bark do not dance", "some dogs dance")
 
 
 def demo(
     console: Console, progress: Progress, page: Path, quick: bool = False, seed: int | None = None
 ) -> list[dict[str, Any]]:
-    """Train the three models, print a table and what the memory did, and write a page of that.
+    """Train the three models, print a table and the memory's associations, and return the table's rows.
 
-    Quick means tiny sizes, to see that everything works: the figures, which are returned, then mean nothing.
+    Args:
+        console: Where to print.
+        progress: Display of the training.
+        page: File for the web page about the memory.
+        quick: Use tiny sizes, to see that everything works; the figures then mean nothing.
+        seed: Seed of the three recipes; by default their own.
     """
     overrides = [*(QUICK if quick else []), *([] if seed is None else [f"seed={seed}"])]
     recipes = {name: load_recipe(f"logic/{name}", overrides) for name in MODELS}
@@ -53,22 +58,22 @@ def demo(
         }
         for name, outcome in outcomes.items()
     ]
-    console.print(table(rows))
-    about = describe_model(recipes["nse"], examples)
-    trace = Model(outcomes["nse"].model.eval(), about, examples.vocabulary, Path("demo")).trace(*PAIR)
+    console.print(draw_table(rows))
+    model_config = describe_model(recipes["nse"], examples)
+    trace = Model(outcomes["nse"].model.eval(), model_config, examples.vocabulary, Path("demo")).trace(*PAIR)
     console.print(terminal.render_associations(trace, console.width))
     write(page, report.render_html(trace))
-    console.print(f"What its memory did, to look at in a browser: {page}", highlight=False, markup=False)
+    console.print(f"Page about its memory, for a browser: {page}", highlight=False, markup=False)
     return rows
 
 
-def table(rows: list[dict[str, Any]]) -> Table:
-    """Draw the figures of all models."""
-    drawn = Table(title="Accuracy")
-    drawn.add_column("model")
+def draw_table(rows: list[dict[str, Any]]) -> Table:
+    """Draw the table of accuracies."""
+    table = Table(title="Accuracy")
+    table.add_column("model")
     for heading in ("test", "unseen", "time", "parameters"):
-        drawn.add_column(heading, justify="right")
+        table.add_column(heading, justify="right")
     for row in rows:
         accuracies = (f"{100 * row[name]:.1f}%" for name in ("accuracy", "accuracy_unseen"))
-        drawn.add_row(MODELS[row["model"]], *accuracies, f"{row['seconds']:.0f} s", f"{row['parameters']:,}")
-    return drawn
+        table.add_row(MODELS[row["model"]], *accuracies, f"{row['seconds']:.0f} s", f"{row['parameters']:,}")
+    return table

@@ -1,7 +1,7 @@
-"""Many processes train one model: `torchrun` starts them, Lightning Fabric joins them, and here they agree.
+"""Data-parallel training and scoring: `torchrun` starts the processes, Lightning Fabric connects them.
 
-Every process takes its share of every batch, and the losses are weighted so that the gradient is that of the
-whole batch. A process that dies ends the others with a clear error, not with a wait.
+Every process takes its shard of every batch. The losses are weighted so that the averaged gradient is that of
+the whole batch. If a process dies, the others end with an error instead of waiting.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
@@ -20,40 +21,52 @@ from lightning.fabric import Fabric
 from torch import Tensor, nn
 
 from nse.errors import RunError
-from nse.train.signals import ignore_termination
+from nse.tasks.task import scores_of
+from nse.text.sampler import draw_bounded_batches
+from nse.text.tensors import LabelledRows
+from nse.train.signals import StopRequest, TrainingInterrupted, ignore_sigterm
 
 T = TypeVar("T")
 
-LOST = ("gloo", "nccl", "connection closed by peer", "connection reset by peer", "broken pipe", "tcpstore")
-"""What the messages of communication that failed have in common; their types differ from one to the next."""
+EVAL_BATCH_SIZE = 512
+
+CONNECTION_ERRORS = (
+    "gloo",
+    "nccl",
+    "connection closed by peer",
+    "connection reset by peer",
+    "broken pipe",
+    "tcpstore",
+)
+"""Parts of the messages of failed communication, whose exception types differ."""
 
 
-class Share(NamedTuple):
-    """One process's part of a batch."""
+class BatchShard(NamedTuple):
+    """Part of a batch that one process computes."""
 
-    numbers: Tensor  # of the examples; never none, because every process takes part in every step
-    size: int  # how many of them count
-    weight: float  # what their mean loss counts for in this process
+    indices: Tensor  # of the examples; never empty, because every process takes part in every step
+    size: int  # how many of them count; 0 if the index only fills up
+    loss_weight: float  # factor of this process's mean loss
 
 
-def leads() -> bool:
-    """Say whether this is the process that writes: the only one, or the first of `torchrun`'s."""
+def is_rank_zero() -> bool:
+    """Return whether this process writes files and results: the only one, or rank 0 of `torchrun`."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
-def part() -> None:
-    """Leave the other processes, and end the threads that talk to them, while Python is whole.
+def leave_process_group() -> None:
+    """Leave the process group and end its threads before Python shuts down.
 
-    A thread of gloo lets go of its last tensor a little after the step that used it, and needs Python for
-    that. Python on its way out ends such a thread, which aborts a process whose work was done.
+    A gloo thread releases its last tensor a little after the step that used it, and needs Python for that.
+    Python would end such a thread at shutdown, which aborts a process that has finished its work.
     """
     if dist.is_initialized():
         dist.destroy_process_group()
-        gc.collect()  # a wrapped model is part of a cycle, and keeps the threads as long as it is there
+        gc.collect()  # a wrapped model is part of a reference cycle that keeps the threads alive
 
 
-class Team:
-    """The processes of a run, as `torchrun` tells them in the environment, or one alone; rank 0 writes."""
+class Processes:
+    """Processes that train one model: those that `torchrun` describes in the environment, or this one."""
 
     def __init__(self) -> None:
         self.size = int(os.environ.get("WORLD_SIZE", "1"))
@@ -61,96 +74,129 @@ class Team:
         if self.size == 1:
             self.fabric = Fabric(accelerator="auto", devices=1)
             return
-        for name in ("lightning.fabric", "lightning.pytorch"):  # which greet from every process
+        for name in ("lightning.fabric", "lightning.pytorch"):  # they print a greeting in every process
             logging.getLogger(name).setLevel(logging.WARNING)
-        here = int(os.environ.get("LOCAL_WORLD_SIZE", self.size))
+        local_size = int(os.environ.get("LOCAL_WORLD_SIZE", self.size))
         try:
-            nodes = self.size // here
-            self.fabric = Fabric(accelerator="auto", devices=here, num_nodes=nodes, strategy="ddp")
+            nodes = self.size // local_size
+            self.fabric = Fabric(accelerator="auto", devices=local_size, num_nodes=nodes, strategy="ddp")
             self.fabric.launch()
         except (RuntimeError, ValueError) as error:
             reason = str(error).split("\n")[0]
-            raise RunError(f"{self.size} processes cannot be joined: {reason}") from error
-        atexit.register(part)
-        # What processes agree on travels apart from the gradients: on a GPU those go another way (NCCL), and
-        # agreeing must not wait for the device.
-        self.group = dist.new_group(backend="gloo")
+            raise RunError(f"{self.size} processes cannot be connected: {reason}") from error
+        atexit.register(leave_process_group)
+        # Gradients on a GPU use NCCL; agreeing on a signal or a save must not wait for the device.
+        self.gloo = dist.new_group(backend="gloo")
 
     @property
     def device(self) -> torch.device:
-        """The device on which this process computes."""
+        """Device of this process."""
         return self.fabric.device
 
-    def set_up(self, model: nn.Module) -> nn.Module:
-        """Put a model on its device, and return it as steps must call it."""
+    def wrap_model(self, model: nn.Module) -> nn.Module:
+        """Move a model to its device and return the module to call in training steps."""
         wrapped = self.fabric.setup_module(model)
-        # Alone, a wrapper would only pass calls on, in ways that a CUDA graph cannot hold.
+        # A single process needs no wrapper, and a CUDA graph cannot capture Fabric's.
         return wrapped if self.size > 1 else wrapped.module
 
-    def share(self, index: Tensor) -> Share:
+    def shard_batch(self, index: Tensor) -> BatchShard:
         """Return this process's part of a batch."""
-        mine = index[self.rank :: self.size]
-        # Gradients are averaged over the processes, so a share counts by its part of an even one.
-        weight = self.size * len(mine) / len(index) if self.size > 1 else 1.0
-        return Share(mine if len(mine) else index[:1], len(mine), weight)
+        shard = index[self.rank :: self.size]
+        # Gradients are averaged over processes, so a shard is weighted by its size relative to an even split.
+        weight = self.size * len(shard) / len(index) if self.size > 1 else 1.0
+        return BatchShard(shard if len(shard) else index[:1], len(shard), weight)
 
-    def most(self, *values: int) -> list[int]:
-        """Return the largest of each value over the processes."""
-        together = torch.tensor(values)
+    def all_max(self, *values: int) -> list[int]:
+        """Return the maximum of each value over the processes."""
+        maxima = torch.tensor(values)
         if self.size > 1:
-            dist.all_reduce(together, op=dist.ReduceOp.MAX, group=self.group)
-        return together.tolist()
+            dist.all_reduce(maxima, op=dist.ReduceOp.MAX, group=self.gloo)
+        return maxima.tolist()
 
-    def sum(self, *values: float) -> list[float]:
+    def all_sum(self, *values: float) -> list[float]:
         """Return the sum of each value over the processes."""
-        return self.add(torch.tensor(values, dtype=torch.float64)).tolist()
+        return self.all_reduce(torch.tensor(values, dtype=torch.float64)).tolist()
 
-    def add(self, values: Tensor) -> Tensor:
-        """Sum a tensor on the host over the processes; the same bits in each."""
+    def all_reduce(self, values: Tensor) -> Tensor:
+        """Sum a CPU tensor over the processes, in place; all get the same bits."""
         if self.size > 1:
-            dist.all_reduce(values, group=self.group)
+            dist.all_reduce(values, group=self.gloo)
         return values
 
-    def gather(self, thing: T) -> list[T]:
-        """Return what each process has, in their order."""
+    def all_gather(self, value: T) -> list[T]:
+        """Return the values of all processes, by rank."""
         if self.size == 1:
-            return [thing]
-        things = [thing] * self.size
-        dist.all_gather_object(things, thing, group=self.group)
-        return things
+            return [value]
+        values = [value] * self.size
+        dist.all_gather_object(values, value, group=self.gloo)
+        return values
 
-    def lead(self, act: Callable[[], T]) -> T:
-        """Return what an act gives that the first process does alone; if it fails, the others just end."""
+    def on_rank_zero(self, function: Callable[[], T]) -> T:
+        """Call a function in rank 0 alone and return its result everywhere; if it fails, the others exit."""
         if self.size == 1:
-            return act()
-        result: list[Any] = [None, True]  # what came of it, and whether anything did
-        failed: Exception | None = None
+            return function()
+        message: list[Any] = [None, True]  # its result, and whether it succeeded
+        failure: Exception | None = None
         if self.rank == 0:
             try:
-                result[0] = act()
+                message[0] = function()
             except Exception as error:
-                failed, result[1] = error, False
-        dist.broadcast_object_list(result, src=0, group=self.group)
-        if failed:
-            raise failed
-        if not result[1]:
+                failure, message[1] = error, False
+        dist.broadcast_object_list(message, src=0, group=self.gloo)
+        if failure:
+            raise failure
+        if not message[1]:
             raise SystemExit(2)
-        return cast(T, result[0])
+        return cast(T, message[0])
 
-    def in_turn(self, act: Callable[[], T]) -> T:
-        """Let every process act, the first of each machine first: the others find what it left in caches."""
-        first = self.size == 1 or self.fabric.local_rank == 0
-        found = [act()] if first else []
-        self.most(0)
-        return found[0] if first else act()
+    def rank_zero_first(self, function: Callable[[], T]) -> T:
+        """Call a function in every process, on each machine first in local rank 0, which fills the caches."""
+        is_first = self.size == 1 or self.fabric.local_rank == 0
+        results = [function()] if is_first else []
+        self.all_max(0)  # as a barrier
+        return results[0] if is_first else function()
 
     @contextmanager
-    def together(self, left: Callable[[], str]) -> Iterator[None]:
-        """End this process with an error where another dies in the block; `left` says what is left."""
+    def explain_lost_process(self, describe_checkpoint: Callable[[], str]) -> Iterator[None]:
+        """Raise a RunError if another process dies in the block."""
         try:
             yield
         except RuntimeError as error:
-            if self.size == 1 or not any(word in str(error).lower() for word in LOST):
+            if self.size == 1 or not any(part in str(error).lower() for part in CONNECTION_ERRORS):
                 raise
-            ignore_termination()  # which `torchrun` is sending to all that are left
-            raise RunError(f"another process of this run died; {left()}", ("resume",)) from error
+            ignore_sigterm()  # `torchrun` sends it to the remaining processes
+            message = f"another process of this run died; {describe_checkpoint()}"
+            raise RunError(message, ("resume",)) from error
+
+
+@torch.no_grad()
+def compute_scores(
+    model: nn.Module,
+    split: LabelledRows,
+    processes: Processes | None = None,
+    stop_request: StopRequest | None = None,
+    score_batch: Callable[[LabelledRows], Tensor] | None = None,
+) -> Tensor:
+    """Compute a model's scores of a split [N, labels] on the host, in the order of its rows.
+
+    Args:
+        model: Moved to the device of the rows.
+        split: Rows to score.
+        processes: They share the batches.
+        stop_request: All processes raise `TrainingInterrupted` if one has a request.
+        score_batch: Computes the scores of some rows [B, labels]; by default `model` itself.
+    """
+    model.eval()
+    score_batch = score_batch or partial(scores_of, None, model)
+    device, scores = split.labels.device, torch.zeros(len(split.labels), 1)
+    for batch_index in draw_bounded_batches(split, EVAL_BATCH_SIZE):
+        index = batch_index[processes.rank :: processes.size] if processes else batch_index
+        # A process without a row of this batch still scores one, to know the number of labels.
+        row_scores = score_batch(split.select((index if len(index) else batch_index[:1]).to(device)))
+        row_scores = row_scores.float().cpu()
+        if scores.shape[1] != row_scores.shape[1]:
+            scores = torch.zeros(len(split.labels), row_scores.shape[1])
+        scores[index] = row_scores[: len(index)]
+        if processes and stop_request and (code := processes.all_max(stop_request.exit_code)[0]):
+            raise TrainingInterrupted(code)
+    return processes.all_reduce(scores) if processes else scores

@@ -1,4 +1,4 @@
-"""How well a model does on a split of its data set, or a translator on another one."""
+"""Evaluation of a trained model on a split of its data set, or on other data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nse.inference.kinds import refuse_not_finite, spell
 from nse.inference.model import Model
 from nse.inference.requests import Request
 from nse.metrics import bleu, ranking
-from nse.metrics.trec import write as write_trec
+from nse.metrics.trec import write_trec
 from nse.nn.translator import TranslationConfig
 from nse.tasks import find_source
 from nse.tasks.documents import squared_error
@@ -31,7 +31,7 @@ from nse.tasks.translation import spell_pairs
 from nse.text.subwords import Pieces
 from nse.text.tensors import LabelledRows
 from nse.text.vocabulary import Vocabulary
-from nse.train.lock import only_writer, run_of
+from nse.train.lock import find_run_folder, lock_run
 
 
 def evaluate(
@@ -46,40 +46,48 @@ def evaluate(
     beam: int | None = None,
     columns: str | None = None,
 ) -> dict[str, Any]:
-    """Score a model on a split of its data set, or on another one; return figures that JSON can hold.
+    """Evaluate a model on a split of its data set, or on other data; return figures that JSON can hold.
 
-    The split is test by default, or dev where a user's own data has no test. A translator takes `on` (another
-    data set) and `beam`, a model that ranks `trec` (where to write its scores), a model of a user's own data
-    `on` (a file) and `columns` (which column of it is what, as in `text=review,label=stars`).
+    Args:
+        name: A run, a model folder, or the name of a shipped model.
+        split: Split to evaluate; by default test, or dev if the model's own data has no test split.
+        data: Folder of the published data.
+        batch: Number of rows per batch.
+        device: Device to compute on.
+        trec: For a ranking model, prefix of the files to write its scores to.
+        on: For a translator, another data set; for a model of own data, another file.
+        beam: For a translator, beam size.
+        columns: For another file, its columns, such as `text=review,label=stars`.
 
-    Of every model there are model, task, data, split, n, published, seconds (of scoring), longest (how many
-    words of a sentence are read), cut (how many are longer). Of a classifier accuracy, right, labels,
-    by_label, and confusion (rows are right answers, columns the model's); of documents also mse, in stars. Of
-    a model that ranks what `nse.metrics.ranking` gives. Of a translator bleu (from 0 to 1), signature,
-    sentences_per_second and beam.
+    Returns:
+        model, task, data, split, n, published, seconds (of scoring), longest (number of words of a sentence
+        that are read), cut (number of sentences that are longer). For a classifier also accuracy, right,
+        labels, by_label and confusion (a row per right answer); for documents mse, in stars; for a ranking
+        model what `nse.metrics.ranking` computes; for a translator bleu (from 0 to 1), signature,
+        sentences_per_second and beam.
     """
     if batch < 1:
         raise InputError(f"batch: expected at least 1, got {batch}")
     model = load(name, device)
     translates = model.kind.translates
     if trec and not model.kind.ranks:
-        raise InputError(f"trec: {name} {model.does} and ranks nothing")
+        raise InputError(f"trec: {name} {model.does} and does not rank")
     source = find_source(model, on, columns)
-    own = isinstance(source, OwnFiles)
-    if own and on and split:
-        raise InputError("split: the file that `on` names has none")
-    if own and columns and not on:
-        raise InputError("columns: those of the run are known; others go with a file that `on` names")
-    if not own and columns is not None:
+    is_own_data = isinstance(source, OwnFiles)
+    if is_own_data and on and split:
+        raise InputError("split: a file given by `on` has no splits")
+    if is_own_data and columns and not on:
+        raise InputError("columns: those of the model's own data are known; give them with another file (on)")
+    if not is_own_data and columns is not None:
         raise InputError(f"columns: {name} was trained on published data, whose columns are known")
-    for option, value in (("on", None if own else on), ("beam", beam)):
+    for argument, value in (("on", None if is_own_data else on), ("beam", beam)):
         if value is not None and not translates:
-            raise InputError(f"{option}: {name} {model.does}; only a translator takes it")
-    if translates and not own and not get_data_set(source.name).translation:
-        others = ", ".join(each for each, entry in DATA.items() if entry.translation)
-        raise InputError(f"on: {source.name} holds no translations; there are {others}")
+            raise InputError(f"{argument}: {name} {model.does}; only a translator takes it")
+    if translates and not is_own_data and not get_data_set(source.name).translation:
+        others = ", ".join(key for key, entry in DATA.items() if entry.translation)
+        raise InputError(f"on: {source.name} has no translations; there are {others}")
     prepared, split = source.prepare_split(split, data, model.config)
-    refuse_other_data(model, prepared, split)
+    check_data(model, prepared, split)
     if translates:
         figures = score_translations(model, prepared, split, batch, beam)
     else:
@@ -89,101 +97,107 @@ def evaluate(
     return about | figures | {"published": published}
 
 
-def refuse_other_data(model: Model, prepared: PreparedData, split: str) -> None:
-    """Refuse data without such a split, or with words that were made in another way than the model's."""
+def check_data(model: Model, prepared: PreparedData, split: str) -> None:
+    """Raise an error if the data has no such split, or was tokenized in another way than the model's."""
     if split not in prepared.splits:
-        near = suggest(split, prepared.splits)
-        hint = f"did you mean {near}? " if near else ""
+        suggestion = suggest(split, prepared.splits)
+        hint = f"did you mean {suggestion}? " if suggestion else ""
         raise InputError(
             f"split: there is no {split!r}; {hint}there are {', '.join(sorted(prepared.splits))}"
         )
     tokenizer = prepared.information["tokenizer"]
     if model.config.tokenizer != tokenizer:
         raise ModelError(
-            f"{model.folder}: reads words as {model.config.tokenizer} makes them, and "
-            f"{prepared.name} was prepared by {tokenizer}"
+            f"{model.folder}: the model uses the tokenizer {model.config.tokenizer}, and {prepared.name} was "
+            f"prepared with {tokenizer}"
         )
 
 
 def score_translations(
     model: Model, prepared: PreparedData, split: str, batch: int, beam: int | None
 ) -> dict[str, Any]:
-    """Compare translations of a split with the data's own words."""
+    """Translate a split, and compute BLEU against its references."""
     config = model.config.model
     assert isinstance(config, TranslationConfig)
     beam = config.beam if beam is None else beam
     if beam < 1:
         raise InputError(f"beam: expected at least 1, got {beam}")
-    pairs, longest = spell_pairs(prepared, split), limit(model)
+    pairs, max_words = spell_pairs(prepared, split), limit(model)
     sources = [source.split(" ") for source, _ in pairs]
     if model.config.pieces:
         sources = list(map(Pieces(model.vocabulary.words).split_all, sources))
-    started = time.perf_counter()
-    kept = [tuple(words[:longest]) for words in sources]
-    rows = [(tuple(model.vocabulary.encode(words)),) for words in kept]
-    found = model.compute(Request("translations", rows, list, beam), batch).tolist()
-    written = [" ".join(spell(model, words, *row)) for words, row in zip(kept, found, strict=True)]
-    seconds = time.perf_counter() - started
+    start_time = time.perf_counter()
+    truncated = [tuple(words[:max_words]) for words in sources]
+    rows = [(tuple(model.vocabulary.encode(words)),) for words in truncated]
+    outputs = model.compute(Request("translations", rows, list, beam), batch).tolist()
+    translations = [
+        " ".join(spell(model, words, *output)) for words, output in zip(truncated, outputs, strict=True)
+    ]
+    seconds = time.perf_counter() - start_time
     return {
-        "bleu": bleu.bleu(written, [target for _, target in pairs]),
-        "signature": bleu.signature(),
+        "bleu": bleu.bleu(translations, [target for _, target in pairs]),
+        "signature": bleu.get_signature(),
         "beam": beam,
         "n": len(pairs),
         "seconds": round(seconds, 3),
         "sentences_per_second": round(len(pairs) / seconds, 1),
-        "cut": sum(len(words) > longest for words in sources),
-        "longest": longest,
+        "cut": sum(len(words) > max_words for words in sources),
+        "longest": max_words,
     }
 
 
 def score_rows(
     model: Model, prepared: PreparedData, split: str, batch: int, trec: Path | None
 ) -> dict[str, Any]:
-    """Count how many labels of a split are right, or measure how high right answers are ranked."""
-    columns, longest = prepared.splits[split], limit(model)
-    if model.kind.has_sentences:  # read in pieces: no word is lost
-        longest = model.config.model.longest
+    """Score the rows of a split, and compute accuracy, or MAP and MRR."""
+    columns, max_words = prepared.splits[split], limit(model)
+    if model.kind.has_sentences:  # long sentences are split, not truncated
+        max_words = model.config.model.longest
     if missing := [name for name in model.inputs if name not in columns.texts]:
-        raise ModelError(f"{model.folder}: takes a {missing[0]}, and there is none in {prepared.name}")
+        raise ModelError(f"{model.folder}: the model needs a {missing[0]}, and {prepared.name} has none")
     ids = np.array(model.vocabulary.encode(prepared.vocabulary.words))
     ids[Vocabulary.PAD] = Vocabulary.PAD
     texts = {name: columns.texts[name]._replace(ids=ids[columns.texts[name].ids]) for name in model.inputs}
-    rows = read_rows(columns._replace(texts=texts), model.inputs, longest)
+    rows = read_rows(columns._replace(texts=texts), model.inputs, max_words)
     if rows.groups is None:
         if missing := [label for label in prepared.labels if label not in model.labels]:
             raise ModelError(
-                f"{model.folder}: the model does not know the data's labels {', '.join(missing)}"
+                f"{model.folder}: the model does not have the data's labels {', '.join(missing)}"
             )
-        places = torch.tensor([model.labels.index(label) for label in prepared.labels])
-        rows = rows._replace(labels=places[rows.labels])
-    started = time.perf_counter()
+        label_ids = torch.tensor([model.labels.index(label) for label in prepared.labels])
+        rows = rows._replace(labels=label_ids[rows.labels])
+    start_time = time.perf_counter()
     scores = compute_rows(model.fast, rows, batch, model.device)
-    seconds = time.perf_counter() - started
+    seconds = time.perf_counter() - start_time
     refuse_not_finite(scores, "rows counted from 0:", range(len(scores)))
     return {
-        **(count_right(scores, rows.labels, model) if rows.groups is None else rank(scores, rows, trec)),
+        **(
+            compute_accuracy(scores, rows.labels, model)
+            if rows.groups is None
+            else compute_ranking(scores, rows, trec)
+        ),
         "n": len(rows.labels),
         "seconds": round(seconds, 3),
-        "cut": sum(int((text.lengths > longest).sum()) for text in texts.values() if text.counts is None),
-        "longest": longest,
+        "cut": sum(int((text.lengths > max_words).sum()) for text in texts.values() if text.counts is None),
+        "longest": max_words,
     }
 
 
-def count_right(scores: Tensor, right: Tensor, model: Model) -> dict[str, Any]:
-    """Count how often the highest score [N, labels] is at the right label, and measure the error in stars."""
+def compute_accuracy(scores: Tensor, labels: Tensor, model: Model) -> dict[str, Any]:
+    """Compute accuracy, confusion matrix and, for documents, the squared error of scores [N, labels]."""
     n = len(model.labels)
-    confusion = torch.bincount(right * n + scores.argmax(dim=-1), minlength=n * n).view(n, n)
+    confusion = torch.bincount(labels * n + scores.argmax(dim=-1), minlength=n * n).view(n, n)
     by_label = {
-        label: {"n": sum(row), "right": row[place], "accuracy": row[place] / sum(row) if any(row) else None}
-        for place, (label, row) in enumerate(zip(model.labels, confusion.tolist(), strict=True))
+        label: {"n": sum(row), "right": row[i], "accuracy": row[i] / sum(row) if any(row) else None}
+        for i, (label, row) in enumerate(zip(model.labels, confusion.tolist(), strict=True))
     }
     hits = int(confusion.diagonal().sum())
     error: dict[str, float | None] = {"mse": None} if model.kind.has_sentences else {}
-    if error and len(right):
-        with suppress(ValueError):  # labels that are no numbers of stars
-            error["mse"] = squared_error(scores, right, model.labels)
+    if error and len(labels):
+        with suppress(ValueError):  # labels that are not numbers of stars
+            error["mse"] = squared_error(scores, labels, model.labels)
     return {
-        "accuracy": hits / len(right) if len(right) else None,  # which JSON can hold, and NaN not
+        "accuracy": hits / len(labels) if len(labels) else None,  # JSON has no NaN
         **error,
         "right": hits,
         "labels": model.labels,
@@ -192,40 +206,44 @@ def count_right(scores: Tensor, right: Tensor, model: Model) -> dict[str, Any]:
     }
 
 
-def rank(scores: Tensor, rows: LabelledRows, trec: Path | None) -> dict[str, Any]:
-    """Measure how high right answers are ranked by their scores [N, 1], and write those."""
+def compute_ranking(scores: Tensor, rows: LabelledRows, trec: Path | None) -> dict[str, Any]:
+    """Compute MAP and MRR of scores [N, 1], and write the scores if a prefix is given."""
     assert rows.groups is not None
-    given = scores[:, 0].numpy(), rows.groups.numpy(), rows.labels.numpy()
+    columns = scores[:, 0].numpy(), rows.groups.numpy(), rows.labels.numpy()
     written = {}
     if trec:
-        run = run_of(trec)
-        with explain_errors(f"{trec} cannot be written"), only_writer(run) if run else nullcontext():
-            written = {"scores": str(write_trec(trec, *given))}
-    return ranking.figures(*given) | ranking.questions(*given[1:]) | written
+        run = find_run_folder(trec)
+        with explain_errors(f"{trec} cannot be written"), lock_run(run) if run else nullcontext():
+            written = {"scores": str(write_trec(trec, *columns))}
+    return ranking.compute_measures(*columns) | ranking.count_questions(*columns[1:]) | written
 
 
-def describe(result: dict[str, Any]) -> str:
-    """Describe the figures in a line."""
-    n, what, speed = result["n"], f"{result['n']:,} pairs", ""
+def describe_evaluation(result: dict[str, Any]) -> str:
+    """Return the figures as a line of text."""
+    n, counts, speed = result["n"], f"{result['n']:,} pairs", ""
     if "bleu" in result:
         figures = f"BLEU {100 * result['bleu']:.2f} ({result['signature']}, beam {result['beam']})"
         speed = f" ({result['sentences_per_second']:,.0f} sentences/s)"
     elif "questions" in result:
         figures = describe_means(result)
     else:
-        what = f"{result['right']:,} of {n:,} right"
+        counts = f"{result['right']:,} of {n:,} right"
         figures = "no accuracy" if result["accuracy"] is None else f"{100 * result['accuracy']:.2f}%"
         figures += f", MSE {result['mse']:.3f}" if result.get("mse") is not None else ""
-    whole = f" of {result['published']:,} published" if result["published"] > n else ""
-    cut = f"; {result['cut']:,} sentences cut to {result['longest']:,} words" if result["cut"] else ""
-    place = f"{result['data']} {result['split']}"
-    return f"{result['model']}: {figures} on {place}, {what}{whole}, {result['seconds']:.2f} s{speed}{cut}"
+    published = f" of {result['published']:,} published" if result["published"] > n else ""
+    truncated = (
+        f"; {result['cut']:,} sentences truncated to {result['longest']:,} words" if result["cut"] else ""
+    )
+    return (
+        f"{result['model']}: {figures} on {result['data']} {result['split']}, {counts}{published}, "
+        f"{result['seconds']:.2f} s{speed}{truncated}"
+    )
 
 
 def describe_means(figures: dict[str, Any]) -> str:
-    """Describe MAP and MRR of the questions with a right answer, and of those that also have a wrong one."""
+    """Return as text MAP and MRR of the questions with a right answer, and of those also with a wrong one."""
     mixed = f"{figures['map_mixed']:.4f}, {figures['mrr_mixed']:.4f} of the {figures['mixed']:,}"
     return (
         f"MAP {figures['map']:.4f}, MRR {figures['mrr']:.4f} of {figures['questions']:,} questions "
-        f"({mixed} with wrong ones too)"
+        f"({mixed} that also have wrong answers)"
     )

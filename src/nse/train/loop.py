@@ -1,33 +1,31 @@
-"""The training loop, in sight: Adam, clipping, the best epoch on dev, and every other split read once."""
+"""Training loop: Adam, gradient clipping, evaluation on dev after each epoch, test splits once at the end."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 from functools import partial
-from itertools import islice, repeat
+from itertools import islice
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from nse.tasks.recipe import Training
-from nse.tasks.task import Examples, Task, scores_of
-from nse.text.sampler import draw_batches, draw_bounded_batches
-from nse.text.tensors import LabelledRows, Shape
-from nse.train.distributed import Team
+from nse.tasks.task import Examples, Task
+from nse.text.sampler import draw_batches
+from nse.text.tensors import Shape
+from nse.train.distributed import Processes, compute_scores
+from nse.train.environment import set_precision, set_thread_count
+from nse.train.optimizer import WeightEMA, compute_lr, make_adam, set_lr
 from nse.train.progress import Progress
-from nse.train.signals import Stopped
-from nse.train.state import Best, Keeper, Outcome, State, compute_with, learned, take_threads
-from nse.train.step import EVERY, Average, CapturedStep, NotFiniteError, Seen, Step, Watch, adam, set_rate
+from nse.train.signals import TrainingInterrupted
+from nse.train.state import BestEpoch, RunStorage, TrainingResult, TrainingState, copy_weights
+from nse.train.step import CapturedStep, NotFiniteError, StepAccumulator, TrainStep
 
-EVALUATION_BATCH = 512
-
-STREAM = 1_000_003
-"""How far apart the seeds of two processes are: each has its own dropout."""
+SEED_STRIDE = 1_000_003  # between the seeds of two processes, which draw different dropout masks
 
 
 def fit(
@@ -35,226 +33,191 @@ def fit(
     recipe: Any,
     examples: Examples,
     progress: Progress,
-    keeper: Keeper | None = None,
-    team: Team | None = None,
-) -> Outcome:
-    """Train a model by its recipe, in the processes of `torchrun` or in this one.
-
-    A keeper is given what must not be lost; by default nothing is kept.
-    """
-    team = team or Team()
-    with compute_with(recipe.train.tf32, team.device):
-        return Loop(task, recipe, examples, progress, keeper or Keeper(), team).run()
+    storage: RunStorage | None = None,
+    processes: Processes | None = None,
+) -> TrainingResult:
+    """Train a model by its recipe; without a storage nothing is saved, without processes use `torchrun`'s."""
+    processes = processes or Processes()
+    with set_precision(recipe.train.tf32, processes.device):
+        return TrainingLoop(task, recipe, examples, progress, storage or RunStorage(), processes).run()
 
 
-class Loop:
-    """A training run, its parts those of `fit`; `run` is the loop."""
+@dataclass
+class TrainingLoop:
+    """Training of one model; `run` is the loop."""
 
-    def __init__(
-        self, task: Task, recipe: Any, examples: Examples, progress: Progress, keeper: Keeper, team: Team
-    ):
-        self.task, self.progress, self.keeper, self.team = task, progress, keeper, team
-        self.recipe, self.seed = recipe, recipe.seed
-        self.training: Training = recipe.train
-        self.started = self.clock = time.perf_counter()
-        self.examples, self.on_host = examples, examples.splits
-        self.splits = {name: split.to(team.device) for name, split in examples.splits.items()}
-        self.rows = {name: len(split.labels) for name, split in self.on_host.items()}
-        self.steps = math.ceil(self.rows["train"] / self.training.batch)  # of an epoch
-        self.total = self.steps * self.training.epochs
-        torch.manual_seed(self.seed)
-        model = task.model(recipe, examples)
-        self.called = team.set_up(model)
-        if team.rank:
-            torch.manual_seed(self.seed + STREAM * team.rank)
-        training, trained = self.training, [p for p in model.parameters() if p.requires_grad]
-        optimizer = adam(trained, training.rate, training.l2, team.device)
-        average = Average(trained, training.average) if training.average else None
-        self.state = State(model, optimizer, torch.Generator().manual_seed(self.seed), average)
-        captures = training.capture and team.device.type == "cuda" and team.size == 1
-        kind = CapturedStep if captures else Step
-        self.take_step, self.rate_now = kind(optimizer, self.loss, training.clip, average), training.rate
+    task: Task  # model, loss and measures
+    recipe: Any
+    examples: Examples
+    progress: Progress
+    storage: RunStorage  # of checkpoints, metrics and the best model
+    processes: Processes  # this one, or all that `torchrun` started
 
-    def run(self) -> Outcome:
-        """Train, epoch by epoch; then read every split but train and dev, once."""
-        packed = self.team.lead(self.keeper.load)
-        take_threads(self.recipe, packed, self.team)
-        if packed:
-            self.state.refuse_other_place(packed, self.training.epochs, self.steps, self.rows)
-            self.state.unpack(packed, self.team, self.seed + STREAM * self.team.rank)
-            self.keeper.saved = self.state.step
-        self.progress.begin(self.total, self.state.step)
+    def __post_init__(self) -> None:
+        """Build model, optimizer and training step."""
+        settings = self.recipe.train
+        seed, device = self.recipe.seed, self.processes.device
+        self.settings, self.start_time = settings, time.perf_counter()
+        self.splits = {name: split.to(device) for name, split in self.examples.splits.items()}
+        self.rows = {name: len(split.labels) for name, split in self.examples.splits.items()}
+        self.steps_per_epoch = math.ceil(self.rows["train"] / settings.batch)
+        self.total_steps = self.steps_per_epoch * settings.epochs
+        torch.manual_seed(seed)
+        model = self.task.model(self.recipe, self.examples)
+        self.wrapped_model = self.processes.wrap_model(model)  # in DistributedDataParallel, if necessary
+        self.process_seed = seed + SEED_STRIDE * self.processes.rank
+        if self.processes.rank:
+            torch.manual_seed(self.process_seed)
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        optimizer = make_adam(parameters, settings.rate, settings.l2, device)
+        ema = WeightEMA(parameters, settings.average) if settings.average else None
+        self.state = TrainingState(model, optimizer, torch.Generator().manual_seed(seed), ema)
+        use_graphs = settings.capture and device.type == "cuda" and self.processes.size == 1
+        step_class = CapturedStep if use_graphs else TrainStep
+        self.train_step = step_class(optimizer, self.compute_loss, settings.clip, ema)
+        self.current_lr = settings.rate
+        self.compute_lr = partial(compute_lr, settings.rate, settings.schedule, warmup=settings.warmup)
+
+    def run(self) -> TrainingResult:
+        """Resume from the checkpoint, if there is one; train; score the test splits."""
+        checkpoint = self.processes.on_rank_zero(self.storage.load_checkpoint)
+        set_thread_count(self.recipe, checkpoint, self.processes)
+        if checkpoint:
+            self.state.check_progress(checkpoint, self.settings.epochs, self.steps_per_epoch, self.rows)
+            self.state.load_checkpoint(checkpoint, self.processes, self.process_seed)
+            self.storage.saved_step = self.state.step
+            self.start_time -= checkpoint["seconds"]
+        self.progress.start_run(self.total_steps, self.state.step)
         try:
-            while not self.over():
-                self.take_steps()
-                self.judge()
-        except Stopped:
-            self.save()
+            while not self.is_finished():
+                self.train_epoch()
+                self.evaluate_epoch()
+        except TrainingInterrupted:
+            self.save_checkpoint()
             raise
-        self.progress.end()
-        return self.outcome()
+        self.progress.finish_run()
+        return self.evaluate_best_epoch()
 
-    def over(self) -> bool:
-        """Say whether all epochs are done, or dev did not get better for too long."""
-        done, patience = self.state.epoch - 1, self.training.patience
-        return done >= self.training.epochs or 0 < patience <= done - self.state.best.epoch
+    def is_finished(self) -> bool:
+        """Return whether all epochs are done, or dev has not improved for `patience` epochs."""
+        done, patience = self.state.epoch - 1, int(self.settings.patience)
+        return done >= int(self.settings.epochs) or 0 < patience <= done - self.state.best.epoch
 
-    def take_steps(self) -> None:
-        """Take the steps of the epoch that are not done yet."""
-        state, training, rows = self.state, self.training, self.on_host["train"]
-        lengths = rows.lengths if training.buckets else None
-        groups = rows.groups if training.together else None
-        todo = draw_batches(len(rows.labels), training.batch, state.order, lengths, groups)
-        # For all steps at once: one by one, they would keep a fast device waiting.
-        there = torch.cat(todo).to(self.team.device).split(list(map(len, todo)))
-        padded = self.take_step.padded
-        shapes: Iterable[Shape | None] = (
-            rows.compute_shapes(todo, training.multiple) if padded else repeat(None)
-        )
-        self.watch = Watch(state.sums, EVERY if self.team.device.type == "cuda" else 1)
-        self.called.train()
+    def train_epoch(self) -> None:
+        """Take all steps of the epoch, or the remaining ones after a resume."""
+        state, processes = self.state, self.processes
+        # Checking the result of every step would make a GPU wait.
+        self.results = StepAccumulator(state.sums, interval=50 if processes.device.type == "cuda" else 1)
+        epoch_batches = self.shuffle_batches()
+        self.wrapped_model.train()
         self.clock = time.perf_counter()
-        for index, shape in islice(zip(there, shapes, strict=False), state.cursor, None):
-            if (rate := self.rate(state.step)) != self.rate_now:
-                set_rate(state.optimizer, rate)
-                self.rate_now = rate
-            share = self.team.share(index)
-            result = self.take_step(share.numbers, shape, share.weight)
+        for index, shape in islice(epoch_batches, state.cursor, None):
+            lr = self.compute_lr(state.step / self.total_steps)
+            if lr != self.current_lr:
+                set_lr(state.optimizer, lr)
+                self.current_lr = lr
+            shard = processes.shard_batch(index)
+            result = self.train_step(shard.indices, shape, shard.loss_weight)
             state.step, state.cursor = state.step + 1, state.cursor + 1
-            where = f"step {state.step}, epoch {state.epoch}, batch {state.cursor} of {len(todo)}"
-            self.watch.add(Seen(where, index, share.size, result))
-            self.show()
-            self.breathe()
-        self.look()
+            name = f"step {state.step}, epoch {state.epoch}, batch {state.cursor} of {self.steps_per_epoch}"
+            self.results.add(name, index, shard.size, result)
+            self.show_progress()
+            self.check_signals()
+        self.synchronize()
 
-    def loss(self, index: Tensor, shape: Shape | None) -> tuple[Tensor, Tensor]:
-        """Compute the loss of some examples, and how many of them are right."""
+    def shuffle_batches(self) -> Iterable[tuple[Tensor, Shape | None]]:
+        """Draw the indices of the epoch's batches, with the shapes to pad them to if steps need them."""
+        settings, rows = self.settings, self.examples.splits["train"]
+        lengths = rows.lengths if settings.buckets else None
+        groups = rows.groups if settings.together else None
+        indices = draw_batches(len(rows.labels), settings.batch, self.state.shuffler, lengths, groups)
+        shapes: Sequence[Shape | None] = [None] * len(indices)
+        if self.train_step.needs_shapes:
+            shapes = rows.compute_shapes(indices, settings.multiple)
+        # One copy for all batches: a copy per step would keep a fast device waiting.
+        on_device = torch.cat(indices).to(self.processes.device).split(list(map(len, indices)))
+        return zip(on_device, shapes, strict=True)
+
+    def compute_loss(self, index: Tensor, shape: Shape | None) -> tuple[Tensor, Tensor]:
+        """Compute the loss of some training examples, and how many of them the model gets right."""
         batch = self.splits["train"].select(index, shape)
-        return self.task.loss(self.recipe, self.called(*batch.inputs), batch)
+        return self.task.loss(self.recipe, self.wrapped_model(*batch.inputs), batch)
 
-    def rate(self, step: int) -> float:
-        """Return the learning rate after this many steps."""
-        return rate_at(self.training.rate, self.training.schedule, step / self.total, self.training.warmup)
-
-    def breathe(self) -> None:
-        """Stop where any process was asked to, and save where it is time."""
-        due = self.team.rank == 0 and self.keeper.due()
-        stop, save = self.team.most(self.keeper.stop.code, due)
-        if stop or save:
-            self.look()
-        if stop:
-            raise Stopped(stop)
+    def check_signals(self) -> None:
+        """Stop if any process received a signal; save a checkpoint if one is due."""
+        save_due = self.processes.rank == 0 and self.storage.is_save_due()
+        exit_code, save = self.processes.all_max(self.storage.stop_request.exit_code, save_due)
+        if exit_code or save:
+            self.synchronize()
+        if exit_code:
+            raise TrainingInterrupted(exit_code)
         if save:
-            self.save()
+            self.save_checkpoint()
             self.clock = time.perf_counter()
 
-    def look(self) -> None:
-        """Wait for all steps so far, and count their time."""
-        self.watch.look()
+    def synchronize(self) -> None:
+        """Wait for the results of all steps so far, and add their time to that of the epoch."""
+        self.results.synchronize()
         now = time.perf_counter()
         self.state.epoch_seconds += now - self.clock
         self.clock = now
 
-    def judge(self) -> None:
-        """End an epoch: dev decides whether it is the best one; then everything is saved."""
+    def show_progress(self) -> None:
+        """Show the mean of the results so far, without waiting for those still on the device."""
+        state, seconds = self.state, self.state.epoch_seconds + time.perf_counter() - self.clock
+        speed = self.processes.size * state.sums.examples / seconds
+        self.progress.show_step(state.epoch, state.step, state.sums, speed)
+
+    def evaluate_epoch(self) -> None:
+        """Score dev, keep the weights if it is the best epoch, and save a checkpoint."""
         state = self.state
-        loss, right, examples = self.team.sum(*astuple(state.sums))
-        with state.average.applied(state.step) if state.average else nullcontext():
-            scores = self.scored("dev")
+        loss, correct, examples = self.processes.all_sum(*astuple(state.sums))
+        with state.ema.swap_weights(state.step) if state.ema else nullcontext():
+            scores = self.score_split("dev")
             dev = self.task.choose(self.recipe, scores, self.examples, "dev")
             row = {
                 "epoch": state.epoch,
                 "step": state.step,
                 "loss": loss / examples,
-                "train": right / examples,
+                "train": correct / examples,
                 "dev": dev,
-                "rate": self.rate(state.step - 1),
+                "rate": self.compute_lr((state.step - 1) / self.total_steps),
                 "seconds": state.epoch_seconds,
                 "examples_per_second": examples / state.epoch_seconds,
             }
             state.metrics.append(row)
-            best = dev > state.best.dev
-            if best:
-                state.best = Best(dev, state.epoch, learned(state.model), scores)
-            self.team.lead(lambda: self.keeper.epoch(row, state.model if best else None))
-        self.progress.epoch(row)
-        state.next_epoch()
-        self.save()
+            best_model = state.model if dev > state.best.dev else None
+            if best_model:
+                state.best = BestEpoch(dev, state.epoch, copy_weights(best_model), scores)
+            self.processes.on_rank_zero(lambda: self.storage.save_epoch(row, best_model))
+        self.progress.show_epoch(row)
+        state.start_next_epoch()
+        self.save_checkpoint()
 
-    def scored(self, name: str) -> Tensor:
-        """Compute the scores of a split [N, labels], on the host; every process reads a part."""
-        answers = partial(self.task.answers, self.recipe, self.state.model)
-        found = scored(self.state.model, self.splits[name], self.team, self.keeper, answers)
-        if not found.isfinite().all():
+    def score_split(self, name: str) -> Tensor:
+        """Compute the scores of a split [N, labels] on the host, with all processes."""
+        model, stop_request = self.state.model, self.storage.stop_request
+        score_batch = partial(self.task.answers, self.recipe, model)
+        scores = compute_scores(model, self.splits[name], self.processes, stop_request, score_batch)
+        if not scores.isfinite().all():
             raise NotFiniteError(f"the scores of {name} are not finite after step {self.state.step}")
-        return found
+        return scores
 
-    def save(self) -> None:
-        """Keep the state; every process takes part, the first one writes."""
-        packed = self.state.pack(self.team, self.seconds())
-        self.team.lead(lambda: self.keeper.save(packed))
-        self.keeper.saved = self.state.step
+    def save_checkpoint(self) -> None:
+        """Save a checkpoint; all processes take part, rank 0 writes."""
+        checkpoint = self.state.to_checkpoint(self.processes, time.perf_counter() - self.start_time)
+        self.processes.on_rank_zero(lambda: self.storage.save_checkpoint(checkpoint))
+        self.storage.saved_step = self.state.step
 
-    def seconds(self) -> float:
-        """Return the seconds of the run, up to now."""
-        return self.state.seconds + time.perf_counter() - self.started
-
-    def show(self) -> None:
-        """Show how far it is, by what is known without waiting."""
-        state, sums = self.state, self.state.sums
-        seconds = state.epoch_seconds + time.perf_counter() - self.clock
-        if sums.examples:
-            loss, right = sums.loss / sums.examples, sums.right / sums.examples
-            self.progress.step(state.epoch, state.step, loss, right, self.team.size * sums.examples / seconds)
-
-    def outcome(self) -> Outcome:
-        """Take the model of the best epoch, and read every split but train and dev, once."""
-        state, seconds = self.state, self.seconds()
+    def evaluate_best_epoch(self) -> TrainingResult:
+        """Load the weights of the best epoch, and score the test splits."""
+        state, seconds = self.state, time.perf_counter() - self.start_time
         state.model.load_state_dict(state.best.weights, strict=False)
         figures = {"accuracy": {"train": state.metrics[state.best.epoch - 1]["train"]}}
         scores = {"dev": state.best.scores}
-        scores |= {name: self.scored(name) for name in self.splits if name not in ("train", "dev")}
-        for name, found in scores.items():
-            split = self.on_host[name]
-            self.team.lead(lambda: self.keeper.scored(name, found, split))  # noqa: B023  # called at once
-            for measure, value in self.task.figures(self.recipe, found, self.examples, name).items():
-                figures.setdefault(measure, {})[name] = value
-        return Outcome(state.model, figures, state.best.epoch, seconds, state.metrics)
-
-
-def rate_at(rate: float, schedule: str, done: float, warmup: float = 0.0) -> float:
-    """Return the learning rate when this part of the run is done, `warmup` of which it rises from zero."""
-    if done < warmup:
-        return rate * done / warmup
-    falling = (done - warmup) / (1 - warmup)
-    if schedule == "cosine":
-        return rate * (1 + math.cos(math.pi * falling)) / 2
-    return rate * (1 - falling) if schedule == "linear" else rate
-
-
-@torch.no_grad()
-def scored(
-    model: nn.Module,
-    split: LabelledRows,
-    team: Team | None = None,
-    keeper: Keeper | None = None,
-    answers: Callable[[LabelledRows], Tensor] | None = None,
-) -> Tensor:
-    """Compute what a model says of a split: answers [N, n], on the host, in the order of the rows.
-
-    Each process of a team reads a part, and all end with `Stopped` where one was asked to stop. `answers` is
-    from some rows on the model's device to what it says of them [B, n]; by default its scores.
-    """
-    model.eval()
-    answers = answers or partial(scores_of, None, model)
-    device, found = split.labels.device, torch.zeros(len(split.labels), 1)
-    for whole in draw_bounded_batches(split, EVALUATION_BATCH):
-        index = whole[team.rank :: team.size] if team else whole
-        # Of a small batch a process may have no part, and learns from another row how many scores there are.
-        scores = answers(split.select((index if len(index) else whole[:1]).to(device))).float().cpu()
-        if found.shape[1] != scores.shape[1]:
-            found = torch.zeros(len(split.labels), scores.shape[1])
-        found[index] = scores[: len(index)]
-        if team and keeper and (code := team.most(keeper.stop.code)[0]):
-            raise Stopped(code)
-    return team.add(found) if team else found
+        scores |= {name: self.score_split(name) for name in self.splits if name not in ("train", "dev")}
+        self.processes.on_rank_zero(lambda: self.storage.save_scores(scores, self.examples.splits))
+        for name, values in scores.items():
+            for measure, figure in self.task.figures(self.recipe, values, self.examples, name).items():
+                figures.setdefault(measure, {})[name] = figure
+        return TrainingResult(state.model, figures, state.best.epoch, seconds, state.metrics)
