@@ -196,5 +196,6 @@ def test_a_broken_recipe_is_named(run, content, named):
     go_on = partial(train, run, "train.average=0.9", **BOW) if named else partial(cli.train, out=run)
     with pytest.raises(NSEError) as error:
         go_on(resume=True)
-    assert str(file) in str(error.value) or f"{run} has a recipe" in str(error.value)
+    message = str(error.value)
+    assert any(name in message for name in (str(file), f"{run} has a recipe", f"{run} holds no run"))
     assert (run / "checkpoint.pt").exists()

@@ -148,7 +148,7 @@ def test_the_split_of_a_run_is_made_by_its_own_recipe(tmp_path):
 
 def test_a_bare_logic_model_is_scored_on_the_default_corpus(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        logic, "corpus", lambda data: {"dev": [logic.Pair("all dogs", "some dogs", 0)] * data.dev}
+        logic, "generate_pairs", lambda data: {"dev": [logic.Pair("all dogs", "some dogs", 0)] * data.dev}
     )
     saved(tmp_path / "mine")
     assert evaluate(str(tmp_path / "mine"), "dev", device="cpu")["n"] == logic.LogicData().dev

@@ -208,7 +208,7 @@ def test_a_result_that_cannot_be_written_is_as_it_was(run, monkeypatch):
 
 
 def test_paths_that_hold_no_scores_are_told(run, tmp_path):
-    with pytest.raises(InputError, match=r"scores: there is no .*nowhere; give the folder of a run"):
+    with pytest.raises(InputError, match=r"scores: there is no .*nowhere; give the folder of a ranking run"):
         evaluate_scores(tmp_path / "nowhere")
     with pytest.raises(InputError, match=r"there is no scores/\*\.run in "):
         evaluate_scores(run / "scores")
