@@ -305,9 +305,8 @@ def programs(tmp_path_factory):
         script = f'#!/bin/sh\nexec "{sys.executable}" "{ROOT}/tests/stand_in.py" {name} "$@"\n'
         (folder / name).write_text(script)
         (folder / name).chmod(0o755)
-    path, forks = f"{folder}:{os.environ['PATH']}", str(folder / "forks")
-    with forking.listening(forks):
-        yield {"PATH": path, "NSE_FORKS": forks, "OMP_NUM_THREADS": "1"}
+    path = f"{folder}:{os.environ['PATH']}"
+    return {"PATH": path, "NSE_FORKS": forking.get_address(), "OMP_NUM_THREADS": "1"}
 
 
 @pytest.fixture

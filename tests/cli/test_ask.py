@@ -16,6 +16,7 @@ import pytest
 from pyarrow import parquet
 from typer.testing import CliRunner
 
+import forking
 import nse
 from faults.made_models import saved
 from nse.cli import ask
@@ -469,12 +470,11 @@ def test_progress_is_shown_on_a_terminal_and_only_there(models, tmp_path, monkey
 
 
 def started(*words, **settings):
-    return subprocess.Popen(
-        [sys.executable, "-m", "nse", *map(str, words)],
+    return forking.Popen(
+        ["-m", "nse", *words],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
         **settings,
     )
 

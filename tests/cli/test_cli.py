@@ -1,12 +1,12 @@
 """The command line as a person meets it."""
 
 import json
-import subprocess
 import sys
 
 import pytest
 from typer.testing import CliRunner
 
+import forking
 import nse
 from faults.made_models import saved
 from nse.cli import main as cli
@@ -44,9 +44,7 @@ def refused(monkeypatch, capsys, *words):
 
 
 def shell(*words, cwd):
-    return subprocess.run(
-        [sys.executable, "-m", "nse", *words], cwd=cwd, capture_output=True, text=True, check=False
-    )
+    return forking.run(["-m", "nse", *words], cwd=cwd)
 
 
 def test_help_names_every_command():

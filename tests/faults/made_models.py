@@ -1,11 +1,10 @@
 """A small model in a folder, for tests that break it."""
 
 import os
-import subprocess
-import sys
 
 import torch
 
+import forking
 from nse.inference import checksums
 from nse.inference import folder as hub
 from nse.nn.pair import PairClassifier, PairConfig
@@ -56,15 +55,8 @@ def same(one, other):
 
 def shell(*words, cwd, **environment):
     """Run the real command."""
-    return subprocess.run(
-        [sys.executable, "-m", "nse", *map(str, words)],
-        cwd=cwd,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **environment}
+    return forking.run(["-m", "nse", *words], cwd=cwd, env=environment)
 
 
 def refused(answer):

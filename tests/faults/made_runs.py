@@ -4,7 +4,6 @@ import io
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 import torch
 from rich.console import Console
 
+import forking
 from nse.tasks import load_recipe
 from nse.train import checkpoints, run
 from nse.train.progress import Progress
@@ -32,25 +32,21 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def words(folder, *overrides, recipe="logic/nse", processes=1):
-    """The command line of a run; with `--resume`, which a new folder ignores."""
+    """The words after `python` of a run; with `--resume`, which a new folder ignores."""
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     sets = [word for each in [*SMALL, *overrides] for word in ("--set", each)]
     program = ["-m", "nse", "train", recipe, "--out", str(folder), "--resume", *sets]
-    return [sys.executable, *(launcher if processes > 1 else []), *program]
+    return [*(launcher if processes > 1 else []), *program]
 
 
 def finished(folder, *overrides, seconds=120, **settings):
     """Run to the end; returns the completed process."""
-    command = words(folder, *overrides, **settings)
-    return subprocess.run(
-        command, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=seconds
-    )
+    return forking.run(words(folder, *overrides, **settings), timeout=seconds)
 
 
 def started(folder, *overrides, **settings):
     """Start a run in the background."""
-    command = words(folder, *overrides, **settings)
-    return subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+    return forking.Popen(words(folder, *overrides, **settings), stderr=subprocess.PIPE, text=True)
 
 
 def wait_for(process, there, seconds=60):

@@ -3,14 +3,12 @@
 import io
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 
+import forking
 from faults.made_runs import (
-    ENVIRONMENT,
     assert_same_end,
     checkpoint,
     end,
@@ -96,25 +94,13 @@ print(between)
 
 def test_whenever_a_save_is_killed_one_of_two_checkpoints_is_good(tmp_path):
     stop(tmp_path / "run", after=12, recipe="logic/bow")
-    answer = subprocess.run(
-        [sys.executable, "-c", KILLS_OF_TWO, str(tmp_path / "run")],
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    answer = forking.run(["-c", KILLS_OF_TWO, tmp_path / "run"])
     assert answer.returncode == 0, answer.stderr
     assert int(answer.stdout) >= 10  # kills between the two renames, or the test would show nothing
 
 
 def test_whenever_a_save_is_killed_the_checkpoint_loads(tmp_path):
-    answer = subprocess.run(
-        [sys.executable, "-c", KILLS, str(tmp_path)],
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    answer = forking.run(["-c", KILLS, tmp_path])
     assert answer.returncode == 0, answer.stderr
     assert int(answer.stdout) > 3  # kills that hit a save half way, or the test would show nothing
 
@@ -135,20 +121,12 @@ def test_a_run_that_saves_all_the_time_may_be_killed_at_any_time(tmp_path):
 
 @pytest.mark.skipif(os.name == "nt", reason="limits the size of files")
 def test_a_full_disk_is_told_and_costs_nothing(tmp_path):
-    import resource
-
     folder = tmp_path / "run"
     stop(folder, after=5)
     before = (folder / "checkpoint.pt").read_bytes()
     room = len(before)  # and the next one also holds the best epoch's weights
-    answer = subprocess.run(
-        words(folder),
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (room, room)),
-    )
+    limit = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({room}, {room}))"
+    answer = forking.run(words(folder), first=limit)
     assert answer.returncode == 2
     assert answer.stderr.strip().split("\n")[-1] == (
         f"nse: {folder} cannot be written: File too large; the last checkpoint is from step 5; "

@@ -39,7 +39,8 @@ def test_a_terminal_that_is_closed_costs_nothing(tmp_path):
     folder = tmp_path / "run"
     pid, terminal = pty.fork()
     if pid == 0:
-        os.execve(sys.executable, words(folder, "train.epochs=2000", recipe="logic/bow"), ENVIRONMENT)
+        command = [sys.executable, *words(folder, "train.epochs=2000", recipe="logic/bow")]
+        os.execve(sys.executable, command, ENVIRONMENT)
     end = time.monotonic() + 60
     while not (folder / "checkpoint.pt").exists():
         assert time.monotonic() < end

@@ -42,7 +42,9 @@ def test_a_model_that_is_not_there(name, tmp_path):
 
 
 def test_a_split_that_is_not_there(tmp_path):
-    saved(tmp_path / "mine")
+    saved(tmp_path / "mine" / "model")
+    sizes = [each.replace("data.", "") for each in TINY if each.startswith("data.")]
+    (tmp_path / "mine" / "recipe.toml").write_text("\n".join(['task = "logic"', "[data]", *sizes]))
     told = refused(shell("evaluate", "mine", "--split", "tset", cwd=tmp_path))
     assert "split: there is no 'tset'; did you mean test? there are dev, test, train, unseen" in told
 

@@ -5,10 +5,11 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+import forking
+import nse
 from nse.cli import main as cli
 from small_models import ranking_model, sentence_model, translator
 
@@ -42,29 +43,30 @@ READING = {
 """Commands that read standard input."""
 
 
+MODES = (os.O_RDONLY, os.O_WRONLY, os.O_WRONLY)
+
+
 class Program:
-    """Runs commands in a folder of models, with any streams; see `commands_with_streams`."""
+    """Runs commands in a folder of models, with files as streams, or None for a closed one."""
 
     def __init__(self, folder):
         self.folder = folder
-        program = str(Path(__file__).with_name("commands_with_streams.py"))
-        self.process = subprocess.Popen(
-            [sys.executable, program],
-            cwd=folder,
-            env={**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "OMP_NUM_THREADS": "1"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
 
     def run(self, words, stdin="/dev/null", stdout="out", stderr="err"):
         """Run a command; returns its exit code, what it printed, and what it said on standard error."""
         for name in ("out", "err"):
             (self.folder / name).write_text("")
-        question = {"words": words, "streams": [stdin, stdout, stderr]}
-        self.process.stdin.write(json.dumps(question) + "\n")
-        self.process.stdin.flush()
-        code = int(self.process.stdout.readline())
+        paths = [path and self.folder / path for path in (stdin, stdout, stderr)]
+        files = [path and os.open(path, mode) for path, mode in zip(paths, MODES, strict=True)]
+        environment = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1"}
+        closed = [number for number, file in enumerate(files) if file is None]
+        settings = dict(zip(("stdin", "stdout", "stderr"), files, strict=True))
+        with forking.Popen(
+            ["-m", "nse", *words], closed=closed, cwd=self.folder, env=environment, **settings
+        ) as process:
+            for file in filter(None, files):
+                os.close(file)
+            code = process.wait(60)
         printed = re.sub(r"[\d.]+ s\n$", "some s\n", (self.folder / "out").read_text())  # of `evaluate`
         return code, printed, (self.folder / "err").read_text()
 
@@ -80,10 +82,7 @@ def program(tmp_path_factory):
     made = Program(folder)
     code, _, told = made.run(["train", "logic/bow", "--out", "run", *SETS])
     assert code == 0, told
-    yield made
-    made.process.stdin.close()
-    made.process.wait(30)
-    made.process.stdout.close()
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +178,7 @@ def test_a_mistake_is_told_though_nothing_can_be_printed(program):
 
 REAL = {
     ">&-": (2, "", f"nse: {CLOSED}\n"),
-    "<&- 2>&-": (0, None, ""),
+    "<&- 2>&-": (0, f"nse {nse.__version__}\n", ""),
 }
 
 
@@ -187,14 +186,14 @@ REAL = {
 def test_as_a_shell_starts_it(closed):
     """The rest of this file imports once and forks; here Python itself finds the streams closed."""
     answer = subprocess.run(
-        ["bash", "-c", f'"$0" -m nse recipes --json {closed}', sys.executable],
+        ["bash", "-c", f'"$0" -m nse --version {closed}', sys.executable],
         capture_output=True,
         text=True,
         check=False,
     )
     code, out, told = REAL[closed]
     assert (answer.returncode, answer.stderr) == (code, told)
-    assert out == answer.stdout if out is not None else json.loads(answer.stdout)
+    assert answer.stdout == out
 
 
 def test_the_streams_of_a_program_that_calls_main_stay(capsys, monkeypatch):

@@ -10,6 +10,7 @@ import torch
 from huggingface_hub import ModelCard
 from typer.testing import CliRunner
 
+import forking
 import nse
 from nse.cli import main as cli
 from nse.data import records as lines
@@ -261,8 +262,8 @@ def test_the_wrong_command_is_told(model, tmp_path, capsys, monkeypatch):
 
 
 def started(model, *words, **settings):
-    return subprocess.Popen(
-        [sys.executable, "-m", "nse", "translate", str(model), "--device", "cpu", *words],
+    return forking.Popen(
+        ["-m", "nse", "translate", model, "--device", "cpu", *words],
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
         **{"stdout": subprocess.PIPE, **settings},

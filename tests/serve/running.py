@@ -5,7 +5,6 @@ import os
 import re
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.error
@@ -13,21 +12,21 @@ import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 
-SCRIPT = "import sys\nfrom nse.cli import main as cli\nsys.argv[0] = 'nse'\n{}\ncli.main()"
+import forking
 
 
 @contextmanager
-def running(model, *words, first=None, workers=1, **environment):
+def running(model, *words, first="", workers=1, **environment):
     """Serve a model at a free port; gives the address and the process.
 
     Args:
         first: Python to run in the process before the command.
     """
-    program = ["-m", "nse"] if first is None else ["-c", SCRIPT.format(first)]
-    command = [sys.executable, *program, "serve", str(model), "--port", "0", "--workers", str(workers)]
+    command = ["-m", "nse", "serve", str(model), "--port", "0", "--workers", str(workers)]
     with tempfile.TemporaryFile() as log:
-        server = subprocess.Popen(
-            [*command, *map(str, words)],
+        server = forking.Popen(
+            [*command, *words],
+            first=first,
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
