@@ -64,7 +64,7 @@ def publish():
     from urllib.response import addinfourl
 
     from nse.data import catalogue
-    from nse.data.folders import compute_checksums
+    from nse.data.sources import compute_checksums
 
     class Server(urllib.request.HTTPSHandler):
         def https_open(self, request):

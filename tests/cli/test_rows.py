@@ -190,7 +190,7 @@ def test_a_quote_that_may_not_be_closed_ends_the_file(name, path):
     rest, why = OPEN[name]
     path.write_text(f'sentence,x\ngood,1\n"two\nlines",2\n"a,3\n{rest}')
     found = []
-    wanted = f"rows: line 5: a quote is perhaps not closed: {why}; close it, or write it twice"
+    wanted = f"rows: line 5: a quote is perhaps not closed: {why}; close it, or double it"
     with pytest.raises(DataError, match=wanted), LineSource(path) as source:
         found.extend(read_rows(source, Format.csv, ONE))
     assert [(row.number, row.texts) for row in found] == [(2, ("good",)), (3, ("two\nlines",))]

@@ -72,7 +72,7 @@ def test_every_form(tmp_path, form):
     assert rows["dev"].labels == [2, 4]
     assert rows["test"].texts == {"document": ["No.", "Two dogs.\nTwo cats."]}
     assert rows["test"].labels == [1, 5]
-    assert [each.read for each in rows.values()] == [4, 2, 2]
+    assert [each.total for each in rows.values()] == [4, 2, 2]
     assert all(each.groups is None for each in rows.values())
 
 
@@ -110,7 +110,7 @@ def test_where_they_may_lie(tmp_path, place):
     ]
     assert all(source.path.is_file() and not source.member for source in files.values())
     # each archive holds both splits, of which one is taken
-    assert [each.read for each in aclimdb.read(tmp_path).values()] == [4, 2, 2]
+    assert [each.total for each in aclimdb.read(tmp_path).values()] == [4, 2, 2]
 
 
 def test_a_missing_file_is_named(tmp_path):

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 from data.made_up import write_snli, write_sst, write_vectors, write_wikiqa
 from nse.cli.data import app
 from nse.data.cache import load_prepared, save_prepared
-from nse.data.folders import show_progress
 from nse.data.prepare import prepare
+from nse.data.sources import show_progress
 from nse.errors import DataError
 
 

@@ -79,7 +79,7 @@ def server(monkeypatch):
     """A server on loopback, its behaviour, and its address."""
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(module, "CHUNK", 10_000)
+    monkeypatch.setattr(module, "BUFFER", 10_000)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
         running.behaviour = Behaviour()
         running.address = f"http://127.0.0.1:{running.server_address[1]}/file.zip"

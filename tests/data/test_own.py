@@ -146,7 +146,11 @@ BAD = {
     ),
     "blank": ("mine.tsv", HEAD + b" \xc2\xa0\t1\n", "line 2: review is empty"),
     "a blank label": ("mine.tsv", HEAD + b"a\t \n", "line 2: stars is empty"),
-    "a label of two lines": ("mine.csv", b'review,stars\na,"1\n2"\n', r"line 2: stars: '1\\n2' holds what"),
+    "a label of two lines": (
+        "mine.csv",
+        b'review,stars\na,"1\n2"\n',
+        r"line 2: stars: '1\\n2' holds characters that",
+    ),
     "empty": ("mine.csv", b"", "holds no rows"),
     "a header alone": ("mine.tsv", HEAD, "holds no rows"),
     "blank lines": ("mine.jsonl", b"\n \n", "holds no rows"),
@@ -231,12 +235,14 @@ def test_labels_are_those_of_the_training_file_by_the_alphabet():
     table = made(text=["a", "b", "c", "d"], label=["so", "good", "bad", "so"])
     assert list_labels(table) == ("bad", "good", "so")
     rows = make_rows(table, {"bad": 0, "good": 1, "so": 2})
-    assert (rows.texts, rows.labels, rows.read) == ({"text": ["a", "b", "c", "d"]}, [2, 1, 0, 2], 4)
+    assert (rows.texts, rows.labels, rows.total) == ({"text": ["a", "b", "c", "d"]}, [2, 1, 0, 2], 4)
     assert (rows.groups, rows.tokenized) == (None, False)
-    with pytest.raises(DataError, match="every row has the label so; there is nothing to tell apart"):
+    with pytest.raises(DataError, match="every row has the label so; a classifier needs two"):
         list_labels(made(text=["a", "b"], label=["so", "so"]))
     numbers = [str(n) for n in range(11)]
-    with pytest.raises(DataError, match=r"every row has a label of its own, as '0'; is it that column\?"):
+    with pytest.raises(
+        DataError, match=r"every row has a label of its own, such as '0'; is it the right column\?"
+    ):
         list_labels(made(text=numbers, label=numbers))
     assert len(list_labels(made(text=numbers[:10], label=numbers[:10]))) == 10
 

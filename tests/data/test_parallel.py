@@ -26,8 +26,8 @@ def rows_of(texts, read):
 def counts(name, folder):
     """How many rows each split has, without a look at their words; reading them gives as many."""
     found, rows = parallel.read(name, folder, raw=True), parallel.read(name, folder)
-    assert {split: each.read for split, each in found.items()} == {
-        split: each.read for split, each in rows.items()
+    assert {split: each.total for split, each in found.items()} == {
+        split: each.total for split, each in rows.items()
     }
     assert all(len(each.labels) == len(rows[split].labels) for split, each in found.items())
     return {split: len(each.labels) for split, each in found.items()}
@@ -145,7 +145,7 @@ def test_iwslt14_as_published(tmp_path, form, place):
     texts = {"source": [f"line {n} ." for n in numbers], "target": [f"zeile {n} ." for n in numbers]}
     assert rows["dev"] == rows_of(texts, 3)
     train = rows["train"]
-    assert (len(train.labels), train.read) == (69, 69)
+    assert (len(train.labels), train.total) == (69, 69)
     assert train.texts["source"][:3] == ["dogs run", "a talk .", "line 3 ."]
     assert train.texts["target"][:2] == ["hunde laufen", "ein vortrag ."]
     assert train.texts["source"][20:23] == ["line 21 .", "line 22 .", "line 24 ."]
@@ -161,7 +161,7 @@ def test_iwslt14_of_the_other_direction_and_without_the_optional_set(tmp_path):
     write_published(tmp_path, place="de-en", direction="de-en", optional=False)
     rows = parallel.read("iwslt14", tmp_path)
     assert rows["train"].texts["source"][0] == "dogs run"
-    assert rows["test"].read == 4
+    assert rows["test"].total == 4
 
 
 def test_segments_need_not_be_good_xml(tmp_path):
@@ -178,7 +178,7 @@ def test_long_pairs_of_iwslt14_are_dropped_and_counted(tmp_path):
     tests = (segments(just, long, "b", "", "c"), segments("d", "e", long, "f", just))
     write_published(tmp_path, dev2010=tests)
     rows = parallel.read("iwslt14", tmp_path)["test"]
-    assert (rows.read, len(rows.labels)) == (9, 6)
+    assert (rows.total, len(rows.labels)) == (9, 6)
     assert rows.texts["target"][:2] == ["d", just.strip()]
     assert counts("iwslt14", tmp_path) == {"train": 69, "dev": 3, "test": 6}
 
@@ -229,7 +229,7 @@ def test_prepared_files_may_lack_the_training_split(tmp_path):
 def test_published_files_come_first(tmp_path):
     write_prepared(tmp_path)
     write_published(tmp_path)
-    assert parallel.read("iwslt14", tmp_path)["test"].read == 5
+    assert parallel.read("iwslt14", tmp_path)["test"].total == 5
 
 
 WRITERS = {

@@ -19,7 +19,7 @@ def test_every_published_form(tmp_path, form):
         "hypothesis": ["A dog moves.", "N/A", ""],
     }
     assert rows["train"].labels == [0, 1, 2]
-    assert [(each.read, len(each.labels)) for each in rows.values()] == [(4, 3), (1, 1), (2, 2)]
+    assert [(each.total, len(each.labels)) for each in rows.values()] == [(4, 3), (1, 1), (2, 2)]
 
 
 def test_files_may_lie_in_the_folder_itself(tmp_path):

@@ -24,7 +24,7 @@ def test_every_published_form(tmp_path, form):
     }
     assert rows["train"].labels == [3, 2, 4, 2, 4, 3, 2, 0, 1, 2]
     assert rows["dev"].texts == {"sentence": ["8\u00a01\\/2 films", "So good"]}
-    assert [(each.labels, each.read) for each in (rows["dev"], rows["test"])] == [([2, 4], 2), ([1], 1)]
+    assert [(each.labels, each.total) for each in (rows["dev"], rows["test"])] == [([2, 4], 2), ([1], 1)]
     assert all(each.groups is None for each in rows.values())
 
 
@@ -41,7 +41,7 @@ def test_binary_drops_what_is_neutral(tmp_path):
     ]
     assert rows["train"].labels == [1, 1, 1, 1, 0, 0]
     assert (rows["dev"].texts["sentence"], rows["dev"].labels) == (["So good"], [1])
-    assert [each.read for each in rows.values()] == [10, 2, 1]
+    assert [each.total for each in rows.values()] == [10, 2, 1]
     assert rows["test"].labels == [0]
 
 

@@ -38,7 +38,7 @@ def test_every_form_and_place(tmp_path, form, place):
     assert rows["train"].labels == [4, 0, 2]
     assert (rows["dev"].texts, rows["dev"].labels) == ({"document": ["one sentence ."]}, [1])
     assert rows["test"].texts == {"document": ["8\u00a01/2 dogs and a cat\n.", ""]}
-    assert [(each.read, each.groups) for each in rows.values()] == [(3, None), (1, None), (2, None)]
+    assert [(each.total, each.groups) for each in rows.values()] == [(3, None), (1, None), (2, None)]
 
 
 @pytest.mark.parametrize("place", ["imdb", "emnlp-2015-data", "."])

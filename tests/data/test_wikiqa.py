@@ -20,7 +20,7 @@ def test_every_published_form(tmp_path, form):
     }
     assert rows["train"].labels == [1, 0, 0, 1]
     assert rows["train"].groups == [0, 0, 1, 2]  # by appearance, whatever the question is called
-    assert [(each.labels, each.groups, each.read) for each in (rows["dev"], rows["test"])] == [
+    assert [(each.labels, each.groups, each.total) for each in (rows["dev"], rows["test"])] == [
         ([0], [0], 1),
         ([0, 1], [0, 1], 2),
     ]

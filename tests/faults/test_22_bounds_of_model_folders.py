@@ -302,7 +302,7 @@ def test_too_many_labels(labels, why, folder, tmp_path):
     assert load(folder) in (f"{folder / 'config.json'}: labels: {why}", "") or "longer than" in load(folder)
     file = tmp_path / "rows.tsv"
     file.write_text("text\tlabel\n" + "".join(f"good\t{label}\n" for label in [*labels, labels[0]]))
-    with pytest.raises(DataError, match=f"labels: {why}; is it that column"):
+    with pytest.raises(DataError, match=f"labels: {why}; is it the right column"):
         list_labels(read_table(file, {"text": "text", "label": "label"}))
 
 

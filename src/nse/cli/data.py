@@ -20,7 +20,7 @@ def status(data: options.Data = None, as_json: options.Json = False) -> None:
     """Show which data sets and vectors are there, how much of them, and how to get the others."""
     from rich.console import Console
 
-    from nse.data.folders import choose_data_folder
+    from nse.data.sources import choose_data_folder
     from nse.data.status import describe_status
     from nse.data.status import report_status as look
 
@@ -50,7 +50,7 @@ def fetch(
     """Get a data set or vectors from their public address; go on where an earlier try broke off."""
     from nse.data.catalogue import get_downloads
     from nse.data.fetch import fetch_file as get
-    from nse.data.folders import choose_data_folder, show_progress
+    from nse.data.sources import choose_data_folder, show_progress
 
     for download in get_downloads(name):
         with show_progress(download.file) as progress:
@@ -70,11 +70,11 @@ def prepare(
     as_json: options.Json = False,
 ) -> None:
     """Turn a data set and word vectors into one file of ids, which training reads."""
-    from nse.data.cache import save_prepared
+    from nse.data.cache import choose_cache_folder, save_prepared
     from nse.data.catalogue import get_data_set
-    from nse.data.folders import choose_cache_folder, find_data_folder
     from nse.data.prepare import list_sources, make_file_name
     from nse.data.prepare import prepare as make
+    from nse.data.sources import find_data_folder
     from nse.data.status import describe_prepared
 
     folder = find_data_folder(data)

@@ -1,6 +1,6 @@
 """From lines to rows: texts by the names that a model has for them, from JSON Lines, TSV, CSV or plain text.
 
-A line that is no row becomes a `Problem` with its number, and those after it are read on.
+A line that is no row becomes a `BadLine` with its number, and those after it are read on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is published where. A new data set is an entry here and a reader beside."""
+"""Catalogue of published data sets and word vectors. A new data set is an entry here and a reader."""
 
 from __future__ import annotations
 
@@ -14,49 +14,49 @@ from nse.errors import DataError, suggest
 
 @dataclass(frozen=True)
 class Download:
-    """A published file."""
+    """Published file."""
 
-    file: str  # where it goes in the data folder
+    file: str  # path in the data folder
     address: str
     size: int  # in bytes
-    sha256: str | None  # None where none is known for certain: then the checksum is told, not checked
+    sha256: str | None  # None if unknown: then the checksum is printed, not checked
 
 
 @dataclass(frozen=True)
 class DataSet:
     """Labelled texts: how they are read, and where they are published."""
 
-    labels: tuple[str, ...]  # in the order of their numbers
-    tokenizer: str  # by its name in `TOKENIZERS`
-    find_sources: Callable[
-        [Path], Mapping[str, DataFile]
-    ]  # finds files in a data folder, or raises `DataError`
-    read: Callable[[Path], Mapping[str, Rows]]  # the rows of each split
-    count: Callable[[Path], Mapping[str, Rows]] | None = None  # as `read`, but faster, and texts may be wrong
-    documents: bool = False  # whether texts are made of sentences
-    translation: bool = False  # whether the second column is a translation of the first, which has no label
-    published: Mapping[str, int] = field(default_factory=dict)  # labelled rows of each split when whole
-    about: str = ""  # what it is, in a line
+    labels: tuple[str, ...]  # by index
+    tokenizer: str  # name in `TOKENIZERS`
+    find_sources: Callable[[Path], Mapping[str, DataFile]]  # finds its files in a data folder
+    read: Callable[[Path], Mapping[str, Rows]]  # reads the rows of each split
+    count: Callable[[Path], Mapping[str, Rows]] | None = (
+        None  # a faster `read` for counting: texts may be wrong
+    )
+    documents: bool = False  # texts are made of sentences
+    translation: bool = False  # the column `target` is a translation of the other, and there are no labels
+    published: Mapping[str, int] = field(default_factory=dict)  # labelled rows of each complete split
+    about: str = ""  # one line
     licence: str = ""
-    downloads: tuple[Download, ...] = ()  # the files to fetch
+    downloads: tuple[Download, ...] = ()
 
 
 @dataclass(frozen=True)
 class VectorSet:
     """Word vectors."""
 
-    about: str  # what they are, in a line
+    about: str  # one line
     licence: str
-    published: int  # how many words they have when whole
-    downloads: tuple[Download, ...] = ()  # none where they are made from something else, which `about` tells
+    published: int  # number of words
+    downloads: tuple[Download, ...] = ()  # none if they are made from something else, as `about` says
 
 
 def _publish(
-    reader: DataSet, published: Sequence[int], about: str, licence: str, *get_downloads: Download
+    reader: DataSet, published: Sequence[int], about: str, licence: str, *downloads: Download
 ) -> DataSet:
-    """Tell what is published: the labelled rows of train, dev, test and perhaps one more, and where."""
+    """Add to a reader the labelled rows of train, dev, test and test_2017, and where to get the data."""
     rows = dict(zip((*SPLITS, "test_2017"), published, strict=False))
-    return replace(reader, published=rows, about=about, licence=licence, downloads=get_downloads)
+    return replace(reader, published=rows, about=about, licence=licence, downloads=downloads)
 
 
 def _publish_tang(name: str, published: Sequence[int], about: str) -> DataSet:
@@ -196,26 +196,24 @@ def get_data_set(name: str) -> DataSet:
 
 
 def describe_data(name: str) -> dict[str, str]:
-    """Say for a model's card what a data set is and under which licence; nothing of one not published."""
+    """Describe a published data set and its licence for a model card; return {} for other data."""
     if name not in DATA:
         return {}
-    about, whole = DATA[name].about, DATA[name].published["train"]
-    told = f"{name} ({about}; {whole:,} examples to train on when whole)"
-    return {"data": told, "data license": DATA[name].licence}
+    entry = DATA[name]
+    text = f"{name} ({entry.about}; {entry.published['train']:,} examples to train on when whole)"
+    return {"data": text, "data license": entry.licence}
 
 
 def get_downloads(name: str) -> tuple[Download, ...]:
-    """List the files to fetch for a data set, or for word vectors."""
-    known: dict[str, DataSet | VectorSet] = {**DATA, **VECTORS}
-    if name not in known:
-        raise DataError(f"nothing is called {_explain_unknown(name, known)}")
-    entry = known[name]
+    """Return the files to download for a data set or word vectors."""
+    entries: dict[str, DataSet | VectorSet] = {**DATA, **VECTORS}
+    if name not in entries:
+        raise DataError(f"nothing is called {_explain_unknown(name, entries)}")
+    entry = entries[name]
     if not entry.downloads:
-        folder = "the data folder"
-        place = "vectors/" if name in VECTORS else folder
-        raise DataError(
-            f"{name} cannot be fetched: {entry.about}; put its files into {place} yourself", ("status",)
-        )
+        folder = "vectors/" if name in VECTORS else "the data folder"
+        wrong = f"{name} cannot be fetched: {entry.about}; put its files into {folder} yourself"
+        raise DataError(wrong, ("status",))
     return entry.downloads
 
 

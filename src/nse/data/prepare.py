@@ -1,4 +1,4 @@
-"""From published files to ids, once: what was prepared is kept and found again."""
+"""Turn published files into ids; the result is cached."""
 
 from __future__ import annotations
 
@@ -20,19 +20,13 @@ from nse.data.cache import (
     EncodedColumn,
     EncodedSplit,
     PreparedData,
+    choose_cache_folder,
     load_prepared,
     save_prepared,
 )
 from nse.data.catalogue import DataSet, get_data_set
-from nse.data.folders import (
-    choose_cache_folder,
-    compute_checksums,
-    find_data_folder,
-    print_log,
-    show_progress,
-)
 from nse.data.readers.word_vectors import find_vector_files, load_vectors
-from nse.data.sources import Rows
+from nse.data.sources import Rows, compute_checksums, find_data_folder, print_log, show_progress
 from nse.errors import DataError
 from nse.text.tokenize import TOKENIZERS
 from nse.text.vectors import WordVectors, measure_coverage
@@ -42,56 +36,55 @@ Log = Callable[[str], None]
 
 
 def load_or_prepare(name: str, vectors: str | None, data: Path | None, log: Log = print_log) -> PreparedData:
-    """Take a data set as ids, made only where it has to be.
+    """Load a data set as ids, or prepare it first.
 
-    A prepared file in the data folder or in `prepared/` in it is taken as it is. Else the published files are
-    prepared, and the result is kept in the cache folder for as long as they stay the same: their sizes and
-    times, or else their checksums. Without vectors, any prepared file of the data set will do where the
-    published files are not there.
+    A prepared file in the data folder or in its folder `prepared/` is loaded as it is. Otherwise the result is
+    cached, and made again if the sizes or checksums of the published files change. Without vectors, any
+    prepared file of the data set is used if the published files are missing.
 
     Args:
-        name: Of the data set.
-        vectors: Their name, such as glove.840B.300d; None for every word, without vectors.
-        data: The data folder; None means NSE_DATA, else ./data.
-        log: Called with a line about what is done; prints it on standard error by default.
+        name: Name of the data set.
+        vectors: Name of word vectors, such as glove.840B.300d; None for every word, without vectors.
+        data: Data folder; None means NSE_DATA, else ./data.
+        log: Called with a line about each step; by default prints it to standard error.
     """
-    entry, folder, called = get_data_set(name), find_data_folder(data), make_file_name(name, vectors)
-    for place in (folder, folder / "prepared"):
-        if (file := place / called).is_file():
-            return _load_named(file, called)
+    entry, folder, file_name = get_data_set(name), find_data_folder(data), make_file_name(name, vectors)
+    for file in (folder / file_name, folder / "prepared" / file_name):
+        if file.is_file():
+            return _load_checked(file, file_name)
     try:
         files = list_sources(entry, vectors, folder)
     except DataError:
-        if vectors is None and (found := list_prepared_files(name, folder)):
-            log(f"reading {found[0]}, because the published files are not in {folder}")
-            return _load_named(found[0])
+        if vectors is None and (prepared_files := list_prepared_files(name, folder)):
+            log(f"reading {prepared_files[0]}, because the published files are not in {folder}")
+            return _load_checked(prepared_files[0])
         raise
-    cached = choose_cache_folder() / called
+    cache = choose_cache_folder() / file_name
     stamps = [[file.name, (status := file.stat()).st_size, status.st_mtime_ns] for file in files]
-    held = None
+    cached = None
     try:
-        held = load_prepared(cached) if cached.is_file() else None
-    except DataError as error:  # it can be made again
+        cached = load_prepared(cache) if cache.is_file() else None
+    except DataError as error:  # it can be prepared again
         log(str(error))
-    if held is not None and _is_current(held, entry, files, stamps):
-        if held.information.get("stamps") != stamps:
-            held.information["stamps"] = stamps  # so that next time nobody has to read the files
+    if cached is not None and _is_current(cached, entry, files, stamps):
+        if cached.information.get("stamps") != stamps:
+            cached.information["stamps"] = stamps  # so that the files need not be read next time
             with suppress(OSError):
-                save_prepared(held, cached)
-        return held
+                save_prepared(cached, cache)
+        return cached
     log(f"preparing {name}" + (f" with {vectors}" if vectors else ""))
     prepared = prepare(name, vectors, folder)
     prepared.information["stamps"] = stamps
     try:
-        save_prepared(prepared, cached)
-        log(f"kept in {cached}")
+        save_prepared(prepared, cache)
+        log(f"kept in {cache}")
     except OSError as error:
-        log(f"not kept, because {cached} cannot be written: {error.strerror}")
+        log(f"not kept, because {cache} cannot be written: {error.strerror}")
     return prepared
 
 
 def make_file_name(name: str, vectors: str | None) -> str:
-    """Name the file of a data set and vectors."""
+    """Return the file name of a data set prepared with vectors."""
     file = f"{name}.{vectors}.safetensors" if vectors else f"{name}.safetensors"
     if Path(file).name != file:
         raise DataError(f"vectors {vectors!r}: expected a name such as glove.840B.300d, not a path")
@@ -100,15 +93,15 @@ def make_file_name(name: str, vectors: str | None) -> str:
 
 def list_prepared_files(name: str, folder: Path) -> list[Path]:
     """List the prepared files of a data set in a data folder."""
-    found = [sorted(place.glob(f"{name}.*safetensors")) for place in (folder, folder / "prepared")]
-    return [file for files in found for file in files if file.is_file()]
+    listings = [sorted(path.glob(f"{name}.*safetensors")) for path in (folder, folder / "prepared")]
+    return [file for listing in listings for file in listing if file.is_file()]
 
 
-def _load_named(file: Path, called: str = "") -> PreparedData:
-    """Load a file that holds what its name says, in the words into which its data set is cut by now."""
+def _load_checked(file: Path, file_name: str = "") -> PreparedData:
+    """Load a prepared file; raise if its content does not fit its name or today's tokenizer."""
     prepared = load_prepared(file)
     name, vectors = prepared.name, prepared.information["vectors"]
-    if called and make_file_name(name, vectors) != called:
+    if file_name and make_file_name(name, vectors) != file_name:
         raise DataError(f"{file}: holds {make_file_name(name, vectors)}; rename it, or remove it")
     made_with, tokenizer = prepared.information.get("tokenizer"), get_data_set(name).tokenizer
     if made_with != tokenizer:
@@ -118,45 +111,46 @@ def _load_named(file: Path, called: str = "") -> PreparedData:
     return prepared
 
 
-def _is_current(held: PreparedData, entry: DataSet, files: Sequence[Path], stamps: list[list[Any]]) -> bool:
-    """Tell whether a data set was made from these files, unread where they have the same size and time."""
-    information = held.information
+def _is_current(cached: PreparedData, entry: DataSet, files: Sequence[Path], stamps: list[list[Any]]) -> bool:
+    """Return whether a data set was made from these files; they are read only if a time differs."""
+    information = cached.information
     sizes = [[source["name"], source["size"]] for source in information["sources"]]
     if information.get("tokenizer") != entry.tokenizer or sizes != [stamp[:2] for stamp in stamps]:
         return False
-    return information.get("stamps") == stamps or information["sources"] == _describe(files)
+    return information.get("stamps") == stamps or information["sources"] == _describe_files(files)
 
 
 def prepare(
-    name: str, vectors: str | None, data: Path, entry: DataSet | None = None, least: int = 0
+    name: str, vectors: str | None, data: Path, entry: DataSet | None = None, min_count: int = 0
 ) -> PreparedData:
     """Turn published files into ids.
 
-    With vectors, the vocabulary is the words of all splits that have one, and every other word is unknown.
-    Without, it is every word, and so are both vocabularies of a translation.
+    With vectors, the vocabulary is the words of all splits that have one. Without, it is every word. A
+    translation has two vocabularies, of every word each.
 
     Args:
-        name: Of the data set.
-        vectors: Their name, such as glove.840B.300d.
-        data: The data folder.
-        entry: How the data set is read, where it is not in the catalogue.
-        least: Without vectors, known words are those that occur so often in train; 0 means every word.
+        name: Name of the data set.
+        vectors: Name of word vectors, such as glove.840B.300d.
+        data: Data folder.
+        entry: How to read a data set that is not in the catalogue.
+        min_count: Without vectors, rarer words of the training split are unknown; 0 keeps every word.
     """
     entry = entry or get_data_set(name)
-    files = list_sources(entry, vectors, data)  # before anything is read: what is missing is told at once
+    files = list_sources(entry, vectors, data)  # before anything is read, so that missing files are reported
     rows = entry.read(data)
-    columns = {split: list(each.texts) for split, each in rows.items()}
+    columns = {split: list(split_rows.texts) for split, split_rows in rows.items()}
     names = [name for name in next(iter(columns.values())) if name != TARGET]
     texts, words = _number_words(rows, names, TOKENIZERS[entry.tokenizer], entry.documents)
     counts = _count_words(words, texts.values())
-    found, known = None, counts.keys()
+    word_vectors, known = None, counts.keys()
     if vectors:
         with show_progress(vectors) as progress:
-            found = load_vectors(data, vectors, known, progress)
-        known = found.words.keys()
-    elif least:
-        known = {word: n for word, n in _count_words(words, [texts["train"]]).items() if n >= least}.keys()
-    # A translation may take over a word of the source that has no vector: all of them are kept.
+            word_vectors = load_vectors(data, vectors, known, progress)
+        known = word_vectors.words.keys()
+    elif min_count:
+        train_counts = _count_words(words, [texts["train"]])
+        known = {word: n for word, n in train_counts.items() if n >= min_count}.keys()
+    # A translation may copy a source word that has no vector, so all words are kept.
     kept = (counts.keys() if entry.translation else known) - set(Vocabulary.SPECIAL)
     vocabulary = Vocabulary(sorted(kept, key=lambda word: (word not in known, -counts[word], word)))
     _replace_numbers(texts, words, vocabulary)
@@ -169,42 +163,42 @@ def prepare(
         "vectors": vectors,
         "rows": {
             split: {
-                "read": each.read,
-                "kept": len(each.labels),
-                "published": entry.published.get(split, each.read),
+                "read": split_rows.total,
+                "kept": len(split_rows.labels),
+                "published": entry.published.get(split, split_rows.total),
             }
-            for split, each in rows.items()
+            for split, split_rows in rows.items()
         },
         "columns": columns,
         "coverage": asdict(measure_coverage(counts, known)),
-        "sources": _describe(files),
+        "sources": _describe_files(files),
     }
-    if grouped := [split for split, each in rows.items() if each.groups is not None]:
+    if grouped := [split for split, split_rows in rows.items() if split_rows.groups is not None]:
         information["groups"] = grouped
     if entry.translation:
         information["known"] = size
-    information = json.loads(json.dumps(information))  # as it will be read back
-    matrix = _make_matrix(found, vocabulary.words[:size]) if found else None
+    information = json.loads(json.dumps(information))  # as it is after loading
+    matrix = _make_matrix(word_vectors, vocabulary.words[:size]) if word_vectors else None
     target = _add_target(rows, texts) if entry.translation else None
     splits = {}
-    for split, each in rows.items():
-        groups = None if each.groups is None else np.array(each.groups, np.int32)
-        splits[split] = EncodedSplit(texts[split], np.array(each.labels, np.int32), groups)
+    for split, split_rows in rows.items():
+        groups = None if split_rows.groups is None else np.array(split_rows.groups, np.int32)
+        splits[split] = EncodedSplit(texts[split], np.array(split_rows.labels, np.int32), groups)
     return PreparedData(name, vocabulary, matrix, splits, entry.labels, information, target)
 
 
 def list_sources(entry: DataSet, vectors: str | None, data: Path) -> list[Path]:
-    """Find every file that `prepare` reads; `DataError` says what is missing."""
-    found = [*entry.find_sources(data).values(), *(find_vector_files(data, vectors) if vectors else ())]
-    return list(dict.fromkeys(file.path for file in found))
+    """List every file that `prepare` reads; raise `DataError` if one is missing."""
+    files = [*entry.find_sources(data).values(), *(find_vector_files(data, vectors) if vectors else ())]
+    return list(dict.fromkeys(file.path for file in files))
 
 
-def _describe(files: Sequence[Path]) -> list[dict[str, Any]]:
-    """Tell name, size and checksum of each file."""
+def _describe_files(files: Sequence[Path]) -> list[dict[str, Any]]:
+    """Return the name, size and checksum of each file."""
     try:
         with show_progress("checksums") as progress:
             sums = zip(files, compute_checksums(files, progress), strict=True)
-        return [{"name": file.name, "size": file.stat().st_size, "sha256": known} for file, known in sums]
+        return [{"name": file.name, "size": file.stat().st_size, "sha256": sha256} for file, sha256 in sums]
     except OSError as error:
         raise DataError(f"{error.filename or files[0].parent}: cannot be read: {error.strerror}") from None
 
@@ -216,19 +210,21 @@ Tokenize = Callable[[str], list[str]]
 def _number_words(
     rows: Mapping[str, Rows], names: Sequence[str], tokenize: Tokenize, documents: bool = False
 ) -> tuple[Texts, list[str]]:
-    """Number words as they appear, because lists of words would fill the memory; returns them too."""
+    """Number words by first occurrence, because lists of words would fill the memory; return words too."""
     numbers: dict[str, int] = {}
     texts: Texts = {}
-    for split, each in rows.items():
-        cut = _split_spaced if each.tokenized else tokenize
-        texts[split] = {name: _number_column(each.texts[name], cut, documents, numbers) for name in names}
+    for split, split_rows in rows.items():
+        cut = _split_spaced if split_rows.tokenized else tokenize
+        texts[split] = {
+            name: _number_column(split_rows.texts[name], cut, documents, numbers) for name in names
+        }
     return texts, list(numbers)
 
 
 def _number_column(
     texts: Iterable[str], tokenize: Tokenize, documents: bool, numbers: dict[str, int]
 ) -> EncodedColumn:
-    """Number the words of one column; those that were not met before get the next number."""
+    """Number the words of one column; new words get the next numbers."""
     flat, lengths, counts = array("i"), array("i"), array("i")
     for text in texts:
         sentences = [text] if not documents else text.split("\n") if text else []
@@ -237,17 +233,17 @@ def _number_column(
             flat.extend(numbers.setdefault(word, len(numbers)) for word in words)
             lengths.append(len(words))
         counts.append(len(sentences))
-    found = (np.array(each, np.int32) for each in (flat, lengths, counts))
-    return EncodedColumn(*found) if documents else EncodedColumn(next(found), next(found))
+    parts = [np.array(part, np.int32) for part in (flat, lengths, counts)]
+    return EncodedColumn(*parts[: 3 if documents else 2])
 
 
 def _split_spaced(text: str) -> list[str]:
-    """Split a text that is nothing but words with a space between."""
+    """Split a tokenized text."""
     return text.split(" ") if text else []
 
 
 def _count_words(words: Sequence[str], splits: Iterable[Mapping[str, EncodedColumn]]) -> Counter[str]:
-    """Count numbered words in some splits."""
+    """Count numbered words in splits."""
     totals = np.zeros(len(words), np.int64)
     for column in (column for columns in splits for column in columns.values()):
         totals += np.bincount(column.ids, minlength=len(words))
@@ -255,14 +251,14 @@ def _count_words(words: Sequence[str], splits: Iterable[Mapping[str, EncodedColu
 
 
 def _replace_numbers(texts: Texts, words: Sequence[str], vocabulary: Vocabulary) -> None:
-    """Write ids in the place of the numbers of words."""
+    """Replace the numbers of words by their ids in a vocabulary, in place."""
     table = np.array(vocabulary.encode(words), np.int32)
     for columns in texts.values():
         columns.update({name: column._replace(ids=table[column.ids]) for name, column in columns.items()})
 
 
 def _add_target(rows: Mapping[str, Rows], texts: Texts) -> TargetVocabulary:
-    """Add the column of translations; their words by how frequent they are in train, then the others."""
+    """Add the column of translations; its vocabulary is sorted by frequency in the training split."""
     targets, words = _number_words(rows, [TARGET], _split_spaced)
     vocabulary = TargetVocabulary.from_counts(_count_words(words, [targets.get("train", {})]))
     _replace_numbers(targets, words, vocabulary)
@@ -276,5 +272,5 @@ def _make_matrix(vectors: WordVectors, words: Sequence[str]) -> NDArray[np.float
         matrix = vectors.look_up(words).astype(np.float16)
     if not np.isfinite(matrix).all():
         raise DataError(f"vectors {vectors.name}: hold numbers that are too large for float16")
-    matrix[[Vocabulary.PAD, Vocabulary.UNKNOWN]] = 0  # also where a set has a vector called <unk>
+    matrix[[Vocabulary.PAD, Vocabulary.UNKNOWN]] = 0  # even if there is a vector called <unk>
     return matrix

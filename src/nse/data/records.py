@@ -1,4 +1,4 @@
-"""The lines and records of a file or of standard input, numbered, each as soon as it is there."""
+"""Read the lines and records of a file or of standard input, numbered, each as soon as it arrives."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from typing import IO, Any, NamedTuple, TypeVar
 from nse.errors import DataError
 from nse.files import BROKEN, COMPRESSED, decompress
 
-MAX_LINE_BYTES = 1 << 20  # bytes of a line: a file without line breaks does not fill the memory
+MAX_LINE_BYTES = 1 << 20  # so that a file without line breaks does not fill the memory
 
 
 class BadLine(NamedTuple):
-    """Why a line cannot be read or answered, or a record of several lines."""
+    """Line, or record of several lines, that cannot be read or processed, and why."""
 
     number: int
     why: str
@@ -29,7 +29,7 @@ class BadLine(NamedTuple):
 
 
 def number_lines(handle: IO[bytes]) -> Iterator[tuple[int, bytes | BadLine]]:
-    """Number lines from 1, without what ends them; one that is too long is a problem."""
+    """Yield lines without line breaks, numbered from 1; one that is too long becomes a `BadLine`."""
     number = 0
     while line := handle.readline(MAX_LINE_BYTES + 2):
         number += 1
@@ -43,9 +43,9 @@ def number_lines(handle: IO[bytes]) -> Iterator[tuple[int, bytes | BadLine]]:
 
 
 class LineSource:
-    """A file, opened at once, or standard input (`None` or "-"), which stays open.
+    """Open file, or standard input (`None` or "-"), which is never closed.
 
-    It is steady if it is there already, not a pipe or a terminal that somebody writes to; then it has a size.
+    `is_regular` is false for a pipe or a terminal, whose size is unknown.
     """
 
     def __init__(self, file: Path | None):
@@ -61,7 +61,7 @@ class LineSource:
         try:
             status = os.fstat(self._raw.fileno())
             self.is_regular, self.size = stat.S_ISREG(status.st_mode), status.st_size
-        except (io.UnsupportedOperation, OSError):  # standard input of a test
+        except (io.UnsupportedOperation, OSError):  # standard input without a file
             self.is_regular, self.size = False, 0
 
     def __enter__(self) -> LineSource:
@@ -73,11 +73,11 @@ class LineSource:
 
     @property
     def bytes_read(self) -> int:
-        """Tell how many bytes of a steady source were taken so far."""
+        """Number of bytes read so far of a regular file, else 0."""
         return self._raw.tell() if self.is_regular else 0
 
     def read_lines(self) -> Iterator[tuple[int, bytes | BadLine]]:
-        """Number its lines; `DataError` tells that it cannot be read on."""
+        """Yield its lines, numbered; raise `DataError` if reading fails."""
         try:
             yield from number_lines(self._handle)
         except BROKEN as error:
@@ -88,7 +88,7 @@ class LineSource:
 
 
 class Format(StrEnum):
-    """How rows are written in a file."""
+    """Format of a file of rows."""
 
     jsonl = "jsonl"
     tsv = "tsv"
@@ -97,7 +97,7 @@ class Format(StrEnum):
 
 
 FORMATS = dict.fromkeys((".jsonl", ".ndjson", ".json"), Format.jsonl)
-FORMATS |= {".tsv": Format.tsv, ".csv": Format.csv}  # any other is text
+FORMATS |= {".tsv": Format.tsv, ".csv": Format.csv}  # others are text
 
 JSON_TYPES = {
     "NoneType": "null",
@@ -110,15 +110,15 @@ JSON_TYPES |= {"list": "a list", "dict": "an object"}
 
 
 class UnclosedQuote(BadLine):
-    """A quote of a CSV that is not closed; the lines after it cannot be told from its text."""
+    """Quote of a CSV that is not closed; the lines after it may be part of its text."""
 
 
 class BadLineError(ValueError):
-    """A line is no row; says why."""
+    """Raised when a line cannot be parsed as a row."""
 
 
 def guess_format(file: Path | None) -> Format:
-    """Guess the format by a file's name; standard input is text."""
+    """Return the format by the file's name; standard input is text."""
     if file is None:
         return Format.text
     plain = file.with_suffix("") if file.suffix in COMPRESSED else file
@@ -126,9 +126,9 @@ def guess_format(file: Path | None) -> Format:
 
 
 def decode_line(line: bytes) -> str:
-    """Decode a line."""
+    """Decode a line as UTF-8 without NUL."""
     if b"\0" in line:
-        raise BadLineError("holds a NUL, as UTF-16 and files that are no text do; write it as UTF-8")
+        raise BadLineError("holds a NUL, as UTF-16 and binary files do; write it as UTF-8")
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError:
@@ -136,7 +136,7 @@ def decode_line(line: bytes) -> str:
 
 
 def split_tabs(line: bytes) -> list[str]:
-    """Cut a line at tabs; a quote is a letter like any other."""
+    """Split a line at tabs; quotes have no meaning."""
     return decode_line(line).split("\t")
 
 
@@ -147,7 +147,7 @@ def parse_object(line: bytes | str) -> dict[str, Any]:
         value = json.loads(text)
     except json.JSONDecodeError as error:
         raise BadLineError(f"is not JSON: {error.msg} at column {error.colno}") from None
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, a list of lists of lists
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, deep nesting
         raise BadLineError(f"is not JSON that can be read: {error}") from None
     if not isinstance(value, dict):
         raise BadLineError(
@@ -163,31 +163,31 @@ Parsed = TypeVar("Parsed")
 def parse_filled_lines(
     lines: Lines, parse: Callable[[bytes], Parsed]
 ) -> Iterator[tuple[int, Parsed | BadLine]]:
-    """Parse lines that are not blank, each by itself."""
+    """Parse each line that is not blank; a wrong one becomes a `BadLine`."""
     for number, line in lines:
         if isinstance(line, BadLine):
             yield number, line
         elif line.strip():
             try:
                 yield number, parse(line)
-            except BadLineError as wrong:
-                yield number, BadLine(number, str(wrong))
+            except BadLineError as error:
+                yield number, BadLine(number, str(error))
 
 
 def split_csv(lines: Lines) -> Iterator[tuple[int, list[str] | BadLine]]:
-    """Read records of CSV, of several lines where a quoted text has line breaks.
+    """Yield the records of a CSV, of several lines if a quoted text has line breaks.
 
-    Ends with an `OpenQuote` where a quote may not be closed: nobody knows then where the next row begins.
+    Stops after an `UnclosedQuote`, where the next row may begin anywhere.
     """
-    wrong: list[str] = []
+    problems: list[str] = []
     size = quotes = 0  # of a record
     ended = False
 
-    def texts() -> Iterator[str]:
+    def decode_lines() -> Iterator[str]:
         nonlocal size, quotes, ended
         for _, line in lines:
             if isinstance(line, BadLine):
-                wrong.append(line.why)
+                problems.append(line.why)
                 yield "\n"
                 continue
             size += len(line)
@@ -196,15 +196,15 @@ def split_csv(lines: Lines) -> Iterator[tuple[int, list[str] | BadLine]]:
             quotes += line.count(b'"')
             try:
                 yield decode_line(line) + "\n"
-            except BadLineError as error:  # told of the record that it is in, whose quotes still count
-                wrong.append(str(error))
+            except BadLineError as error:  # reported for the whole record, whose quotes still count
+                problems.append(str(error))
                 yield line.decode("utf-8", "replace") + "\n"
         ended = True
 
-    reader = csv.reader(texts(), strict=True)
+    reader = csv.reader(decode_lines(), strict=True)
     while True:
         number = reader.line_num + 1
-        wrong.clear()
+        problems.clear()
         size = quotes = 0
         try:
             fields = next(reader)
@@ -212,18 +212,18 @@ def split_csv(lines: Lines) -> Iterator[tuple[int, list[str] | BadLine]]:
             return
         except csv.Error as error:
             if quotes % 2 or ended or reader.line_num > number:
-                advice = "close it, or write it twice where it is a part of a text"
+                advice = "close it, or double it if it is part of a text"
                 yield number, UnclosedQuote(number, f"a quote is perhaps not closed: {error}; {advice}")
                 return
-            wrong.append(f"is not CSV: {error}")
+            problems.append(f"is not CSV: {error}")
             fields = []
-        yield number, BadLine(number, wrong[0], reader.line_num + 1 - number) if wrong else fields
+        yield number, BadLine(number, problems[0], reader.line_num + 1 - number) if problems else fields
 
 
 def read_records(
     source: LineSource, form: Format, check_header: Callable[[list[str], int], object]
 ) -> Iterator[tuple[int, dict[str, Any] | BadLine]]:
-    """Read JSON objects, or as such the rows under a header, which is checked; each with its first line."""
+    """Yield records with their first line: JSON objects, or rows as dictionaries by a checked header."""
     lines = source.read_lines()
     if form == Format.jsonl:
         yield from parse_filled_lines(lines, parse_object)
@@ -253,7 +253,7 @@ def name_json_type(value: Any) -> str:
 
 
 def get_text(record: Mapping[str, object], key: str, expected: str = "a text") -> str:
-    """Return a text of a record; `BadLineError` says what is wrong with any other value."""
+    """Return the text of a record under a key; raise `BadLineError` for any other value."""
     text = record.get(key)
     if not isinstance(text, str):
         shown = json.dumps(record[key])[:40] if key in record else "nothing"

@@ -1,4 +1,4 @@
-"""What is in a data folder, and how to get what is not."""
+"""Report which data a data folder holds, and how to get the rest."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from nse.errors import DataError
 from nse.text.vectors import Coverage
 
 Counts = dict[str, dict[str, int | None]]
-"""By split, or of words: the number found, and the number published."""
+"""Number found and number published, by split, or of words."""
 
 Report = dict[str, Any]
 
 
 def report_status(folder: Path, fetch_command: str) -> Report:
-    """Look for every known data set and vectors: whether they are there, where, and how much of them."""
+    """Report for every known data set and vectors whether, where and how completely they are there."""
     vectors = {name: VECTORS.get(name) for name in [*VECTORS, *list_vectors(folder)]}
     return {
         "folder": str(folder),
         "exists": folder.is_dir(),
-        "data": [_look_for(name, entry, folder, fetch_command) for name, entry in DATA.items()],
-        "vectors": [_look_for(name, entry, folder, fetch_command) for name, entry in vectors.items()],
-        "prepared": [_look_at_prepared(file) for name in DATA for file in list_prepared_files(name, folder)],
+        "data": [_report_entry(name, entry, folder, fetch_command) for name, entry in DATA.items()],
+        "vectors": [_report_entry(name, entry, folder, fetch_command) for name, entry in vectors.items()],
+        "prepared": [_report_prepared(file) for name in DATA for file in list_prepared_files(name, folder)],
     }
 
 
-def _look_for(name: str, entry: DataSet | VectorSet | None, folder: Path, fetch_command: str) -> Report:
-    """Look for a data set or vectors; those that are in no catalogue have no entry."""
+def _report_entry(name: str, entry: DataSet | VectorSet | None, folder: Path, fetch_command: str) -> Report:
+    """Report on a data set or vectors; `entry` is None for vectors that are not in the catalogue."""
     row = {"name": name, "about": entry.about if entry else "", "present": False, "where": None, "form": None}
     row |= {"counts": {}, "problem": None, "get": None}
     try:
@@ -44,26 +44,29 @@ def _look_for(name: str, entry: DataSet | VectorSet | None, folder: Path, fetch_
     except DataError as error:
         by_hand = str(error) if isinstance(entry, DataSet) else None
         return row | {"get": f"{fetch_command} {name}" if entry and entry.downloads else by_hand}
-    place = source.path if source.member or source.path.suffix == ".npy" else source.path.parent
-    row |= {"where": str(place), "form": source.form}
+    where = source.path if source.member or source.path.suffix == ".npy" else source.path.parent
+    row |= {"where": str(where), "form": source.form}
     try:
         if isinstance(entry, DataSet):
-            found = _count_rows(entry, folder)
+            counts = _count_rows(entry, folder)
         else:
-            found = _measure_vectors(source, entry)
+            counts = _measure_vectors(source, entry)
     except DataError as error:
         return row | {"problem": str(error)}
-    return row | {"present": True} | found
+    return row | {"present": True} | counts
 
 
 def _count_rows(entry: DataSet, folder: Path) -> Report:
-    rows, whole = (entry.count or entry.read)(folder), entry.published
-    counts = {name: {"found": len(each.labels), "published": whole[name]} for name, each in rows.items()}
+    rows, published = (entry.count or entry.read)(folder), entry.published
+    counts = {
+        split: {"found": len(split_rows.labels), "published": published[split]}
+        for split, split_rows in rows.items()
+    }
     return {"counts": counts}
 
 
 def _measure_vectors(source: DataFile, entry: VectorSet | None) -> Report:
-    """Tell how many vectors there are, of how many numbers; those of a text are not counted."""
+    """Return the dimension of vectors, and their number if that can be known without reading them."""
     count = None
     if source.path.suffix == ".npy":
         count, dimension = map(int, open_array(source).shape)
@@ -76,19 +79,19 @@ def _measure_vectors(source: DataFile, entry: VectorSet | None) -> Report:
     return {"dimension": dimension, "counts": counts}
 
 
-def _look_at_prepared(file: Path) -> Report:
+def _report_prepared(file: Path) -> Report:
     try:
         prepared = load_prepared(file)
     except DataError as error:
         return {"where": str(file), "problem": str(error)}
     rows = prepared.information["rows"]
-    counts = {split: {"found": each["kept"], "published": each["published"]} for split, each in rows.items()}
+    counts = {split: {"found": row["kept"], "published": row["published"]} for split, row in rows.items()}
     vectors = prepared.information["vectors"]
     return {"where": str(file), "name": prepared.name, "vectors": vectors, "counts": counts, "problem": None}
 
 
 def describe_status(report: Report) -> Iterator[tuple[str, str]]:
-    """Give name and state of everything in a report, for a table."""
+    """Yield the name and the state of each entry of a report, for a table."""
     for row in [*report["data"], *report["vectors"]]:
         state = row["problem"] or f"missing; {row['get'] or row['about']}"
         if row["present"]:
@@ -101,7 +104,7 @@ def describe_status(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def describe_prepared(information: Report) -> Iterator[str]:
-    """Give counts and coverage of a prepared data set, in lines."""
+    """Yield lines with the counts and the coverage of a prepared data set."""
     for split, rows in information["rows"].items():
         dropped = rows["read"] - rows["kept"]
         yield f"{split}: {rows['kept']:,} of {rows['published']:,} rows, {dropped:,} left out"
@@ -118,6 +121,6 @@ def _describe_count(name: str, found: int | None, published: int | None) -> str:
         return f"{name} not counted"
     if published is None or found == published:
         return f"{name} {found:,}"
-    if found > published:  # another form of it than the one that was counted
+    if found > published:  # another version of the data set
         return f"{name} {found:,} (published {published:,})"
     return f"{name} {found:,} of {published:,} ({found / published:.0%})"

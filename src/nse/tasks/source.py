@@ -15,12 +15,11 @@ from typing import Any, ClassVar, Literal, get_args, get_type_hints
 from nse.config import check_name
 from nse.data.cache import EncodedSplit, PreparedData
 from nse.data.catalogue import DATA, DataSet
-from nse.data.folders import find_data_folder
 from nse.data.prepare import load_or_prepare, prepare
 from nse.data.readers import logic
 from nse.data.readers.table import MAX_LISTED, hold_out, list_labels, make_rows, read_table
 from nse.data.records import BadLineError
-from nse.data.sources import SPLITS, DataFile, Rows
+from nse.data.sources import SPLITS, DataFile, Rows, find_data_folder
 from nse.errors import FieldsError, InputError
 from nse.inference.folder import ModelConfig
 from nse.text.tensors import LabelledRows
@@ -181,7 +180,7 @@ class OwnFiles(DataSource):
         if self.dev or "train" not in rows:
             return rows, labels, []
         rows["train"], rows["dev"] = hold_out(tables["train"], rows["train"], self.share)
-        held = f"{rows['dev'].read:,} of the {rows['dev'].read + rows['train'].read:,} rows"
+        held = f"{rows['dev'].total:,} of the {rows['dev'].total + rows['train'].total:,} rows"
         note = f"dev is {held} of {Path(self.train).name}, held out of training"
         return rows, labels, [note]
 

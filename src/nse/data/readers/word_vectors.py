@@ -1,8 +1,8 @@
-"""Word vectors from files: GloVe's text, or a numpy array beside a list of words.
+"""Load word vectors from files: GloVe's text, or a numpy array with a list of words.
 
-NAME.npy lies there with NAME.words.txt (a word a line) and perhaps NAME.aliases.tsv (more words, each with a
-tab and the row it shares), or as GloVe publishes them: NAME.txt, NAME.txt.gz, NAME.txt.xz, or NAME.txt inside
-NAME.zip; glove.6B.100d is also looked for in glove.6B.zip.
+The files of NAME are NAME.npy and NAME.words.txt (one word per line), perhaps with NAME.aliases.tsv (more
+words, each with a tab and the row that it shares), or GloVe's: NAME.txt, NAME.txt.gz, NAME.txt.xz, or
+NAME.txt inside NAME.zip; glove.6B.100d is also looked for in glove.6B.zip.
 """
 
 from __future__ import annotations
@@ -28,53 +28,53 @@ def load_vectors(
     """Load vectors from a data folder or from `vectors/` in it.
 
     Args:
-        folder: The data folder.
-        name: Such as glove.840B.300d; A+B puts two sets side by side, zero where one lacks the word.
-        wanted: Only these words are kept, in the order of the alphabet. None means all that there are.
-        progress: Called with how many bytes of a text file are read.
+        folder: Data folder.
+        name: Such as glove.840B.300d; A+B concatenates two sets, with zeros where one lacks a word.
+        wanted: Words to keep, sorted; None keeps all words of the file.
+        progress: Called with the number of bytes of a text file that are read.
     """
     sets = [_load_one(folder, part, wanted, progress) for part in name.split("+")]
     if len(sets) == 1:
         return sets[0]
-    words = sorted({word for each in sets for word in each.words})
-    rows = np.concatenate([each.look_up(words) for each in sets], axis=1)
+    words = sorted({word for vectors in sets for word in vectors.words})
+    rows = np.concatenate([vectors.look_up(words) for vectors in sets], axis=1)
     numbers = {word: row for row, word in enumerate(words)}
-    return WordVectors(name, numbers, rows, all(each.lowered for each in sets))
+    return WordVectors(name, numbers, rows, all(vectors.lowered for vectors in sets))
 
 
 def find_vector_files(folder: Path, name: str) -> list[DataFile]:
-    """Find the files that `load_vectors` reads for this name; `DataError` says what is missing."""
-    return [file for part in name.split("+") for file in _find_sources(folder, part)]
+    """Find the files that `load_vectors` reads for this name; raise `DataError` if they are missing."""
+    return [file for part in name.split("+") for file in _find_set(folder, part)]
 
 
 def _load_one(
     folder: Path, name: str, wanted: Collection[str] | None, progress: Progress | None
 ) -> WordVectors:
-    file, *others = _find_sources(folder, name)
+    file, *others = _find_set(folder, name)
     vectors = _load_array(name, file, *others) if others else _load_text(name, file, wanted, progress)
     return vectors if wanted is None else vectors.select(sorted(wanted))
 
 
-def _find_sources(folder: Path, name: str) -> list[DataFile]:
+def _find_set(folder: Path, name: str) -> list[DataFile]:
     if not _NAME.fullmatch(name):
         raise DataError(f"vectors {name!r}: expected a name such as glove.840B.300d, or two joined by +")
-    places = [folder / "vectors", folder]
-    for place in places:
-        paths = [place / f"{name}{end}" for end in (".npy", ".words.txt", ".aliases.tsv")]
+    folders = [folder / "vectors", folder]
+    for path in folders:
+        paths = [path / f"{name}{end}" for end in (".npy", ".words.txt", ".aliases.tsv")]
         if paths[0].is_file() and paths[1].is_file():
             return [DataFile(path) for path in paths if path.is_file()]
-    archives = [place / f"{each}.zip" for place in places for each in (name, _DIMENSION.sub("", name))]
-    text = find_file(places, f"{name}.txt", archives)
+    archives = [path / f"{stem}.zip" for path in folders for stem in (name, _DIMENSION.sub("", name))]
+    text = find_file(folders, f"{name}.txt", archives)
     if text is None:
         names = f"{name}.npy with {name}.words.txt, {name}.txt, .txt.gz, .txt.xz and .zip"
-        there = ", ".join(list_vectors(folder)) or "nothing"
-        missing = f"vectors {name} are not in {places[0]} or {folder}"
-        raise DataError(f"{missing}: looked for {names}; there is {there}", ("vectors", name))
+        present = ", ".join(list_vectors(folder)) or "nothing"
+        missing = f"vectors {name} are not in {folders[0]} or {folder}"
+        raise DataError(f"{missing}: looked for {names}; there is {present}", ("vectors", name))
     return [text]
 
 
 def list_vectors(folder: Path) -> list[str]:
-    """List the names of the vectors in a data folder, archives aside."""
+    """List the names of the vectors in a data folder, except those in archives of several."""
     names = [file.name for file in [*folder.glob("vectors/*"), *folder.glob("*")]]
     pattern = r"(.+)\.npy|(.+\.\d+d)\.(?:txt|txt\.gz|txt\.xz|zip)"
     return sorted({match[1] or match[2] for name in names if (match := re.fullmatch(pattern, name))})
@@ -103,9 +103,9 @@ def _load_array(name: str, array: DataFile, listing: DataFile, *aliases: DataFil
 
 
 def open_array(file: DataFile) -> NDArray[np.floating]:
-    """Open the array [n, d] of a .npy file, not read until it is used."""
+    """Open the array [n, d] of a .npy file, memory-mapped."""
     with explain_read_errors(file):
-        try:  # mapped, so that a header cannot claim more than the file holds
+        try:  # memory-mapped, so that a wrong header cannot claim more than the file holds
             rows = np.load(file.path, mmap_mode="r", allow_pickle=False)
         except ValueError as error:
             raise DataError(f"{file}: is not a whole .npy file of numbers: {error}") from None
@@ -117,7 +117,7 @@ def open_array(file: DataFile) -> NDArray[np.floating]:
 def _load_text(
     name: str, file: DataFile, wanted: Collection[str] | None, progress: Progress | None
 ) -> WordVectors:
-    """Read GloVe's text: a word, which may hold spaces, and d numbers on each line."""
+    """Read GloVe's text: each line is a word, which may hold spaces, and d numbers."""
     keep = None if wanted is None else {form.encode() for w in wanted for form in (w, w.lower())}
     words, rows = dict[str, int](), list[NDArray[np.float32]]()
     lowered, d = True, -1
@@ -127,11 +127,11 @@ def _load_text(
             d = line.rstrip().count(b" ")
             _check_dimension(name, d, file)
         try:
-            word, numbers = _cut_word(line, d)
+            word, numbers = _split_line(line, d)
             if lowered:
                 text = word.decode("utf-8", "replace")
                 lowered = text == text.lower()
-            if keep is None or word in keep:  # most lines are only looked at so far
+            if keep is None or word in keep:  # the numbers of most lines are never parsed
                 rows.append(_parse_numbers(numbers, d))
                 words.setdefault(word.decode("utf-8"), len(rows) - 1)
         except ValueError as error:
@@ -142,8 +142,8 @@ def _load_text(
     return WordVectors(name, words, np.stack(rows) if rows else np.zeros((0, d), np.float32), lowered)
 
 
-def _cut_word(line: bytes, d: int) -> tuple[bytes, bytes]:
-    """Cut the word of a line off its numbers."""
+def _split_line(line: bytes, d: int) -> tuple[bytes, bytes]:
+    """Split a line into its word and its numbers."""
     spaces = line.count(b" ")
     if spaces < d or not d:
         raise ValueError(f"expected a word and {d} numbers, got {spaces} numbers")
@@ -163,7 +163,7 @@ def _parse_numbers(text: bytes, d: int) -> NDArray[np.float32]:
 
 
 def _check_dimension(name: str, d: int, file: DataFile) -> None:
-    """Refuse vectors of which the name, such as one that ends in .300d, promises other sizes."""
+    """Raise if the name, such as one that ends in .300d, promises another dimension."""
     promised = _DIMENSION.search(name)
     if promised and int(promised[1]) != d:
         raise DataError(f"{file}: expected vectors of {promised[1]} numbers by its name, got {d}")
