@@ -38,7 +38,7 @@ Log = Callable[[str], None]
 def load_or_prepare(name: str, vectors: str | None, data: Path | None, log: Log = print_log) -> PreparedData:
     """Load a data set as ids, or prepare it first.
 
-    A prepared file in the data folder or in its folder `prepared/` is loaded as it is. Otherwise the result is
+    A prepared file in the data folder or in its folder `prepared/` is loaded as it is. Else the result is
     cached, and made again if the sizes or checksums of the published files change. Without vectors, any
     prepared file of the data set is used if the published files are missing.
 
