@@ -85,14 +85,14 @@ WRITERS = {
     "--resume alone": lambda folder: cli.train(out=folder, resume=True),
     "another seed": lambda folder: train(folder, "seed=9", resume=True, **BOW),
     "evaluate --trec": write_scores,
-    "evaluate --scores": scores.score,
+    "evaluate --scores": scores.evaluate_scores,
 }
 
 
 @pytest.mark.parametrize("writer", WRITERS)
 def test_a_second_writer_is_told_who_the_first_one_is(held, writer, monkeypatch):
     folder, holder = held
-    monkeypatch.setattr(scores, "find_scores", lambda *_: [])
+    monkeypatch.setattr(scores, "find_score_files", lambda *_: [])
     before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
     told = (
         rf"{folder} is in use by process {holder}, since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d: "

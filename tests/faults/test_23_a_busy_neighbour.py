@@ -88,8 +88,8 @@ def test_documents_take_all_threads():
 @pytest.mark.parametrize(
     ("overrides", "line", "threads"),
     [
-        ([], "computes on 2 threads of the CPU (train.threads changes it)", 2),
-        (["train.threads=1"], "computes on 1 thread of the CPU (train.threads changes it)", 1),
+        ([], "uses 2 CPU threads (train.threads changes it)", 2),
+        (["train.threads=1"], "uses 1 CPU thread (train.threads changes it)", 1),
     ],
 )
 def test_the_log_and_the_run_say_how_many(tmp_path, overrides, line, threads):
@@ -105,7 +105,7 @@ def test_with_one_thread_there_is_nothing_to_say(tmp_path):
     torch.set_num_threads(1)
     told = io.StringIO()
     stop(tmp_path / "run", small=LARGE, recipe="logic/bow", after=3, told=told)
-    assert "computes on" not in told.getvalue()
+    assert "CPU thread" not in told.getvalue()
 
 
 def test_a_resumed_run_keeps_its_threads_and_its_bits(tmp_path):
