@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from data.made_up import line, save_vectors, write, write_snli, write_sst, write_wikiqa
-from data.test_aclimdb import write as write_aclimdb
+from data.made_up import make_snli_line, save_vectors, write_files, write_snli, write_sst, write_wikiqa
+from data.test_aclimdb import write_files as write_aclimdb
 from data.test_parallel import write_published as write_iwslt14
 from nse.data.readers import wikiqa
 from nse.data.readers.parallel import MULTI30K
@@ -52,7 +52,7 @@ def lay_out(folder):
 def lay_data(folder):
     """Data sets and vectors, as `nse data fetch` leaves them where they can be fetched."""
     (folder / "sst").mkdir(parents=True)
-    pairs = b"".join(line(label, *texts) for *texts, label in PAIRS * 4)
+    pairs = b"".join(make_snli_line(label, *texts) for *texts, label in PAIRS * 4)
     write_snli(folder, "zip", train=pairs, dev=pairs, test=pairs)
     splits = {"train": 1, "dev": 2, "test": 3}
     write_sst(folder / "sst", "zip", **{split: test_sentences.trees(12, n) for split, n in splits.items()})
@@ -80,8 +80,8 @@ def lay_vectors(folder):
     lines = [" ".join([word, *map(str, row)]) for word, row in zip(known, rows.tolist(), strict=True)]
     text = "".join(f"{line}\n" for line in lines).encode()
     shorter = "".join(" ".join(line.split()[:101]) + "\n" for line in lines).encode()
-    write(folder / "vectors", "zip", {"glove.840B.300d.txt": text}, "glove.840B.300d.zip")
-    write(folder / "vectors", "zip", {"glove.6B.100d.txt": shorter}, "glove.6B.zip")
+    write_files(folder / "vectors", "zip", {"glove.840B.300d.txt": text}, "glove.840B.300d.zip")
+    write_files(folder / "vectors", "zip", {"glove.6B.100d.txt": shorter}, "glove.6B.zip")
 
 
 def lay_files(folder):

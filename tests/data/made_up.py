@@ -12,18 +12,19 @@ from safetensors.numpy import load_file, save_file
 from nse.data.cache import KEY
 
 
-def line(label, premise, hypothesis):
+def make_snli_line(label, premise, hypothesis):
     row = {"annotator_labels": ["neutral"], "gold_label": label, "pairID": "1.jpg#0r1n"}
     return json.dumps(row | {"sentence1": premise, "sentence2": hypothesis}).encode() + b"\n"
 
 
 SNLI = {
-    "train": line("entailment", "A dog runs, fast.", "A dog moves.")
-    + line("-", "dropped words", "dropped too")
-    + line("contradiction", "The cat sleeps.", "N/A")
-    + line("neutral", "A dog\u2028runs.", ""),
-    "dev": line("neutral", "Two dogs", "dogs"),
-    "test": line("contradiction", "A cat", "a dog") + line("entailment", "Café", "zebra zebra"),
+    "train": make_snli_line("entailment", "A dog runs, fast.", "A dog moves.")
+    + make_snli_line("-", "dropped words", "dropped too")
+    + make_snli_line("contradiction", "The cat sleeps.", "N/A")
+    + make_snli_line("neutral", "A dog\u2028runs.", ""),
+    "dev": make_snli_line("neutral", "Two dogs", "dogs"),
+    "test": make_snli_line("contradiction", "A cat", "a dog")
+    + make_snli_line("entailment", "Café", "zebra zebra"),
 }
 
 WORDS = ["A", "a", "dog", "cat", "runs", ".", "moves", "The", "<unk>"]
@@ -38,19 +39,19 @@ SST = {
 HEADER = b"QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel\n"
 
 
-def candidate(question, answer, label, text="who runs ?"):
+def make_wikiqa_line(question, answer, label, text="who runs ?"):
     """A line of WikiQA."""
     return f"{question}\t{text}\tD1\tDogs\tD1-0\t{answer}\t{label}\n".encode()
 
 
 WIKIQA = {
     "train": HEADER
-    + candidate("Q7", 'A "dog" runs .', 1)
-    + candidate("Q7", "Cats sleep .", 0)
-    + candidate("Q2", '"', 0, "WHO sleeps")
-    + candidate("Q9", "Café", 1, "where"),
-    "dev": HEADER + candidate("Q1", "", 0),
-    "test": HEADER + candidate("Q3", "a dog", 0) + candidate("Q4", "a cat", 1),
+    + make_wikiqa_line("Q7", 'A "dog" runs .', 1)
+    + make_wikiqa_line("Q7", "Cats sleep .", 0)
+    + make_wikiqa_line("Q2", '"', 0, "WHO sleeps")
+    + make_wikiqa_line("Q9", "Café", 1, "where"),
+    "dev": HEADER + make_wikiqa_line("Q1", "", 0),
+    "test": HEADER + make_wikiqa_line("Q3", "a dog", 0) + make_wikiqa_line("Q4", "a cat", 1),
 }
 
 PACKED = {"plain": ("", bytes), "gz": (".gz", gzip.compress), "xz": (".xz", lzma.compress)}
@@ -59,22 +60,22 @@ PACKED = {"plain": ("", bytes), "gz": (".gz", gzip.compress), "xz": (".xz", lzma
 def write_snli(folder, form="plain", **changed):
     """Lay SNLI out in one of the published forms; `changed` replaces splits."""
     files = {f"snli_1.0/snli_1.0_{split}.jsonl": content for split, content in (SNLI | changed).items()}
-    write(folder, form, files, "snli_1.0.zip")
+    write_files(folder, form, files, "snli_1.0.zip")
 
 
 def write_sst(folder, form="plain", **changed):
     """Lay the Stanford Sentiment Treebank out in one of the published forms."""
     files = {f"trees/{split}.txt": content for split, content in (SST | changed).items()}
-    write(folder if form == "zip" else folder / "sst", form, files, "trainDevTestTrees_PTB.zip")
+    write_files(folder if form == "zip" else folder / "sst", form, files, "trainDevTestTrees_PTB.zip")
 
 
 def write_wikiqa(folder, form="plain", **changed):
     """Lay WikiQA out in one of the published forms."""
     files = {f"WikiQACorpus/WikiQA-{split}.tsv": content for split, content in (WIKIQA | changed).items()}
-    write(folder, form, files, "WikiQACorpus.zip")
+    write_files(folder, form, files, "WikiQACorpus.zip")
 
 
-def write(folder, form, files, archive):
+def write_files(folder, form, files, archive):
     """Write files plain or compressed, or into an archive as made on a Mac."""
     if form == "zip":
         with zipfile.ZipFile(folder / archive, "w", zipfile.ZIP_DEFLATED) as opened:

@@ -32,7 +32,7 @@ OTHERS = {
 }
 
 
-def packed(files):
+def pack_tar(files):
     """A tar in the published layout, with folders; names in the order given."""
     handle = io.BytesIO()
     with tarfile.open(fileobj=handle, mode="w") as archive:
@@ -47,21 +47,21 @@ def packed(files):
     return handle.getvalue()
 
 
-def write(folder, form="gz", files=REVIEWS | OTHERS):
+def write_reviews(folder, form="gz", files=REVIEWS | OTHERS):
     """The published archive if the form is one, else a tar for each split."""
     if form == "one":
-        (folder / aclimdb.ARCHIVE).write_bytes(gzip.compress(packed(files)))
+        (folder / aclimdb.ARCHIVE).write_bytes(gzip.compress(pack_tar(files)))
         return
     suffix, pack = PACKED[form]
     (folder / "aclImdb").mkdir()
     for split in ("train", "test"):
         part = {name: content for name, content in files.items() if name.startswith(split)}
-        (folder / "aclImdb" / f"aclImdb_{split}.tar{suffix}").write_bytes(pack(packed(part)))
+        (folder / "aclImdb" / f"aclImdb_{split}.tar{suffix}").write_bytes(pack(pack_tar(part)))
 
 
 @pytest.mark.parametrize("form", ["one", "plain", "gz", "xz"])
-def test_every_form(tmp_path, form):
-    write(tmp_path, form)
+def test_reviews_are_read_from_every_archive_format(tmp_path, form):
+    write_reviews(tmp_path, form)
     rows = aclimdb.read(tmp_path)
     assert list(rows) == ["train", "dev", "test"]
     assert rows["train"].texts == {
@@ -76,18 +76,18 @@ def test_every_form(tmp_path, form):
     assert all(each.groups is None for each in rows.values())
 
 
-def test_the_order_is_not_that_of_the_archive(tmp_path):
+def test_rows_are_sorted_whatever_the_order_of_the_archive(tmp_path):
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
-    write(tmp_path / "one", "one")
-    write(tmp_path / "two", "one", dict(reversed(REVIEWS.items())))
+    write_reviews(tmp_path / "one", "one")
+    write_reviews(tmp_path / "two", "one", dict(reversed(REVIEWS.items())))
     assert aclimdb.read(tmp_path / "one") == aclimdb.read(tmp_path / "two")
 
 
-def test_every_tenth_hundred_is_dev(tmp_path):
+def test_every_tenth_hundred_of_reviews_is_in_dev(tmp_path):
     numbers = range(0, 12_500, 25)
     files = {f"train/{folder}/{n}_1.txt": f"{n}" for folder in ("neg", "pos") for n in numbers}
-    write(tmp_path, "one", files | {"test/pos/0_8.txt": ""})
+    write_reviews(tmp_path, "one", files | {"test/pos/0_8.txt": ""})
     expected = [f"{n}" for n in numbers if f"{n:05}"[-3] == "9"]
     assert len(expected) == 12 * 4
     rows = aclimdb.read(tmp_path)
@@ -96,14 +96,14 @@ def test_every_tenth_hundred_is_dev(tmp_path):
 
 
 @pytest.mark.parametrize("place", ["", "aclImdb"])
-def test_where_they_may_lie(tmp_path, place):
+def test_archives_are_found_in_both_folders(tmp_path, place):
     (tmp_path / place).mkdir(exist_ok=True)
-    write(tmp_path / place, "one")
+    write_reviews(tmp_path / place, "one")
     assert {source.path for source in aclimdb.find_sources(tmp_path).values()} == {
         tmp_path / place / aclimdb.ARCHIVE
     }
     for split in ("train", "test"):
-        (tmp_path / place / f"aclImdb_{split}.tar").write_bytes(packed(REVIEWS))
+        (tmp_path / place / f"aclImdb_{split}.tar").write_bytes(pack_tar(REVIEWS))
     files = aclimdb.find_sources(tmp_path)
     assert [source.path.name for source in files.values()] == [
         *("aclImdb_train.tar", "aclImdb_train.tar", "aclImdb_test.tar")
@@ -113,14 +113,14 @@ def test_where_they_may_lie(tmp_path, place):
     assert [each.total for each in aclimdb.read(tmp_path).values()] == [4, 2, 2]
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_the_error_names_a_missing_file(tmp_path):
     with pytest.raises(DataError, match=r"no aclImdb_train\.tar in .* or inside aclImdb_v1\.tar\.gz$"):
         aclimdb.find_sources(tmp_path)
-    write(tmp_path, "xz")
+    write_reviews(tmp_path, "xz")
     (tmp_path / "aclImdb" / "aclImdb_test.tar.xz").unlink()
     with pytest.raises(DataError, match=r"aclimdb: no aclImdb_test\.tar"):
         aclimdb.read(tmp_path)
-    write(tmp_path, "one")
+    write_reviews(tmp_path, "one")
     assert aclimdb.find_sources(tmp_path)["train"].path.name == aclimdb.ARCHIVE
 
 
@@ -140,16 +140,18 @@ def test_a_missing_file_is_named(tmp_path):
     ],
 )
 @pytest.mark.parametrize("form", ["one", "xz"])
-def test_a_broken_review_is_named(tmp_path, form, name, content, message):
-    write(tmp_path, form, REVIEWS | {name: content})
+def test_the_error_names_a_broken_review(tmp_path, form, name, content, message):
+    write_reviews(tmp_path, form, REVIEWS | {name: content})
     with pytest.raises(DataError, match=rf"\.tar\..., aclImdb/{re.escape(name)}: {message}"):
         aclimdb.read(tmp_path)
 
 
 @pytest.mark.parametrize("split", ["train", "dev", "test"])
-def test_a_split_without_reviews_is_told(tmp_path, split):
+def test_a_split_without_reviews_is_an_error(tmp_path, split):
     held = {"train": [0, 1, 2, 5], "dev": [3, 4], "test": [6, 7]}[split]
-    write(tmp_path, "one", {name: text for n, (name, text) in enumerate(REVIEWS.items()) if n not in held})
+    write_reviews(
+        tmp_path, "one", {name: text for n, (name, text) in enumerate(REVIEWS.items()) if n not in held}
+    )
     with pytest.raises(DataError, match=rf"v1\.tar\.gz: holds no reviews for {split}; remove it and get it"):
         aclimdb.read(tmp_path)
 
@@ -158,8 +160,8 @@ MANY = REVIEWS | {f"train/neg/{n}_1.txt": f"A dog, number {n}. " * (n % 60) for 
 
 
 @pytest.mark.parametrize("form", ["one", "plain", "gz", "xz"])
-def test_a_truncated_archive_is_named(tmp_path, form):
-    write(tmp_path, form, MANY)
+def test_the_error_names_a_truncated_archive(tmp_path, form):
+    write_reviews(tmp_path, form, MANY)
     (file,) = tmp_path.glob("aclImdb_v1*" if form == "one" else "aclImdb/*train*")
     whole = file.read_bytes()
     end = len(whole) if form != "plain" else len(whole.rstrip(b"\0"))
@@ -169,8 +171,8 @@ def test_a_truncated_archive_is_named(tmp_path, form):
             aclimdb.read(tmp_path)
 
 
-def test_an_archive_that_ends_between_two_reviews_is_named(tmp_path):
-    write(tmp_path, "plain", MANY)
+def test_an_archive_cut_between_two_reviews_is_an_error(tmp_path):
+    write_reviews(tmp_path, "plain", MANY)
     file = tmp_path / "aclImdb" / "aclImdb_train.tar"
     whole = file.read_bytes()
     blocks = range(512, len(whole.rstrip(b"\0")), 512)
@@ -191,7 +193,7 @@ def test_an_archive_that_ends_between_two_reviews_is_named(tmp_path):
     ids=["empty", "text", "zeros", "gz of nothing", "xz of something else"],
 )
 @pytest.mark.parametrize("suffix", ["", ".gz", ".xz"])
-def test_what_is_no_archive_is_named(tmp_path, content, suffix):
+def test_a_file_that_is_no_archive_is_an_error(tmp_path, content, suffix):
     for split in ("train", "test"):
         (tmp_path / f"aclImdb_{split}.tar{suffix}").write_bytes(content)
     with pytest.raises(DataError, match=r"aclImdb_train\.tar.*: cannot be read: "):

@@ -12,7 +12,7 @@ ENTRIES = {**DATA, **VECTORS}
 
 
 @pytest.mark.parametrize("name", ENTRIES)
-def test_entries_are_whole(name):
+def test_entries_of_the_catalogue_are_complete(name):
     entry = ENTRIES[name]
     assert entry.about
     assert entry.licence
@@ -24,7 +24,7 @@ def test_entries_are_whole(name):
         assert not download.file.startswith("/")
 
 
-def test_data_sets_can_be_read():
+def test_every_data_set_has_a_reader_and_a_tokenizer():
     for entry in DATA.values():
         assert entry.tokenizer in TOKENIZERS
         assert {"train", "dev", "test"} <= set(entry.published)
@@ -32,7 +32,7 @@ def test_data_sets_can_be_read():
         assert len(entry.labels) == 1 if entry.translation else len(entry.labels) > 1
 
 
-def test_unknown_names_are_told_with_the_nearest():
+def test_an_unknown_name_is_an_error_that_suggests_the_nearest():
     with pytest.raises(DataError, match=r"'glove.840B', did you mean glove.840B.300d\?; there is snli"):
         get_downloads("glove.840B")
     with pytest.raises(DataError, match=r"no data set is called '../x'; there is snli"):

@@ -90,16 +90,16 @@ def server(monkeypatch):
         thread.join()
 
 
-def names(folder):
+def list_names(folder):
     return sorted(file.name for file in folder.rglob("*") if file.is_file())
 
 
-def test_a_file_comes_whole_and_is_not_got_twice(server, tmp_path):
+def test_a_complete_file_is_not_downloaded_again(server, tmp_path):
     said, reports = [], []
     file = fetch_file(DOWNLOAD, tmp_path, server.address, said.append, lambda *report: reports.append(report))
     assert file == tmp_path / "deep" / "file.zip"
     assert file.read_bytes() == CONTENT
-    assert names(tmp_path) == ["file.zip"]
+    assert list_names(tmp_path) == ["file.zip"]
     assert said[0] == f"getting {server.address}"
     assert DOWNLOAD.sha256 in said[1]
     assert reports[-1] == (len(CONTENT), len(CONTENT))
@@ -108,21 +108,21 @@ def test_a_file_comes_whole_and_is_not_got_twice(server, tmp_path):
     assert server.behaviour.asked == [None]
 
 
-def test_the_catalogue_address_is_the_default_and_a_mirror_may_be_a_folder(server, tmp_path):
+def test_a_mirror_may_be_a_file_or_a_folder(server, tmp_path):
     fetch_file(replace(DOWNLOAD, address=server.address), tmp_path / "a")
     fetch_file(DOWNLOAD, tmp_path / "b", server.address.removesuffix("file.zip"))
-    assert names(tmp_path) == ["file.zip", "file.zip"]
+    assert list_names(tmp_path) == ["file.zip", "file.zip"]
 
 
 @pytest.mark.parametrize(
     "mirror", ["ftp://x/file.zip", "file:///etc/passwd", "/etc/passwd", "https:///x", "x"]
 )
-def test_other_addresses_are_refused(tmp_path, mirror):
+def test_only_http_addresses_are_allowed(tmp_path, mirror):
     with pytest.raises(DataError, match="expected an address that starts with https:// or http://"):
         fetch_file(DOWNLOAD, tmp_path, mirror)
 
 
-def test_the_command(server, tmp_path, monkeypatch):
+def test_the_fetch_command_downloads_a_file(server, tmp_path, monkeypatch):
     monkeypatch.setitem(DATA, "snli", replace(DATA["snli"], downloads=(DOWNLOAD,)))
     words = ["fetch", "snli", "--data", str(tmp_path / "new"), "--from", server.address]
     answer = CliRunner().invoke(app, words)
@@ -134,58 +134,58 @@ def test_the_command(server, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("length", [True, False])
 @pytest.mark.parametrize("etag", ['"one"', "", 'W/"weak"'])
-def test_a_broken_connection_is_resumed(server, tmp_path, etag, length):
+def test_a_broken_download_resumes(server, tmp_path, etag, length):
     server.behaviour.etag = etag
     server.behaviour.length = length
     server.behaviour.drop_after = 300_000
     for done in ("300,000", "600,000", "900,000"):
         with pytest.raises(DataError, match=rf"broke off after {done} of 1,024,000 bytes.*fetch it again"):
             fetch_file(DOWNLOAD, tmp_path, server.address)
-        assert "file.zip" not in names(tmp_path)
+        assert "file.zip" not in list_names(tmp_path)
     fetch_file(DOWNLOAD, tmp_path, server.address)
     assert (tmp_path / "deep" / "file.zip").read_bytes() == CONTENT
-    assert names(tmp_path) == ["file.zip"]
+    assert list_names(tmp_path) == ["file.zip"]
     assert server.behaviour.asked == [None, "bytes=300000-", "bytes=600000-", "bytes=900000-"]
 
 
-def broken_off(server, folder):
+def break_download(server, folder):
     server.behaviour.drop_after = 300_000
     with pytest.raises(DataError, match="broke off"):
         fetch_file(DOWNLOAD, folder, server.address)
     server.behaviour.drop_after = None
 
 
-def test_a_server_without_ranges_starts_over(server, tmp_path):
-    broken_off(server, tmp_path)
+def test_a_download_restarts_if_the_server_ignores_ranges(server, tmp_path):
+    break_download(server, tmp_path)
     server.behaviour.ranges = False
     assert fetch_file(DOWNLOAD, tmp_path, server.address).read_bytes() == CONTENT
 
 
-def test_a_server_with_wrong_ranges_is_asked_for_the_whole(server, tmp_path):
-    broken_off(server, tmp_path)
+def test_a_download_restarts_if_the_server_sends_a_wrong_range(server, tmp_path):
+    break_download(server, tmp_path)
     server.behaviour.wrong_range = True
     assert fetch_file(DOWNLOAD, tmp_path, server.address).read_bytes() == CONTENT
     assert server.behaviour.asked == [None, "bytes=300000-", None]
 
 
-def test_another_version_of_the_file_starts_over(server, tmp_path):
+def test_a_download_restarts_if_the_file_has_changed(server, tmp_path):
     server.behaviour.content = bytes(len(CONTENT))
-    broken_off(server, tmp_path)
+    break_download(server, tmp_path)
     server.behaviour.content, server.behaviour.etag = CONTENT, '"two"'
     assert fetch_file(DOWNLOAD, tmp_path, server.address).read_bytes() == CONTENT
 
 
-def test_another_version_without_a_mark_is_found_by_its_checksum(server, tmp_path):
+def test_a_changed_file_without_an_etag_is_detected_by_its_checksum(server, tmp_path):
     server.behaviour.content, server.behaviour.etag = bytes(len(CONTENT)), ""
-    broken_off(server, tmp_path)
+    break_download(server, tmp_path)
     server.behaviour.content = CONTENT
     with pytest.raises(DataError, match=r"has the sha256 .* it was removed; fetch it again"):
         fetch_file(DOWNLOAD, tmp_path, server.address)
-    assert names(tmp_path) == []
+    assert list_names(tmp_path) == []
     assert fetch_file(DOWNLOAD, tmp_path, server.address).read_bytes() == CONTENT
 
 
-def test_a_range_past_the_end_starts_over(server, tmp_path):
+def test_a_download_restarts_if_the_range_is_past_the_end(server, tmp_path):
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "file.zip.part").write_bytes(bytes(500))
     server.behaviour.content = CONTENT[:400]
@@ -194,52 +194,52 @@ def test_a_range_past_the_end_starts_over(server, tmp_path):
     assert server.behaviour.asked == ["bytes=500-", None]
 
 
-def test_a_wrong_checksum_is_told_and_nothing_is_left(server, tmp_path):
+def test_a_wrong_checksum_is_an_error_and_leaves_no_file(server, tmp_path):
     server.behaviour.content = CONTENT[:-1] + b"x"
     with pytest.raises(DataError, match=f"the published file {DOWNLOAD.sha256}; it was removed"):
         fetch_file(DOWNLOAD, tmp_path, server.address)
-    assert names(tmp_path) == []
+    assert list_names(tmp_path) == []
 
 
 @pytest.mark.parametrize("length", [True, False])
-def test_a_file_that_is_too_long_is_not_taken(server, tmp_path, length):
+def test_a_file_that_is_too_long_is_an_error(server, tmp_path, length):
     server.behaviour.content = CONTENT * 2
     server.behaviour.length = length
     with pytest.raises(DataError, match="the published file 1,024,000"):
         fetch_file(DOWNLOAD, tmp_path, server.address)
-    assert names(tmp_path) == []
+    assert list_names(tmp_path) == []
 
 
-def test_without_a_known_checksum_it_is_only_told(server, tmp_path):
+def test_a_file_without_a_known_checksum_is_not_verified(server, tmp_path):
     said = []
     fetch_file(replace(DOWNLOAD, sha256=None), tmp_path, server.address, said.append)
     assert said[1].endswith(f"sha256 {DOWNLOAD.sha256} (not verified)")
 
 
 @pytest.mark.parametrize("status", [404, 403, 500])
-def test_an_answer_that_is_an_error_is_told(server, tmp_path, status):
+def test_an_error_status_of_the_server_is_reported(server, tmp_path, status):
     server.behaviour.status = status
     with pytest.raises(DataError, match=rf"the server answers {status} ") as refusal:
         fetch_file(DOWNLOAD, tmp_path, server.address)
     assert refusal.value.fix == ("mirror",)
-    assert names(tmp_path) == []
+    assert list_names(tmp_path) == []
 
 
-def test_an_error_while_resuming_keeps_what_came(server, tmp_path):
-    broken_off(server, tmp_path)
+def test_an_error_while_resuming_keeps_the_part_file(server, tmp_path):
+    break_download(server, tmp_path)
     server.behaviour.status = 503
     with pytest.raises(DataError, match="503"):
         fetch_file(DOWNLOAD, tmp_path, server.address)
     assert (tmp_path / "deep" / "file.zip.part").stat().st_size == 300_000
 
 
-def test_a_server_that_is_not_there_is_told(tmp_path, monkeypatch):
+def test_a_missing_server_is_reported(tmp_path, monkeypatch):
     monkeypatch.delenv("http_proxy", raising=False)
     with pytest.raises(DataError, match=r"broke off after 0 of .*refused"):
         fetch_file(DOWNLOAD, tmp_path, "http://127.0.0.1:9/file.zip")
 
 
-def test_a_server_that_falls_silent_is_told(server, tmp_path, monkeypatch):
+def test_a_server_that_stops_sending_is_reported(server, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "TIMEOUT", 0.2)
     answered = threading.Event()
 
@@ -256,11 +256,11 @@ def test_a_server_that_falls_silent_is_told(server, tmp_path, monkeypatch):
     answered.set()
 
 
-def test_a_complete_part_needs_no_server(tmp_path):
+def test_a_complete_part_file_needs_no_server(tmp_path):
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "file.zip.part").write_bytes(CONTENT)
     assert fetch_file(DOWNLOAD, tmp_path, "http://127.0.0.1:9/file.zip").read_bytes() == CONTENT
-    assert names(tmp_path) == ["file.zip"]
+    assert list_names(tmp_path) == ["file.zip"]
 
 
 @pytest.mark.parametrize("content", [b"mine", bytes(len(CONTENT))])
@@ -273,19 +273,19 @@ def test_a_file_of_the_user_is_never_overwritten(server, tmp_path, content):
     assert server.behaviour.asked == []
 
 
-def test_a_folder_under_the_name_of_the_file_is_told(tmp_path):
+def test_a_folder_with_the_name_of_the_file_is_an_error(tmp_path):
     (tmp_path / "deep" / "file.zip").mkdir(parents=True)
     with pytest.raises(DataError, match=r"deep/file\.zip: "):
         fetch_file(DOWNLOAD, tmp_path, "http://127.0.0.1:9/file.zip")
 
 
-def test_a_folder_that_cannot_be_written_is_told(server, tmp_path):
+def test_a_folder_that_cannot_be_written_is_an_error(server, tmp_path):
     (tmp_path / "deep").write_text("a file in the way")
     with pytest.raises(DataError, match="deep: cannot be used"):
         fetch_file(DOWNLOAD, tmp_path, server.address)
 
 
-def test_a_disk_without_room_is_told_and_what_came_is_kept(server, tmp_path):
+def test_a_full_disk_is_reported_and_keeps_the_part_file(server, tmp_path):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, before[1]))
     try:
@@ -293,6 +293,6 @@ def test_a_disk_without_room_is_told_and_what_came_is_kept(server, tmp_path):
             fetch_file(DOWNLOAD, tmp_path, server.address)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert names(tmp_path) == ["file.zip.part", "file.zip.part.etag"]
+    assert list_names(tmp_path) == ["file.zip.part", "file.zip.part.etag"]
     assert fetch_file(DOWNLOAD, tmp_path, server.address).read_bytes() == CONTENT
     assert server.behaviour.asked == [None, "bytes=300000-"]

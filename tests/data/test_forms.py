@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from data.made_up import harm_file, save_vectors, write
+from data.made_up import harm_file, save_vectors, write_files
 from nse.data.cache import TARGET, load_prepared, save_prepared
 from nse.data.prepare import load_or_prepare, prepare
 from nse.data.readers.parallel import MULTI30K
@@ -45,7 +45,7 @@ def write_reviews(folder, **changed):
         ).encode()
         for split, rows in (REVIEWS | changed).items()
     }
-    write(folder, "plain", files, "")
+    write_files(folder, "plain", files, "")
 
 
 def write_pairs(folder, **changed):
@@ -56,7 +56,7 @@ def write_pairs(folder, **changed):
         for split, name in MULTI30K.items()
         for side, language in enumerate(("en", "de"))
     }
-    write(folder, "plain", files, "")
+    write_files(folder, "plain", files, "")
 
 
 def write_vectors(folder, **changed):
@@ -76,13 +76,13 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / "data"
 
 
-def again(prepared, tmp_path):
+def save_and_load(prepared, tmp_path):
     """Saved and loaded."""
     save_prepared(prepared, tmp_path / "again.safetensors")
     return load_prepared(tmp_path / "again.safetensors")
 
 
-def texts(prepared, split, name):
+def read_texts(prepared, split, name):
     """The texts of a column, or the sentences of its documents, as words."""
     column = prepared.splits[split].texts[name]
     words = prepared.get_vocabulary(name).words
@@ -90,8 +90,11 @@ def texts(prepared, split, name):
     return [" ".join(words[number] for number in row) for row in rows]
 
 
-def documents(prepared, split):
-    sentences, counts = texts(prepared, split, "document"), prepared.splits[split].texts["document"].counts
+def read_documents(prepared, split):
+    sentences, counts = (
+        read_texts(prepared, split, "document"),
+        prepared.splits[split].texts["document"].counts,
+    )
     return [
         sentences[end - n : end] for end, n in zip(counts.cumsum().tolist(), counts.tolist(), strict=True)
     ]
@@ -100,10 +103,10 @@ def documents(prepared, split):
 # Documents
 
 
-def test_documents_come_back_word_by_word(folder, tmp_path):
+def test_saved_documents_load_with_the_same_words(folder, tmp_path):
     prepared = prepare("yelp13", None, folder)
-    for each in (prepared, again(prepared, tmp_path)):
-        assert {split: documents(each, split) for split in each.splits} == DOCUMENTS
+    for each in (prepared, save_and_load(prepared, tmp_path)):
+        assert {split: read_documents(each, split) for split in each.splits} == DOCUMENTS
         assert {split: columns.labels.tolist() for split, columns in each.splits.items()} == {
             "train": [4, 0, 2],
             "dev": [1],
@@ -115,16 +118,16 @@ def test_documents_come_back_word_by_word(folder, tmp_path):
         assert column.rows == 3
         assert (each.labels, each.target) == (("1", "2", "3", "4", "5"), None)
         assert each.vectors is None
-    assert again(prepared, tmp_path).fingerprint == prepared.fingerprint
+    assert save_and_load(prepared, tmp_path).fingerprint == prepared.fingerprint
     assert prepared.information["rows"]["train"] == {"read": 3, "kept": 3, "published": 268_013}
     assert "known" not in prepared.information
 
 
 def test_words_of_documents_without_a_vector_are_unknown(folder, tmp_path):
-    prepared = again(prepare("yelp13", "tiny.2d", folder), tmp_path)
+    prepared = save_and_load(prepare("yelp13", "tiny.2d", folder), tmp_path)
     known = {"good", "dog", "a", "."}
     for split, wanted in DOCUMENTS.items():
-        assert documents(prepared, split) == [
+        assert read_documents(prepared, split) == [
             [" ".join(w if w in known else "<unk>" for w in sentence.split(" ")) for sentence in document]
             for document in wanted
         ]
@@ -133,50 +136,54 @@ def test_words_of_documents_without_a_vector_are_unknown(folder, tmp_path):
     assert not prepared.vectors[:2].any()
 
 
-def test_a_split_of_nothing_but_empty_documents(folder, tmp_path):
+def test_a_split_may_hold_only_empty_documents(folder, tmp_path):
     write_reviews(folder, dev=[(1, ""), (2, " <sssss> ")])
-    prepared = again(prepare("yelp13", None, folder), tmp_path)
+    prepared = save_and_load(prepare("yelp13", None, folder), tmp_path)
     column = prepared.splits["dev"].texts["document"]
     assert (column.counts.tolist(), column.lengths.tolist(), column.ids.tolist()) == ([0, 0], [], [])
-    assert documents(prepared, "dev") == [[], []]
+    assert read_documents(prepared, "dev") == [[], []]
 
 
 # Translations
 
 
-def test_translations_come_back_word_by_word(folder, tmp_path):
+def test_saved_translations_load_with_the_same_words(folder, tmp_path):
     for vectors in (None, "tiny.2d"):
         prepared = prepare("multi30k", vectors, folder)
-        for each in (prepared, again(prepared, tmp_path)):
-            assert texts(each, "train", "source") == ["the dog eats .", "two cats eat the dog .", "a dog !"]
-            assert texts(each, "train", TARGET) == [
+        for each in (prepared, save_and_load(prepared, tmp_path)):
+            assert read_texts(each, "train", "source") == [
+                "the dog eats .",
+                "two cats eat the dog .",
+                "a dog !",
+            ]
+            assert read_texts(each, "train", TARGET) == [
                 "der hund frisst .",
                 "zwei katzen fressen den hund .",
                 "der hund !",
             ]
-            assert texts(each, "dev", "source") == ["zebra cats"]
-            assert texts(each, "test_2017", TARGET) == ["hund"]
+            assert read_texts(each, "dev", "source") == ["zebra cats"]
+            assert read_texts(each, "test_2017", TARGET) == ["hund"]
             assert all(not columns.labels.any() for columns in each.splits.values())
             assert (each.get_vocabulary("source"), each.get_vocabulary(TARGET)) == (
                 each.vocabulary,
                 each.target,
             )
-        assert again(prepared, tmp_path).fingerprint == prepared.fingerprint
-        assert again(prepared, tmp_path).information == prepared.information
+        assert save_and_load(prepared, tmp_path).fingerprint == prepared.fingerprint
+        assert save_and_load(prepared, tmp_path).information == prepared.information
 
 
-def test_a_text_that_spells_out_a_special_entry_means_the_unknown(folder):
+def test_a_special_entry_in_a_text_is_an_unknown_word(folder):
     write_pairs(folder, test=[("the <unk>", "der <pad> <bos> anfang")])
     prepared = prepare("multi30k", None, folder)
     # Moses takes them apart; a reader that does not is met with this:
-    assert texts(prepared, "test", "source") == ["the < unk >"]
+    assert read_texts(prepared, "test", "source") == ["the < unk >"]
     for special in TargetVocabulary.SPECIAL:
         assert prepared.target.encode([special]) == [Vocabulary.UNKNOWN]
     assert prepared.vocabulary.encode(["<bos>", "<pad>"]) == [Vocabulary.UNKNOWN] * 2
 
 
 def test_words_with_a_vector_come_first_and_the_others_are_kept(folder, tmp_path):
-    prepared = again(prepare("multi30k", "tiny.2d", folder), tmp_path)
+    prepared = save_and_load(prepare("multi30k", "tiny.2d", folder), tmp_path)
     known = prepared.information["known"]
     words = prepared.vocabulary.words
     assert set(words[2:known]) == {"the", "dog", "two", "cats", "a", "."}
@@ -184,16 +191,19 @@ def test_words_with_a_vector_come_first_and_the_others_are_kept(folder, tmp_path
     assert prepared.vectors.shape == (known, 2)
     assert prepared.vectors[2:].tolist() == [[VECTORS[w], -VECTORS[w]] for w in words[2:known]]
     counts = Counter(
-        word for split in prepared.splits for t in texts(prepared, split, "source") for word in t.split(" ")
+        word
+        for split in prepared.splits
+        for t in read_texts(prepared, split, "source")
+        for word in t.split(" ")
     )
     for part in (words[2:known], words[known:]):
         assert list(part) == sorted(part, key=lambda word: (-counts[word], word))
     assert prepare("multi30k", None, folder).information["known"] == len(words)
 
 
-def test_target_words_are_ordered_by_how_frequent_they_are_in_train(folder):
+def test_target_words_are_sorted_by_frequency_in_train(folder):
     prepared = prepare("multi30k", "tiny.2d", folder)
-    counts = Counter(word for text in texts(prepared, "train", TARGET) for word in text.split(" "))
+    counts = Counter(word for text in read_texts(prepared, "train", TARGET) for word in text.split(" "))
     words = prepared.target.words
     assert words[:4] == ("<pad>", "<unk>", "<bos>", "<eos>")
     seen = words[4 : 4 + len(counts)]
@@ -214,13 +224,13 @@ def test_a_data_set_without_train_has_targets_too(folder, monkeypatch):
     prepared = prepare("multi30k", None, folder)
     assert "train" not in prepared.splits
     assert list(prepared.target.words[4:]) == sorted(prepared.target.words[4:])
-    assert texts(prepared, "dev", TARGET) == ["zebra katzen katzen katzen katzen katzen"]
+    assert read_texts(prepared, "dev", TARGET) == ["zebra katzen katzen katzen katzen katzen"]
 
 
 # Fingerprints
 
 
-def changed_reviews():
+def make_changed_reviews():
     train = REVIEWS["train"]
     return {
         "a label": [(4, train[0][1]), *train[1:]],
@@ -231,11 +241,11 @@ def changed_reviews():
     }
 
 
-@pytest.mark.parametrize("change", changed_reviews())
+@pytest.mark.parametrize("change", make_changed_reviews())
 def test_the_fingerprint_of_documents_changes_with(folder, change):
     before = prepare("yelp13", "tiny.2d", folder).fingerprint
     assert prepare("yelp13", "tiny.2d", folder).fingerprint == before
-    write_reviews(folder, train=changed_reviews()[change])
+    write_reviews(folder, train=make_changed_reviews()[change])
     if change == "a word":  # neither is known: with vectors both are the same
         assert prepare("yelp13", "tiny.2d", folder).fingerprint == before
         assert "cafe" in prepare("yelp13", None, folder).vocabulary.words
@@ -259,7 +269,7 @@ def test_the_fingerprint_of_translations_changes_with(folder, change):
     assert prepare("multi30k", "tiny.2d", folder).fingerprint != before
 
 
-def test_fingerprints_change_with_vectors_counts_and_targets(folder):
+def test_the_fingerprint_changes_with_vectors_counts_and_targets(folder):
     for name in ("yelp13", "multi30k"):
         prepared = prepare(name, "tiny.2d", folder)
         write_vectors(folder, dog=77)
@@ -277,7 +287,7 @@ def test_fingerprints_change_with_vectors_counts_and_targets(folder):
 
 
 @pytest.mark.parametrize("name", ["yelp13", "multi30k"])
-def test_what_was_prepared_is_found_again(folder, name):
+def test_a_prepared_data_set_is_found_in_the_cache(folder, name):
     said = []
     first = load_or_prepare(name, "tiny.2d", folder, said.append)
     second = load_or_prepare(name, "tiny.2d", folder, said.append)
@@ -299,7 +309,7 @@ def put(name, place, value):
     return harm
 
 
-def become(name, change):
+def change_tensor(name, change):
     """A harm: a tensor is another."""
 
     def harm(tensors, information):
@@ -308,7 +318,7 @@ def become(name, change):
     return harm
 
 
-def without(name):
+def remove_tensor(name):
     """A harm: a tensor is missing."""
     return lambda tensors, information: tensors.pop(name)
 
@@ -317,17 +327,19 @@ DOCUMENT_HARMS = {
     "counts that add up to more": put("train.document.counts", 0, 3),
     "counts that add up to less": put("train.document.counts", 0, 1),
     "a negative count": put("train.document.counts", slice(None), [-1, 3, 3]),
-    "counts of another type": become("train.document.counts", lambda counts: counts.astype(np.int64)),
-    "counts in a table": become("train.document.counts", lambda counts: counts[:, None].copy()),
-    "a count more": become("train.document.counts", lambda counts: np.append(counts, np.int32(0))),
-    "a count less": become("train.document.counts", lambda counts: counts[:-1].copy()),
-    "counts missing": without("train.document.counts"),
+    "counts of another type": change_tensor("train.document.counts", lambda counts: counts.astype(np.int64)),
+    "counts in a table": change_tensor("train.document.counts", lambda counts: counts[:, None].copy()),
+    "a count more": change_tensor("train.document.counts", lambda counts: np.append(counts, np.int32(0))),
+    "a count less": change_tensor("train.document.counts", lambda counts: counts[:-1].copy()),
+    "counts missing": remove_tensor("train.document.counts"),
     "counts of another column": lambda t, i: t.update({"train.other.counts": t["train.document.counts"]}),
-    "a sentence more": become("train.document.lengths", lambda lengths: np.append(lengths, np.int32(0))),
+    "a sentence more": change_tensor(
+        "train.document.lengths", lambda lengths: np.append(lengths, np.int32(0))
+    ),
     "lengths that add up to less": put("train.document.lengths", 0, 0),
     "an id out of range": put("train.document.ids", 0, 99),
-    "a label less": become("train.labels", lambda labels: labels[:-1].copy()),
-    "vectors of too few words": become("vectors", lambda rows: rows[:-1].copy()),
+    "a label less": change_tensor("train.labels", lambda labels: labels[:-1].copy()),
+    "vectors of too few words": change_tensor("vectors", lambda rows: rows[:-1].copy()),
     "a target vocabulary": lambda t, i: t.update(
         target=np.frombuffer(TargetVocabulary(["x"]).to_bytes(), np.uint8)
     ),
@@ -338,17 +350,17 @@ PAIR_HARMS = {
     "a target id of padding": put("train.target.ids", 0, 0),
     "a source id out of range": put("train.source.ids", 0, 99),
     "a target length too large": put("train.target.lengths", 0, 40),
-    "a translation less": become("train.target.lengths", lambda lengths: lengths[:-1].copy()),
-    "target words missing": without("target"),
-    "target words that are no bytes": become("target", lambda words: words.astype(np.int32)),
-    "target words without begin and end": become(
+    "a translation less": change_tensor("train.target.lengths", lambda lengths: lengths[:-1].copy()),
+    "target words missing": remove_tensor("target"),
+    "target words that are no bytes": change_tensor("target", lambda words: words.astype(np.int32)),
+    "target words without begin and end": change_tensor(
         "target", lambda _: np.frombuffer(Vocabulary(["x"] * 1).to_bytes(), np.uint8)
     ),
-    "a target word less": become(
+    "a target word less": change_tensor(
         "target", lambda words: words[: words[:-1].tobytes().rindex(b"\n") + 1].copy()
     ),
-    "vectors of too few words": become("vectors", lambda rows: rows[:-1].copy()),
-    "vectors of too many words": become("vectors", lambda rows: np.concatenate([rows, rows[-1:]])),
+    "vectors of too few words": change_tensor("vectors", lambda rows: rows[:-1].copy()),
+    "vectors of too many words": change_tensor("vectors", lambda rows: np.concatenate([rows, rows[-1:]])),
     "vectors of all words": lambda t, i: t.update(
         vectors=np.concatenate([t["vectors"], np.ones((len(t["vocabulary"]), 2), np.float16)])
     ),
@@ -366,7 +378,7 @@ PAIR_HARMS = {
     ("name", "harm"),
     [*(("yelp13", harm) for harm in DOCUMENT_HARMS), *(("multi30k", harm) for harm in PAIR_HARMS)],
 )
-def test_what_does_not_fit_together_is_refused(folder, tmp_path, name, harm):
+def test_an_inconsistent_file_is_refused(folder, tmp_path, name, harm):
     file = tmp_path / "x.safetensors"
     save_prepared(prepare(name, "tiny.2d", folder), file)
     harm_file(file, (DOCUMENT_HARMS | PAIR_HARMS)[harm])
@@ -375,7 +387,7 @@ def test_what_does_not_fit_together_is_refused(folder, tmp_path, name, harm):
 
 
 @pytest.mark.parametrize("harm", ["a target id out of range", "target words missing", "known not told"])
-def test_what_does_not_fit_together_is_refused_without_vectors_too(folder, tmp_path, harm):
+def test_an_inconsistent_file_without_vectors_is_refused(folder, tmp_path, harm):
     file = tmp_path / "x.safetensors"
     write_pairs(folder, test=[("a b c d e f g h i j k l m n o p q r s t", "hund")])  # ids for all to fit
     save_prepared(prepare("multi30k", None, folder), file)

@@ -37,13 +37,13 @@ TABLES = {
 PACKED = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
 
 
-def put(folder, content, name="mine.jsonl"):
+def write_file(folder, content, name="mine.jsonl"):
     file = folder / name
     file.write_bytes(content)
     return file
 
 
-def refuse(**texts):
+def refuse_bad_text(**texts):
     """A check of rows that refuses one with these texts."""
 
     def check(row):
@@ -57,7 +57,7 @@ def refuse(**texts):
 @pytest.mark.parametrize("packed", ["", ".gz", ".xz", ".bz2"])
 def test_every_format_gives_the_same_rows(tmp_path, name, packed):
     pack = PACKED[packed]
-    table = read_table(put(tmp_path, pack(TABLES[name]), name + packed), COLUMNS)
+    table = read_table(write_file(tmp_path, pack(TABLES[name]), name + packed), COLUMNS)
     assert table.columns == {
         "text": ['A "lovely" room, really', "No\u00a0hot water"],
         "label": ["5", "1"],
@@ -66,21 +66,21 @@ def test_every_format_gives_the_same_rows(tmp_path, name, packed):
     first = 1 if name.startswith("lines") else 2
     for line, stars in ((first, "5"), (first + 1 + blank, "1")):
         with pytest.raises(DataError, match=f"{name}.*: line {line}: no$"):
-            read_table(table.file, COLUMNS, refuse(label=stars))
+            read_table(table.file, COLUMNS, refuse_bad_text(label=stars))
 
 
-def test_quotes_may_hold_line_breaks_and_rows_are_told_by_where_they_begin(tmp_path):
-    file = put(tmp_path, b'review,stars\n"one\n\ntwo, three",1\nfour,2\n', "mine.csv")
+def test_quoted_line_breaks_count_in_the_line_numbers_of_errors(tmp_path):
+    file = write_file(tmp_path, b'review,stars\n"one\n\ntwo, three",1\nfour,2\n', "mine.csv")
     table = read_table(file, COLUMNS)
     assert table.columns["text"] == ["one\n\ntwo, three", "four"]
     for line, stars in ((2, "1"), (5, "2")):
         with pytest.raises(DataError, match=f"mine.csv: line {line}: no$"):
-            read_table(file, COLUMNS, refuse(label=stars))
+            read_table(file, COLUMNS, refuse_bad_text(label=stars))
 
 
-def test_truth_values_and_numbers_of_json_are_labels(tmp_path):
+def test_json_booleans_and_numbers_may_be_labels(tmp_path):
     rows = [{"review": "a", "stars": value} for value in (True, False, 0, -2, 1.5, " x ")]
-    file = put(tmp_path, "\n".join(map(json.dumps, rows)).encode())
+    file = write_file(tmp_path, "\n".join(map(json.dumps, rows)).encode())
     assert read_table(file, COLUMNS).columns["label"] == ["true", "false", "0", "-2", "1.5", "x"]
 
 
@@ -162,46 +162,46 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_what_is_broken_is_told_by_file_and_line(tmp_path, case):
+def test_the_error_names_the_file_and_the_broken_line(tmp_path, case):
     name, content, told = BAD[case]
-    file = put(tmp_path, content, name)
+    file = write_file(tmp_path, content, name)
     with pytest.raises(DataError, match=told) as error:
         read_table(file, COLUMNS)
     assert str(error.value).startswith(f"{file}: ")
     assert "\n" not in str(error.value)
 
 
-def test_a_file_that_is_not_there(tmp_path):
+def test_a_missing_file_is_an_error(tmp_path):
     for file in (tmp_path / "none.csv", tmp_path):
         with pytest.raises(DataError, match=r"cannot be read: |expected a name"):
             read_table(file, COLUMNS)
 
 
-def test_the_first_mistake_is_told_and_how_many_there_are(tmp_path):
-    file = put(tmp_path, HEAD + b"a\t1\n\xff\t1\nb\nc\t1\n \t1\n", "mine.tsv")
+def test_the_error_names_the_first_mistake_and_counts_the_others(tmp_path):
+    file = write_file(tmp_path, HEAD + b"a\t1\n\xff\t1\nb\nc\t1\n \t1\n", "mine.tsv")
     with pytest.raises(DataError, match=r"mine.tsv: line 3: is not UTF-8 \(2 more wrong in this file\)$"):
         read_table(file, COLUMNS)
     with pytest.raises(
         DataError, match=r"line 3: .* \(3 more wrong in this file\)"
     ):  # the last one ends it all
-        read_table(put(tmp_path, file.read_bytes() + b"x" * (MAX_LINE_BYTES + 1), "mine.tsv"), COLUMNS)
+        read_table(write_file(tmp_path, file.read_bytes() + b"x" * (MAX_LINE_BYTES + 1), "mine.tsv"), COLUMNS)
 
 
-def test_a_column_that_is_not_there_is_told_with_the_nearest(tmp_path):
-    file = put(tmp_path, b"reviews,stars\na,1\n", "mine.csv")
+def test_a_missing_column_is_an_error_that_suggests_the_nearest(tmp_path):
+    file = write_file(tmp_path, b"reviews,stars\na,1\n", "mine.csv")
     told = f"{file}: there is no column review (did you mean reviews?) and no kind; there are: reviews, stars"
     with pytest.raises(DataError, match=re.escape(told)) as refusal:
         read_table(file, {"text": "review", "label": "kind"})
     assert refusal.value.fix == ("columns", "text=reviews,label=COLUMN")
     with pytest.raises(DataError, match=r"there is no column review; there are: stars$"):
-        read_table(put(tmp_path, b'{"stars": 1}\n'), COLUMNS)
+        read_table(write_file(tmp_path, b'{"stars": 1}\n'), COLUMNS)
     with pytest.raises(
         DataError, match=r"there are: review;stars \(.csv has commas between columns, .tsv tabs\)"
     ):
-        read_table(put(tmp_path, b"review;stars\na;1\n", "mine.csv"), COLUMNS)
+        read_table(write_file(tmp_path, b"review;stars\na;1\n", "mine.csv"), COLUMNS)
     with pytest.raises(DataError, match="there is more than one column review; give each a name of its own"):
-        read_table(put(tmp_path, b"review,stars,review\na,1,b\n", "mine.csv"), COLUMNS)
-    many = put(tmp_path, (",".join(f"c{n}" for n in range(99)) + "\n").encode(), "mine.csv")
+        read_table(write_file(tmp_path, b"review,stars,review\na,1,b\n", "mine.csv"), COLUMNS)
+    many = write_file(tmp_path, (",".join(f"c{n}" for n in range(99)) + "\n").encode(), "mine.csv")
     with pytest.raises(DataError, match=r"c18, c19, \.\.\.$"):
         read_table(many, COLUMNS)
 
@@ -211,8 +211,8 @@ BYTES = st.lists(st.sampled_from([b"a", b'"', b",", b"\t", b"\n", b"\r", b"\0", 
 
 
 @given(content=BYTES.map(b"".join) | st.binary(max_size=100), ending=st.sampled_from(list(STARTS)))
-def test_whatever_is_in_a_file_it_is_read_or_refused(tmp_path_factory, content, ending):
-    file = put(tmp_path_factory.getbasetemp(), STARTS[ending] + content, f"fuzz{ending}")
+def test_any_content_is_read_or_refused(tmp_path_factory, content, ending):
+    file = write_file(tmp_path_factory.getbasetemp(), STARTS[ending] + content, f"fuzz{ending}")
     told = ""
     try:
         table = read_table(file, COLUMNS)
@@ -225,39 +225,41 @@ def test_whatever_is_in_a_file_it_is_read_or_refused(tmp_path_factory, content, 
         assert all(text.strip() for column in table.columns.values() for text in column)
 
 
-def made(**columns):
+def make_table(**columns):
     """A table of columns."""
     keys = columns.get("group") or columns.get("question") or columns.get("source")
     return Table(Path("mine.csv"), columns, keys or columns["text"])
 
 
-def test_labels_are_those_of_the_training_file_by_the_alphabet():
-    table = made(text=["a", "b", "c", "d"], label=["so", "good", "bad", "so"])
+def test_labels_are_those_of_the_training_file_sorted():
+    table = make_table(text=["a", "b", "c", "d"], label=["so", "good", "bad", "so"])
     assert list_labels(table) == ("bad", "good", "so")
     rows = make_rows(table, {"bad": 0, "good": 1, "so": 2})
     assert (rows.texts, rows.labels, rows.total) == ({"text": ["a", "b", "c", "d"]}, [2, 1, 0, 2], 4)
     assert (rows.groups, rows.tokenized) == (None, False)
     with pytest.raises(DataError, match="every row has the label so; a classifier needs two"):
-        list_labels(made(text=["a", "b"], label=["so", "so"]))
+        list_labels(make_table(text=["a", "b"], label=["so", "so"]))
     numbers = [str(n) for n in range(11)]
     with pytest.raises(
         DataError, match=r"every row has a label of its own, such as '0'; is it the right column\?"
     ):
-        list_labels(made(text=numbers, label=numbers))
-    assert len(list_labels(made(text=numbers[:10], label=numbers[:10]))) == 10
+        list_labels(make_table(text=numbers, label=numbers))
+    assert len(list_labels(make_table(text=numbers[:10], label=numbers[:10]))) == 10
 
 
-def test_candidates_belong_to_their_question_wherever_they_stand():
+def test_candidates_of_a_question_need_not_stand_together():
     questions, labels = ["q", "p", "q", "p", "r"], ["1", "no", "false", "yes", "0"]
-    rows = make_rows(made(question=questions, answer=list("abcde"), label=labels), RIGHT)
+    rows = make_rows(make_table(question=questions, answer=list("abcde"), label=labels), RIGHT)
     assert rows.groups == [0, 1, 0, 1, 2]
     assert rows.labels == [1, 0, 0, 1, 0]
     assert rows.texts == {"question": questions, "answer": list("abcde")}
-    by_group = made(question=["q"] * 5, answer=list("abcde"), label=labels, group=["7", "7", "2", "2", "7"])
+    by_group = make_table(
+        question=["q"] * 5, answer=list("abcde"), label=labels, group=["7", "7", "2", "2", "7"]
+    )
     assert make_rows(by_group, RIGHT).groups == [0, 0, 1, 1, 0]
 
 
-def told_of(files, labels=(), /, **row):
+def read_error(files, labels=(), /, **row):
     """What is wrong with a row for a source, or what it becomes."""
     try:
         files.check_row(labels, row)
@@ -266,34 +268,34 @@ def told_of(files, labels=(), /, **row):
     return row
 
 
-def test_a_row_is_refused_by_what_it_is_for():
-    assert told_of(PairFiles(), ("bad", "so"), label="so") == {"label": "so"}
+def test_each_task_checks_its_own_columns():
+    assert read_error(PairFiles(), ("bad", "so"), label="so") == {"label": "so"}
     wanted = "the label 'goood' is not one that was trained on: bad, so"
-    assert told_of(PairFiles(), ("bad", "so"), label="goood") == wanted
-    assert told_of(CandidateFiles(), label="FALSE") == {"label": "false"}
+    assert read_error(PairFiles(), ("bad", "so"), label="goood") == wanted
+    assert read_error(CandidateFiles(), label="FALSE") == {"label": "false"}
     wanted = "the label is 'perhaps'; expected 1 for a right answer or 0 for a wrong one"
-    assert told_of(CandidateFiles(), label="perhaps") == wanted
+    assert read_error(CandidateFiles(), label="perhaps") == wanted
 
 
-def test_translations_are_words_and_each_side_has_some():
+def test_each_side_of_a_translation_must_have_words():
     files = TranslationFiles(tokenizer="whitespace", language="")
-    row = told_of(files, source="A  b", target="D\u00a0 e")
+    row = read_error(files, source="A  b", target="D\u00a0 e")
     assert row == {"source": "A b", "target": "D e"}
-    rows = make_rows(made(source=["A b"], target=["D e"]), {})
+    rows = make_rows(make_table(source=["A b"], target=["D e"]), {})
     assert (rows.tokenized, rows.labels, rows.groups) == (True, [0], None)
-    assert told_of(files, source="a", target="\u200b") == "the target has no words"
+    assert read_error(files, source="a", target="\u200b") == "the target has no words"
     wanted = "the source has 1,001 words, more than 1,000: break it up"
-    assert told_of(files, source="a " * (MOST_WORDS + 1), target="b") == wanted
+    assert read_error(files, source="a " * (MOST_WORDS + 1), target="b") == wanted
 
 
-def test_what_is_held_out_is_the_same_whatever_the_order():
+def test_held_out_rows_do_not_depend_on_the_order():
     texts = [f"text {n % 40}" for n in range(100)]
-    table = made(text=texts, label=[str(n % 2) for n in range(100)])
+    table = make_table(text=texts, label=[str(n % 2) for n in range(100)])
     train, dev = hold_out(table, make_rows(table, NUMBERS), 0.1)
     assert len(set(dev.texts["text"])) == 4  # of 40 different ones
     assert not set(dev.texts["text"]) & set(train.texts["text"])
     assert len(train.labels) + len(dev.labels) == 100
-    turned = made(text=texts[::-1], label=table.columns["label"][::-1])
+    turned = make_table(text=texts[::-1], label=table.columns["label"][::-1])
     assert hold_out(turned, make_rows(turned, NUMBERS), 0.1)[1].texts["text"] == dev.texts["text"][::-1]
     some, most = hold_out(table, make_rows(table, NUMBERS), 0.999)
     assert len(set(some.texts["text"])) == 1
@@ -310,22 +312,22 @@ def test_what_is_held_out_is_the_same_whatever_the_order():
         ({"source": "a", "target": "b"}, ["A  b", "c"]),
     ],
 )
-def test_rows_that_belong_together_are_told_by_what_is_written(tmp_path, columns, keys):
+def test_rows_belong_together_by_group_question_or_source(tmp_path, columns, keys):
     """Not by what becomes of it: dev stays the same whatever the tokenizer."""
-    file = put(tmp_path, b"a,b,c\nA  b,x,1\nc,y,0\n", "mine.csv")
+    file = write_file(tmp_path, b"a,b,c\nA  b,x,1\nc,y,0\n", "mine.csv")
     table = read_table(file, columns, lambda row: row.update(dict.fromkeys(row, "changed")))
     assert table.keys == keys
     assert set(table.columns) == set(columns)
 
 
-def test_a_question_is_never_on_both_sides():
+def test_a_question_is_never_in_train_and_dev():
     questions = [f"question {n // 3}" for n in range(60)]
-    table = made(question=questions, answer=[str(n) for n in range(60)], label=["1", "0", "0"] * 20)
+    table = make_table(question=questions, answer=[str(n) for n in range(60)], label=["1", "0", "0"] * 20)
     train, dev = hold_out(table, make_rows(table, RIGHT), 0.1)
     assert (len(dev.labels), dev.groups) == (6, [0, 0, 0, 1, 1, 1])
     assert sorted(set(train.groups)) == list(range(18))
     assert not set(train.texts["question"]) & set(dev.texts["question"])
-    one = made(question=["q", "q"], answer=["a", "b"], label=["0", "1"])
+    one = make_table(question=["q", "q"], answer=["a", "b"], label=["0", "1"])
     with pytest.raises(DataError, match="all rows are alike, so that none can be held out") as refusal:
         hold_out(one, make_rows(one, RIGHT), 0.1)
     assert refusal.value.fix == ("dev",)

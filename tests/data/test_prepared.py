@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from data.made_up import HEADER, harm_file, line, write_snli, write_vectors, write_wikiqa
+from data.made_up import HEADER, harm_file, make_snli_line, write_snli, write_vectors, write_wikiqa
 from nse.data import prepare as module
 from nse.data.cache import KEY, load_prepared, save_prepared
 from nse.data.prepare import load_or_prepare, prepare
@@ -28,22 +28,22 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / "data"
 
 
-def texts(prepared, split, name):
+def read_texts(prepared, split, name):
     """A column as words again."""
     ids, lengths, _ = prepared.splits[split].texts[name]
     rows = np.split(ids, np.cumsum(lengths))[:-1]
     return [" ".join(prepared.vocabulary.words[number] for number in row) for row in rows]
 
 
-def test_words_with_a_vector_are_known_and_the_others_not(folder):
+def test_only_words_with_a_vector_are_known(folder):
     prepared = prepare("snli", "set.2d", folder)
     assert prepared.vocabulary.words[2:] == ("A", ".", "dog", "cat", "runs", "The", "a", "moves")
-    assert texts(prepared, "train", "premise") == [
+    assert read_texts(prepared, "train", "premise") == [
         "A dog runs <unk> <unk> .",
         "The cat <unk> .",
         "A dog runs .",
     ]
-    assert texts(prepared, "train", "hypothesis") == ["A dog moves .", "<unk> <unk> A", ""]
+    assert read_texts(prepared, "train", "hypothesis") == ["A dog moves .", "<unk> <unk> A", ""]
     assert prepared.splits["test"].labels.tolist() == [1, 0]
     assert prepared.labels == ("entailment", "contradiction", "neutral")
     assert prepared.vectors.dtype == np.float16
@@ -61,12 +61,12 @@ def test_words_with_a_vector_are_known_and_the_others_not(folder):
 def test_without_vectors_every_word_is_known(folder):
     prepared = prepare("snli", None, folder)
     assert prepared.vectors is None
-    assert texts(prepared, "test", "hypothesis") == ["a dog", "zebra zebra"]
-    assert texts(prepared, "train", "hypothesis") == ["A dog moves .", "N / A", ""]
+    assert read_texts(prepared, "test", "hypothesis") == ["a dog", "zebra zebra"]
+    assert read_texts(prepared, "train", "hypothesis") == ["A dog moves .", "N / A", ""]
     assert "dropped" not in prepared.vocabulary.words
 
 
-def test_saved_and_loaded(folder, tmp_path):
+def test_a_saved_data_set_loads_unchanged(folder, tmp_path):
     for vectors in ("set.2d", None):
         prepared = prepare("snli", vectors, folder)
         save_prepared(prepared, tmp_path / "new" / "file.safetensors")
@@ -74,12 +74,12 @@ def test_saved_and_loaded(folder, tmp_path):
         assert again.fingerprint == prepared.fingerprint
         assert again.information == prepared.information
         assert again.vocabulary.words == prepared.vocabulary.words
-        assert texts(again, "train", "premise") == texts(prepared, "train", "premise")
+        assert read_texts(again, "train", "premise") == read_texts(prepared, "train", "premise")
         assert (again.vectors is None) == (vectors is None)
     assert [file.name for file in (tmp_path / "new").iterdir()] == ["file.safetensors"]
 
 
-def test_groups_are_kept_where_there_are_some(folder, tmp_path):
+def test_groups_are_saved_and_loaded(folder, tmp_path):
     write_wikiqa(folder, dev=HEADER)
     prepared = prepare("wikiqa", None, folder)
     save_prepared(prepared, tmp_path / "x.safetensors")
@@ -88,20 +88,20 @@ def test_groups_are_kept_where_there_are_some(folder, tmp_path):
     groups = {split: columns.groups.tolist() for split, columns in again.splits.items()}
     assert groups == {"train": [0, 0, 1, 2], "dev": [], "test": [0, 1]}
     assert again.splits["train"].groups.dtype == np.int32
-    assert texts(again, "train", "question") == ["who runs ?", "who runs ?", "who sleeps", "where"]
+    assert read_texts(again, "train", "question") == ["who runs ?", "who runs ?", "who sleeps", "where"]
     assert again.fingerprint == prepared.fingerprint
     prepared.splits["test"] = prepared.splits["test"]._replace(groups=np.zeros(2, np.int32))
     assert replace(prepared).fingerprint != again.fingerprint
 
 
-def test_a_file_without_groups_does_not_speak_of_them(folder):
+def test_a_file_without_groups_has_no_tensor_of_groups(folder):
     prepared = prepare("snli", "set.2d", folder)
     assert "groups" not in prepared.information
     assert not [name for name in prepared.to_tensors() if name.endswith("groups")]
     assert prepared.splits["train"].groups is None
 
 
-def test_the_same_bytes_in_every_process(folder, tmp_path):
+def test_every_process_writes_the_same_bytes(folder, tmp_path):
     script = (
         "import sys; from pathlib import Path; from nse.data.prepare import prepare; "
         "from nse.data.cache import save_prepared; "
@@ -114,29 +114,29 @@ def test_the_same_bytes_in_every_process(folder, tmp_path):
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
-def test_the_fingerprint_tells_data_and_not_where_it_was_read(folder, tmp_path):
+def test_the_fingerprint_depends_on_the_data_and_not_on_its_files(folder, tmp_path):
     before = prepare("snli", "set.2d", folder).fingerprint
     shutil.rmtree(folder / "snli_1.0")
     write_snli(folder, "zip")
     assert prepare("snli", "set.2d", folder).fingerprint == before
     write_vectors(folder, scale=2)
     another = prepare("snli", "set.2d", folder).fingerprint
-    write_snli(folder, "zip", dev=line("entailment", "Two dogs", "dogs"))
+    write_snli(folder, "zip", dev=make_snli_line("entailment", "Two dogs", "dogs"))
     assert len({before, another, prepare("snli", "set.2d", folder).fingerprint}) == 3
 
 
-def test_unusual_sentences(folder):
+def test_unusual_sentences_are_encoded(folder):
     huge = " ".join(["dog"] * 10_000)
     rows = [("", ""), ("zzz qqq", "xxx"), (huge, "a" * 1_000_000), (" \n\t", "\u00a0")]
-    write_snli(folder, train=b"".join(line("neutral", *row) for row in rows))
+    write_snli(folder, train=b"".join(make_snli_line("neutral", *row) for row in rows))
     column = prepare("snli", "set.2d", folder).splits["train"].texts
     assert column["premise"].lengths.tolist() == [0, 2, 10_000, 0]
     assert column["hypothesis"].lengths.tolist() == [0, 1, 1, 0]
     assert column["premise"].ids[:2].tolist() == [1, 1]
 
 
-def test_a_split_without_rows_and_one_without_words(folder, tmp_path):
-    write_snli(folder, dev=b"", test=line("neutral", "", ""))
+def test_a_split_may_have_no_rows_or_no_words(folder, tmp_path):
+    write_snli(folder, dev=b"", test=make_snli_line("neutral", "", ""))
     save_prepared(prepare("snli", "set.2d", folder), tmp_path / "x.safetensors")
     splits = load_prepared(tmp_path / "x.safetensors").splits
     assert len(splits["dev"].labels) == len(splits["dev"].texts["premise"].ids) == 0
@@ -161,7 +161,7 @@ def test_vectors_too_large_for_half_precision_are_refused(folder):
         prepare("snli", "set.2d", folder)
 
 
-def test_what_is_missing_is_told_before_anything_is_read(folder):
+def test_missing_files_are_reported_before_anything_is_read(folder):
     with pytest.raises(DataError, match=r"vectors glove.840B.300d are not in"):
         prepare("snli", "glove.840B.300d", folder)
     with pytest.raises(DataError, match="no data set is called 'snil', did you mean snli"):
@@ -171,7 +171,7 @@ def test_what_is_missing_is_told_before_anything_is_read(folder):
 # Finding it again
 
 
-def test_it_is_made_once_and_again_when_a_source_changes(folder):
+def test_a_data_set_is_prepared_again_when_a_source_changes(folder):
     said = []
     first = load_or_prepare("snli", "set.2d", folder, said.append)
     cached = folder.parent / "cache" / "snli.set.2d.safetensors"
@@ -185,7 +185,7 @@ def test_it_is_made_once_and_again_when_a_source_changes(folder):
     assert said[2:] == said[:2]
 
 
-def test_sources_are_read_again_only_where_size_or_time_differ(folder, monkeypatch):
+def test_sources_are_hashed_only_if_their_size_or_time_differs(folder, monkeypatch):
     first = load_or_prepare("snli", "set.2d", folder)
     cached = folder.parent / "cache" / "snli.set.2d.safetensors"
     hashed, compute = [], module.compute_checksums
@@ -200,7 +200,7 @@ def test_sources_are_read_again_only_where_size_or_time_differ(folder, monkeypat
         assert load_or_prepare("snli", "set.2d", folder, said.append).fingerprint == first.fingerprint
         assert hashed == [5]
     assert load_prepared(cached).information["sources"] == first.information["sources"]
-    harm_file(cached, without_stamps)  # as before there were any
+    harm_file(cached, remove_stamps)  # as before there were any
     assert load_or_prepare("snli", "set.2d", folder, said.append).fingerprint == first.fingerprint
     assert (hashed, said) == ([5, 5], [])
     write_vectors(folder, scale=2)
@@ -208,12 +208,12 @@ def test_sources_are_read_again_only_where_size_or_time_differ(folder, monkeypat
     assert said[0] == "preparing snli with set.2d"
 
 
-def without_stamps(tensors, information):
+def remove_stamps(tensors, information):
     """Leave out what files of the first version did not have."""
     del information["stamps"], information["checksum"]
 
 
-def test_words_of_another_tokenizer_are_not_taken_for_its_own(folder):
+def test_a_file_of_another_tokenizer_is_not_used(folder):
     first = load_or_prepare("snli", "set.2d", folder)
     cached = folder.parent / "cache" / "snli.set.2d.safetensors"
     other = replace(first, information=first.information | {"tokenizer": "lower"})
@@ -230,7 +230,7 @@ def test_words_of_another_tokenizer_are_not_taken_for_its_own(folder):
         load_or_prepare("snli", None, folder)
 
 
-def test_a_broken_cache_is_made_again(folder):
+def test_a_broken_cache_is_prepared_again(folder):
     first = load_or_prepare("snli", "set.2d", folder)
     cached = folder.parent / "cache" / "snli.set.2d.safetensors"
     cached.write_bytes(cached.read_bytes()[:-3])
@@ -240,7 +240,7 @@ def test_a_broken_cache_is_made_again(folder):
     assert load_prepared(cached).fingerprint == first.fingerprint
 
 
-def test_a_cache_that_cannot_be_written_is_only_told(folder, monkeypatch):
+def test_a_cache_that_cannot_be_written_is_only_logged(folder, monkeypatch):
     (folder.parent / "file").write_text("")
     monkeypatch.setenv("NSE_CACHE", str(folder.parent / "file"))
     said = []
@@ -277,7 +277,7 @@ def test_a_prepared_file_under_a_wrong_name_is_refused(folder):
         load_or_prepare("snli", "../set.2d", folder)
 
 
-def test_a_missing_data_folder_is_told(tmp_path, monkeypatch):
+def test_a_missing_data_folder_is_an_error(tmp_path, monkeypatch):
     monkeypatch.delenv("NSE_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match="there is no data folder data: name yours in NSE_DATA") as refusal:
@@ -311,14 +311,14 @@ def test_every_truncation_is_refused(folder, tmp_path):
         load_prepared(tmp_path)
 
 
-def changed_tensor(name, change):
+def change_tensor(name, change):
     def harm(tensors, information):
         tensors[name] = change(tensors[name].copy())
 
     return harm
 
 
-def changed_information(key, value):
+def change_information(key, value):
     def harm(tensors, information):
         information[key] = value
 
@@ -334,32 +334,32 @@ def put(index, value):
 
 
 HARMS = {
-    "another format": changed_information("format", 2),
-    "no split": changed_information("columns", {}),
-    "labels not listed": changed_information("labels", ["one"]),
-    "rows not counted": changed_information("rows", {}),
-    "columns of another kind": changed_information("columns", {"train": None}),
+    "another format": change_information("format", 2),
+    "no split": change_information("columns", {}),
+    "labels not listed": change_information("labels", ["one"]),
+    "rows not counted": change_information("rows", {}),
+    "columns of another kind": change_information("columns", {"train": None}),
     "a tensor missing": lambda tensors, information: tensors.pop("train.premise.ids"),
     "a tensor too many": lambda tensors, information: tensors.update(extra=np.zeros(1)),
-    "vectors not told": changed_information("vectors", None),
-    "an id too large": changed_tensor("train.premise.ids", put(0, 99)),
-    "padding inside a text": changed_tensor("train.premise.ids", put(0, 0)),
-    "a negative length": changed_tensor("train.premise.lengths", put(0, -1)),
-    "lengths that add up to more": changed_tensor("train.premise.lengths", put(0, 7)),
-    "a label too large": changed_tensor("dev.labels", put(0, 3)),
-    "a label more": changed_tensor("dev.labels", lambda labels: np.append(labels, labels)),
-    "ids of another type": changed_tensor("dev.premise.ids", lambda ids: ids.astype(np.int64)),
-    "a word less": changed_tensor("vocabulary", lambda words: words[:-6]),
-    "bytes that are no text": changed_tensor("vocabulary", put(-2, 255)),
-    "NaN": changed_tensor("vectors", put((3, 0), np.nan)),
-    "something for the unknown": changed_tensor("vectors", put((1, 0), 1)),
-    "a vector less": changed_tensor("vectors", lambda vectors: vectors[:-1].copy()),
-    "vectors of another type": changed_tensor("vectors", lambda vectors: vectors.astype(np.float32)),
+    "vectors not told": change_information("vectors", None),
+    "an id too large": change_tensor("train.premise.ids", put(0, 99)),
+    "padding inside a text": change_tensor("train.premise.ids", put(0, 0)),
+    "a negative length": change_tensor("train.premise.lengths", put(0, -1)),
+    "lengths that add up to more": change_tensor("train.premise.lengths", put(0, 7)),
+    "a label too large": change_tensor("dev.labels", put(0, 3)),
+    "a label more": change_tensor("dev.labels", lambda labels: np.append(labels, labels)),
+    "ids of another type": change_tensor("dev.premise.ids", lambda ids: ids.astype(np.int64)),
+    "a word less": change_tensor("vocabulary", lambda words: words[:-6]),
+    "bytes that are no text": change_tensor("vocabulary", put(-2, 255)),
+    "NaN": change_tensor("vectors", put((3, 0), np.nan)),
+    "something for the unknown": change_tensor("vectors", put((1, 0), 1)),
+    "a vector less": change_tensor("vectors", lambda vectors: vectors[:-1].copy()),
+    "vectors of another type": change_tensor("vectors", lambda vectors: vectors.astype(np.float32)),
 }
 
 
 @pytest.mark.parametrize("harm", HARMS)
-def test_what_does_not_fit_together_is_refused(folder, tmp_path, harm):
+def test_an_inconsistent_file_is_refused(folder, tmp_path, harm):
     file = tmp_path / "x.safetensors"
     save_prepared(prepare("snli", "set.2d", folder), file)
     harm_file(file, HARMS[harm])
@@ -368,23 +368,23 @@ def test_what_does_not_fit_together_is_refused(folder, tmp_path, harm):
 
 
 GROUP_HARMS = {
-    "a number left out": changed_tensor("train.groups", put(slice(None), [0, 0, 2, 2])),
-    "no question 0": changed_tensor("train.groups", put(slice(None), [1, 1, 2, 2])),
-    "a negative number": changed_tensor("train.groups", put(0, -1)),
-    "a number too large": changed_tensor("train.groups", put(3, 4)),
-    "groups of another type": changed_tensor("train.groups", lambda groups: groups.astype(np.int64)),
-    "groups in a table": changed_tensor("train.groups", lambda groups: groups[:, None].copy()),
-    "a group less": changed_tensor("train.groups", lambda groups: groups[:-1].copy()),
+    "a number left out": change_tensor("train.groups", put(slice(None), [0, 0, 2, 2])),
+    "no question 0": change_tensor("train.groups", put(slice(None), [1, 1, 2, 2])),
+    "a negative number": change_tensor("train.groups", put(0, -1)),
+    "a number too large": change_tensor("train.groups", put(3, 4)),
+    "groups of another type": change_tensor("train.groups", lambda groups: groups.astype(np.int64)),
+    "groups in a table": change_tensor("train.groups", lambda groups: groups[:, None].copy()),
+    "a group less": change_tensor("train.groups", lambda groups: groups[:-1].copy()),
     "groups missing": lambda tensors, information: tensors.pop("train.groups"),
     "groups not told": lambda tensors, information: information.pop("groups"),
-    "groups of another split": changed_information("groups", ["train", "dev", "test", "extra"]),
-    "groups of another kind": changed_information("groups", "train"),
-    "groups of no name": changed_information("groups", [["train"]]),
+    "groups of another split": change_information("groups", ["train", "dev", "test", "extra"]),
+    "groups of another kind": change_information("groups", "train"),
+    "groups of no name": change_information("groups", [["train"]]),
 }
 
 
 @pytest.mark.parametrize("harm", GROUP_HARMS)
-def test_groups_that_do_not_fit_are_refused(folder, tmp_path, harm):
+def test_inconsistent_groups_are_refused(folder, tmp_path, harm):
     write_wikiqa(folder)
     file = tmp_path / "x.safetensors"
     save_prepared(prepare("wikiqa", None, folder), file)
@@ -395,7 +395,7 @@ def test_groups_that_do_not_fit_are_refused(folder, tmp_path, harm):
         load_prepared(file)
 
 
-def test_a_file_from_before_there_were_checksums_is_good(folder, tmp_path):
+def test_a_file_without_a_checksum_loads(folder, tmp_path):
     prepared = prepare("snli", "set.2d", folder)
     save_prepared(prepared, tmp_path / "x.safetensors")
     harm_file(tmp_path / "x.safetensors", lambda tensors, information: information.pop("checksum"))
@@ -413,7 +413,7 @@ def test_a_file_from_before_there_were_checksums_is_good(folder, tmp_path):
         "a label more",
     ],
 )
-def test_a_file_without_a_checksum_still_has_to_fit_together(folder, tmp_path, harm):
+def test_an_inconsistent_file_without_a_checksum_is_refused(folder, tmp_path, harm):
     file = tmp_path / "x.safetensors"
     save_prepared(prepare("snli", "set.2d", folder), file)
     harm_file(file, HARMS[harm])
@@ -424,7 +424,7 @@ def test_a_file_without_a_checksum_still_has_to_fit_together(folder, tmp_path, h
         load_prepared(file)
 
 
-def test_groups_need_not_lie_together(folder, tmp_path):
+def test_rows_of_a_group_need_not_stand_together(folder, tmp_path):
     write_wikiqa(folder)
     prepared = prepare("wikiqa", None, folder)
     groups = np.array([2, 0, 2, 1], np.int32)
@@ -433,7 +433,7 @@ def test_groups_need_not_lie_together(folder, tmp_path):
     assert load_prepared(tmp_path / "x.safetensors").splits["train"].groups.tolist() == [2, 0, 2, 1]
 
 
-def test_a_file_of_something_else_is_refused(tmp_path):
+def test_another_safetensors_file_is_refused(tmp_path):
     for metadata in (None, {"other": "1"}, {KEY: "{"}, {KEY: "[]"}, {KEY: '{"format": 1}'}):
         save_file({"vocabulary": np.zeros(1, np.uint8)}, tmp_path / "x.safetensors", metadata)
         with pytest.raises(DataError, match="is not a prepared data set"):

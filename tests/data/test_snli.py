@@ -4,13 +4,13 @@ import re
 
 import pytest
 
-from data.made_up import line, write_snli
+from data.made_up import make_snli_line, write_snli
 from nse.data.readers import snli
 from nse.errors import DataError
 
 
 @pytest.mark.parametrize("form", ["plain", "gz", "xz", "zip"])
-def test_every_published_form(tmp_path, form):
+def test_splits_are_read_from_every_published_format(tmp_path, form):
     write_snli(tmp_path, form)
     rows = snli.read(tmp_path)
     assert list(rows) == ["train", "dev", "test"]
@@ -22,18 +22,18 @@ def test_every_published_form(tmp_path, form):
     assert [(each.total, len(each.labels)) for each in rows.values()] == [(4, 3), (1, 1), (2, 2)]
 
 
-def test_files_may_lie_in_the_folder_itself(tmp_path):
+def test_files_are_found_in_the_data_folder_itself(tmp_path):
     write_snli(tmp_path)
     assert snli.read(tmp_path / "snli_1.0")["dev"].labels == [2]
 
 
-def test_labels_are_numbered_as_in_the_built_in_corpus():
+def test_labels_have_the_order_of_the_built_in_corpus():
     from nse.data.readers.logic_grammar import LABELS
 
     assert snli.LABELS == LABELS
 
 
-def test_a_missing_file_is_told_with_the_command(tmp_path):
+def test_the_error_names_a_missing_file_and_how_to_fetch_it(tmp_path):
     write_snli(tmp_path)
     (tmp_path / "snli_1.0" / "snli_1.0_dev.jsonl").unlink()
     with pytest.raises(DataError, match=r"no snli_1\.0_dev\.jsonl in ") as refusal:
@@ -41,7 +41,7 @@ def test_a_missing_file_is_told_with_the_command(tmp_path):
     assert refusal.value.fix == ("fetch", "snli", str(tmp_path))
 
 
-GOOD = line("neutral", "a", "b")
+GOOD = make_snli_line("neutral", "a", "b")
 
 
 @pytest.mark.parametrize(
@@ -67,14 +67,14 @@ GOOD = line("neutral", "a", "b")
     ],
 )
 @pytest.mark.parametrize("form", ["plain", "zip"])
-def test_a_broken_line_is_named(tmp_path, form, broken, message):
+def test_the_error_names_a_broken_line(tmp_path, form, broken, message):
     write_snli(tmp_path, form, dev=GOOD + GOOD + broken + GOOD)
     with pytest.raises(DataError, match=rf"snli_1\.0_dev\.jsonl: line 3: .*{message}"):
         snli.read(tmp_path)
 
 
 @pytest.mark.parametrize("form", ["gz", "xz", "zip"])
-def test_a_truncated_file_is_named(tmp_path, form):
+def test_the_error_names_a_truncated_file(tmp_path, form):
     write_snli(tmp_path, form, train=GOOD * 1000)
     (file,) = [*tmp_path.glob("*.zip"), *tmp_path.glob("*/*train*")]
     file.write_bytes(file.read_bytes()[:-40])

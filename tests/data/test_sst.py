@@ -12,7 +12,7 @@ from nse.errors import DataError
 
 
 @pytest.mark.parametrize("form", ["plain", "gz", "xz", "zip"])
-def test_every_published_form(tmp_path, form):
+def test_splits_are_read_from_every_published_format(tmp_path, form):
     write_sst(tmp_path, form)
     rows = sst.read(tmp_path)
     assert list(rows) == ["train", "dev", "test"]
@@ -28,7 +28,7 @@ def test_every_published_form(tmp_path, form):
     assert all(each.groups is None for each in rows.values())
 
 
-def test_binary_drops_what_is_neutral(tmp_path):
+def test_the_binary_task_drops_neutral_phrases(tmp_path):
     write_sst(tmp_path)
     rows = sst.read(tmp_path, binary=True)
     assert rows["train"].texts["sentence"] == [
@@ -45,14 +45,14 @@ def test_binary_drops_what_is_neutral(tmp_path):
     assert rows["test"].labels == [0]
 
 
-def test_every_phrase_is_kept_as_often_as_it_is_there(tmp_path):
+def test_repeated_phrases_are_kept(tmp_path):
     write_sst(tmp_path, train=b"(3 (3 good) (3 (3 good) (3 good)))\r\n" * 2)
     rows = sst.read(tmp_path)["train"]
     assert rows.texts["sentence"] == ["good good good", "good", "good good", "good", "good"] * 2
 
 
 @pytest.mark.parametrize("place", ["", "sst"])
-def test_where_it_may_lie(tmp_path, place):
+def test_files_are_found_in_every_folder(tmp_path, place):
     (tmp_path / "one").mkdir()
     write_sst(tmp_path / "one")
     assert sst.read(tmp_path / "one" / "sst")["test"].labels == [1]  # trees/ in the folder itself
@@ -61,14 +61,14 @@ def test_where_it_may_lie(tmp_path, place):
     assert sst.find_sources(tmp_path / "two")["dev"].member == "trees/dev.txt"
 
 
-def test_the_folder_may_be_named_from_here(tmp_path, monkeypatch):
+def test_the_data_folder_may_be_a_relative_path(tmp_path, monkeypatch):
     (tmp_path / "data").mkdir()
     write_sst(tmp_path / "data", "zip")
     monkeypatch.chdir(tmp_path)
     assert sst.read(Path("data"))["test"].labels == [1]
 
 
-def test_any_other_train_txt_is_left_alone(tmp_path):
+def test_a_train_txt_in_another_folder_is_ignored(tmp_path):
     for split in ("train", "dev", "test"):
         (tmp_path / f"{split}.txt").write_text("something else\n")
     with pytest.raises(DataError, match=r"sst: no train\.txt in ") as refusal:
@@ -102,7 +102,7 @@ GOOD = b"(3 (2 so) (4 good))\n"
 )
 @pytest.mark.parametrize("form", ["plain", "zip"])
 @pytest.mark.parametrize("split", ["train", "dev"])
-def test_a_broken_line_is_named(tmp_path, split, form, broken, message):
+def test_the_error_names_a_broken_line(tmp_path, split, form, broken, message):
     write_sst(tmp_path, form, **{split: GOOD + GOOD + broken + GOOD})
     for binary in (False, True):
         with pytest.raises(DataError, match=rf"{split}\.txt: line 3: .*{message}"):
@@ -110,7 +110,7 @@ def test_a_broken_line_is_named(tmp_path, split, form, broken, message):
 
 
 @pytest.mark.parametrize("form", ["gz", "xz", "zip"])
-def test_a_truncated_file_is_named(tmp_path, form):
+def test_the_error_names_a_truncated_file(tmp_path, form):
     write_sst(tmp_path, form, train=GOOD * 1000)
     (file,) = [*tmp_path.glob("*.zip"), *tmp_path.glob("sst/trees/train*")]
     file.write_bytes(file.read_bytes()[:-40])
@@ -131,12 +131,12 @@ def test_every_phrase_has_its_label_and_words():
     ]
 
 
-def test_only_the_ascii_space_separates():
+def test_only_ascii_spaces_separate_words():
     assert sst.parse_tree("(3 (2 2\u00a01/2) (2 x\u2028y))")[0].words == ["2\u00a01/2", "x\u2028y"]
     assert sst.parse_tree("(2 one)")[0].words == ["one"]
 
 
-def test_a_tree_deeper_than_the_stack():
+def test_a_tree_may_be_deeper_than_the_stack():
     depth = 100_000
     phrases = sst.parse_tree("".join(f"({n % 5} (2 w{n}) " for n in range(depth)) + "(4 end)" + ")" * depth)
     assert len(phrases[0].words) == depth + 1
@@ -163,6 +163,6 @@ def test_a_tree_deeper_than_the_stack():
         ("(3 a (2 b))", "got both"),
     ],
 )
-def test_a_broken_tree_is_told(text, message):
+def test_a_broken_tree_is_an_error(text, message):
     with pytest.raises(ValueError, match=message):
         sst.parse_tree(text)

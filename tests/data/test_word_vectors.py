@@ -17,33 +17,33 @@ GLOVE = b"the 1 2\n, 3 4\n. . . 5 6\nat name@domain.com 7 8\nCaf\xc3\xa9 9 10\n\
 WORDS = ["the", ",", ". . .", "at name@domain.com", "Café", "\x85"]
 
 
-def as_text(folder, content=GLOVE, name="glove.9B.2d"):
+def write_text(folder, content=GLOVE, name="glove.9B.2d"):
     (folder / f"{name}.txt").write_bytes(content)
 
 
-def as_gz(folder, content=GLOVE):
+def write_gz(folder, content=GLOVE):
     (folder / "glove.9B.2d.txt.gz").write_bytes(gzip.compress(content))
 
 
-def as_xz(folder, content=GLOVE):
+def write_xz(folder, content=GLOVE):
     (folder / "glove.9B.2d.txt.xz").write_bytes(lzma.compress(content))
 
 
-def as_zip(folder, content=GLOVE, name="glove.9B.2d.zip"):
+def write_zip(folder, content=GLOVE, name="glove.9B.2d.zip"):
     with zipfile.ZipFile(folder / name, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("__MACOSX/glove.9B.2d.txt", b"x")
         archive.writestr("glove.9B.1d.txt", b"the 1\n")
         archive.writestr("glove.9B.2d.txt", content)
 
 
-def as_zip_of_several(folder, content=GLOVE):
-    as_zip(folder, content, "glove.9B.zip")
+def write_zip_of_several(folder, content=GLOVE):
+    write_zip(folder, content, "glove.9B.zip")
 
 
-FORMS = [as_text, as_gz, as_xz, as_zip, as_zip_of_several]
+FORMS = [write_text, write_gz, write_xz, write_zip, write_zip_of_several]
 
 
-def as_array(folder, rows, words, aliases=None, name="set.2d"):
+def write_array(folder, rows, words, aliases=None, name="set.2d"):
     np.save(folder / f"{name}.npy", rows)
     (folder / f"{name}.words.txt").write_bytes("".join(f"{word}\n" for word in words).encode())
     if aliases is not None:
@@ -52,7 +52,7 @@ def as_array(folder, rows, words, aliases=None, name="set.2d"):
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("place", ["", "vectors"])
-def test_glove_in_every_form_and_place(tmp_path, form, place):
+def test_glove_is_read_from_every_format_and_folder(tmp_path, form, place):
     (tmp_path / place).mkdir(exist_ok=True)
     form(tmp_path / place)
     reports = []
@@ -74,23 +74,23 @@ def test_only_wanted_words_are_kept(tmp_path, form):
 
 
 @pytest.mark.parametrize("wanted", [None, {"The", "the", "CAFÉ", "nowhere"}])
-def test_a_set_without_upper_case_is_asked_in_lower_case_too(tmp_path, wanted):
-    as_text(tmp_path, "the 1 2\ncafé 3 4\n".encode())
+def test_words_are_looked_up_in_lower_case_in_a_set_without_capitals(tmp_path, wanted):
+    write_text(tmp_path, "the 1 2\ncafé 3 4\n".encode())
     vectors = load_vectors(tmp_path, "glove.9B.2d", wanted)
     assert vectors.look_up(["The", "the", "CAFÉ", "nowhere"]).tolist() == [[1, 2], [1, 2], [3, 4], [0, 0]]
     if wanted:
         assert sorted(vectors.words) == ["CAFÉ", "The", "the"]
 
 
-def test_of_two_lines_with_the_same_word_the_first_counts(tmp_path):
-    as_text(tmp_path, b"A 1 2\nA 3 4\nb 5 6\n")
+def test_the_first_line_of_a_repeated_word_counts(tmp_path):
+    write_text(tmp_path, b"A 1 2\nA 3 4\nb 5 6\n")
     assert load_vectors(tmp_path, "glove.9B.2d").look_up(["A", "b"]).tolist() == [[1, 2], [5, 6]]
 
 
-def test_arrays_with_aliases(tmp_path):
+def test_arrays_may_have_aliases(tmp_path):
     (tmp_path / "vectors").mkdir()
     rows = np.array([[1, 2], [3, 4]], np.float16)
-    as_array(tmp_path / "vectors", rows, ["The", "x\u2028y"], b"El\t0\nThe\t1\n")
+    write_array(tmp_path / "vectors", rows, ["The", "x\u2028y"], b"El\t0\nThe\t1\n")
     vectors = load_vectors(tmp_path, "set.2d")
     assert vectors.words == {"The": 0, "x\u2028y": 1, "El": 0}
     assert vectors.rows.dtype == np.float16
@@ -102,9 +102,9 @@ def test_arrays_with_aliases(tmp_path):
 
 
 @pytest.mark.parametrize("wanted", [None, {"only", "both", "The", "nowhere"}])
-def test_two_sets_side_by_side(tmp_path, wanted):
-    as_array(tmp_path, np.array([[1, 2], [3, 4]], np.float16), ["only", "both"])
-    as_text(tmp_path, b"the 5 6\nboth 7 8\nX 9 9\n")
+def test_two_sets_are_concatenated(tmp_path, wanted):
+    write_array(tmp_path, np.array([[1, 2], [3, 4]], np.float16), ["only", "both"])
+    write_text(tmp_path, b"the 5 6\nboth 7 8\nX 9 9\n")
     vectors = load_vectors(tmp_path, "set.2d+glove.9B.2d", wanted)
     assert vectors.dimension == 4
     asked = vectors.look_up(["only", "both", "the", "nowhere"])
@@ -116,8 +116,8 @@ def test_two_sets_side_by_side(tmp_path, wanted):
     ]
 
 
-def test_missing_vectors_are_told_with_what_is_there(tmp_path):
-    as_array(tmp_path, np.zeros((1, 2), np.float16), ["a"])
+def test_the_error_for_missing_vectors_lists_the_others(tmp_path):
+    write_array(tmp_path, np.zeros((1, 2), np.float16), ["a"])
     with pytest.raises(DataError) as told:
         load_vectors(tmp_path, "glove.840B.300d")
     for part in ("glove.840B.300d.npy", ".txt.gz", "there is set.2d"):
@@ -127,7 +127,7 @@ def test_missing_vectors_are_told_with_what_is_there(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["../x", "/x", "", "+a", "a/b", ".hidden"])
-def test_a_path_is_no_name(tmp_path, name):
+def test_a_path_is_not_a_name_of_vectors(tmp_path, name):
     with pytest.raises(DataError, match="expected a name"):
         load_vectors(tmp_path, name)
 
@@ -145,29 +145,29 @@ def test_a_path_is_no_name(tmp_path, name):
         (b"\xff 1 2", "line 4097: is not UTF-8"),
     ],
 )
-@pytest.mark.parametrize("form", [as_text, as_xz, as_zip])
-def test_a_broken_line_is_named(tmp_path, form, line, message):
+@pytest.mark.parametrize("form", [write_text, write_xz, write_zip])
+def test_the_error_names_a_broken_line(tmp_path, form, line, message):
     form(tmp_path, b"".join(b"w%d 1 2\n" % n for n in range(4096)) + line + b"\nw 1 2\n")
     with pytest.raises(DataError, match=message) as told:
         load_vectors(tmp_path, "glove.9B.2d")
     assert "glove.9B.2d" in str(told.value)
 
 
-def test_a_name_promises_a_dimension(tmp_path):
-    as_text(tmp_path, b"the 1 2 3\n")
+def test_the_dimension_in_a_name_is_checked(tmp_path):
+    write_text(tmp_path, b"the 1 2 3\n")
     with pytest.raises(DataError, match="expected vectors of 2 numbers by its name, got 3"):
         load_vectors(tmp_path, "glove.9B.2d")
-    as_array(tmp_path, np.zeros((1, 3), np.float16), ["a"])
+    write_array(tmp_path, np.zeros((1, 3), np.float16), ["a"])
     with pytest.raises(DataError, match="expected vectors of 2 numbers by its name, got 3"):
         load_vectors(tmp_path, "set.2d")
-    as_text(tmp_path, b"", "empty")
+    write_text(tmp_path, b"", "empty")
     with pytest.raises(DataError, match=r"empty.txt: is empty"):
         load_vectors(tmp_path, "empty")
 
 
-@pytest.mark.parametrize("form", [as_gz, as_xz, as_zip])
+@pytest.mark.parametrize("form", [write_gz, write_xz, write_zip])
 @pytest.mark.parametrize("harm", ["truncated", "garbled", "emptied"])
-def test_a_damaged_file_is_named(tmp_path, form, harm):
+def test_the_error_names_a_damaged_file(tmp_path, form, harm):
     rng = np.random.default_rng(0)
     form(tmp_path, b"".join(b"w%d %f %f\n" % (n, *rng.random(2)) for n in range(3000)))
     (file,) = tmp_path.iterdir()
@@ -194,14 +194,14 @@ def test_a_damaged_file_is_named(tmp_path, form, harm):
         (np.zeros((2, 2), np.float16), ["a", "b"], b"\xff\t1\n", "aliases.tsv: line 1: is not UTF-8"),
     ],
 )
-def test_a_broken_array_is_named(tmp_path, rows, words, aliases, message):
-    as_array(tmp_path, rows, words, aliases)
+def test_the_error_names_a_broken_array(tmp_path, rows, words, aliases, message):
+    write_array(tmp_path, rows, words, aliases)
     with pytest.raises(DataError, match=message):
         load_vectors(tmp_path, "set.2d")
 
 
-def test_neither_pickles_nor_half_arrays_are_loaded(tmp_path):
-    as_array(tmp_path, np.zeros((9, 2), np.float16), "abcdefghi")
+def test_pickles_and_truncated_arrays_are_refused(tmp_path):
+    write_array(tmp_path, np.zeros((9, 2), np.float16), "abcdefghi")
     file = tmp_path / "set.2d.npy"
     whole = file.read_bytes()
     np.save(file, np.array([{}], object), allow_pickle=True)

@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from data.made_up import HEADER, candidate, write_random_vectors, write_wikiqa
+from data.made_up import HEADER, make_wikiqa_line, write_random_vectors, write_wikiqa
 from faults.made_runs import assert_same_end, checkpoint, stop, train
 from nse.errors import ConfigError
 from nse.inference import folder as hub
@@ -58,7 +58,7 @@ def corpus(questions, seed):
         rows += [] if number == 2 else [(sentence(draw.choice(others)), 0) for _ in range(draw.randint(1, 3))]
         rows += [(unusual, 0) for unusual in UNUSUAL] if number == 3 else []
         draw.shuffle(rows)
-        lines += [candidate(f"Q{number}", answer.strip(), label, text) for answer, label in rows]
+        lines += [make_wikiqa_line(f"Q{number}", answer.strip(), label, text) for answer, label in rows]
     return HEADER + b"".join(lines)
 
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.made_up import write, write_random_vectors
+from data.made_up import write_files, write_random_vectors
 from faults.made_runs import assert_same_end, checkpoint, stop, train
 from nse.data.cache import EncodedColumn, EncodedSplit
 from nse.data.catalogue import get_data_set
@@ -54,7 +54,7 @@ def reviews(count, seed):
 
 def write_yelp(folder, **splits):
     files = {f"yelp-2013-{split}.txt.ss": text.encode() for split, text in splits.items()}
-    write(folder / "yelp13", "plain", files, "")
+    write_files(folder / "yelp13", "plain", files, "")
 
 
 @pytest.fixture

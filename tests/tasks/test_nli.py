@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from data.made_up import line, write_random_vectors, write_snli
+from data.made_up import make_snli_line, write_random_vectors, write_snli
 from faults.made_models import shell
 from nse.data.catalogue import VECTORS, VectorSet
 from nse.data.readers.snli import LABELS
@@ -56,9 +56,9 @@ def corpus(pairs, seed):
 
     usual = [(sentence(), sentence()) for _ in range(pairs)]
     unusual = [pair for text in UNUSUAL for pair in ((text, "a dog"), ("a dog", text), (text, text))]
-    labelled = [line(LABELS["cat" in pair[1]], *pair) for pair in usual]
-    labelled += [line("neutral", *pair) for pair in unusual]
-    return b"".join([*labelled, line("-", "a dog", "a cat")])
+    labelled = [make_snli_line(LABELS["cat" in pair[1]], *pair) for pair in usual]
+    labelled += [make_snli_line("neutral", *pair) for pair in unusual]
+    return b"".join([*labelled, make_snli_line("-", "a dog", "a cat")])
 
 
 @pytest.fixture

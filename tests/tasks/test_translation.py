@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from data.made_up import write, write_random_vectors
+from data.made_up import write_files, write_random_vectors
 from faults.made_runs import assert_same_end, checkpoint, stop, train
 from nse.data.readers.parallel import MULTI30K
 from nse.errors import ConfigError, ModelError
@@ -74,7 +74,7 @@ def write_multi30k(folder, **splits):
         for split, rows in splits.items()
         for side, language in enumerate(("en", "de"))
     }
-    write(folder, "plain", files, "")
+    write_files(folder, "plain", files, "")
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from nse.text.tensors import LabelledRows, Texts
 from nse.text.vocabulary import Vocabulary
 
 
-def test_texts_are_padded_and_batches_no_further_than_needed():
+def test_a_batch_is_padded_to_its_longest_text():
     texts = Texts.from_words([["a", "b", "c"], [], ["b"]], Vocabulary(["a", "b", "c"]))
     assert texts.ids.tolist() == [[2, 3, 4], [0, 0, 0], [3, 0, 0]]
     assert texts.lengths.tolist() == [3, 0, 1]
@@ -18,7 +18,7 @@ def test_texts_are_padded_and_batches_no_further_than_needed():
     assert Texts.from_words([], Vocabulary([])).ids.shape == (0, 0)
 
 
-def test_texts_of_a_given_length_are_padded_or_cut():
+def test_texts_are_padded_or_truncated_to_a_given_length():
     texts = Texts.from_words([["a", "b", "c"], [], ["b"]], Vocabulary(["a", "b", "c"]))
     index = torch.tensor([2, 0])
     for longest, ids, lengths in [
@@ -34,7 +34,7 @@ def test_texts_of_a_given_length_are_padded_or_cut():
 
 
 @pytest.mark.parametrize("kind", [torch.long, torch.int32])
-def test_flat_ids_are_cut_and_padded_to_the_longest_that_is_kept(kind):
+def test_concatenated_ids_are_truncated_and_padded(kind):
     ids, lengths = torch.tensor([5, 6, 7, 8, 9, 2], dtype=kind), torch.tensor([4, 0, 1, 1], dtype=kind)
     for longest, wanted, kept in [
         (0, [[5, 6, 7, 8], [0, 0, 0, 0], [9, 0, 0, 0], [2, 0, 0, 0]], [4, 0, 1, 1]),
@@ -50,7 +50,7 @@ def test_flat_ids_are_cut_and_padded_to_the_longest_that_is_kept(kind):
     assert Texts.from_ids(ids[:0], lengths[:0], 3).ids.shape == (0, 0)
 
 
-def test_flat_ids_are_whose_they_are_whatever_the_others_lengths():
+def test_each_text_keeps_its_own_ids():
     lengths = torch.randint(0, 9, (50,))
     whole = torch.randint(2, 99, (int(lengths.sum()),)).split(lengths.tolist())
     texts = Texts.from_ids(torch.cat(whole), lengths, 5)
@@ -60,21 +60,21 @@ def test_flat_ids_are_whose_they_are_whatever_the_others_lengths():
         assert not ids[kept:].any()
 
 
-def test_words_are_cut_to_the_longest():
+def test_texts_are_truncated_to_max_words():
     texts = Texts.from_words([["a", "b", "c"], [], ["b"]], Vocabulary(["a", "b", "c"]), max_words=2)
     assert texts.ids.tolist() == [[2, 3], [0, 0], [3, 0]]
     assert texts.lengths.tolist() == [2, 0, 1]
 
 
-def pairs_of(premises, hypotheses):
+def make_pairs(premises, hypotheses):
     """Pairs of so many words each."""
     vocabulary = Vocabulary(["a"])
     texts = [Texts.from_words([["a"] * n for n in lengths], vocabulary) for lengths in (premises, hypotheses)]
     return LabelledRows(tuple(texts), torch.arange(len(premises)))
 
 
-def test_shapes_of_buckets_are_multiples_up_to_the_longest():
-    pairs = pairs_of([1, 4, 5, 9, 0], [3, 7, 2, 6, 0])
+def test_shapes_are_multiples_up_to_the_longest_text():
+    pairs = make_pairs([1, 4, 5, 9, 0], [3, 7, 2, 6, 0])
     for index, shape in [([0], (4, 4)), ([0, 1], (4, 7)), ([2], (8, 4)), ([3, 0], (9, 7)), ([4], (0, 0))]:
         assert pairs.compute_shapes([torch.tensor(index)])[0] == shape
         batch = pairs.select(torch.tensor(index), shape)
@@ -88,7 +88,7 @@ def test_shapes_of_buckets_are_multiples_up_to_the_longest():
 
 
 @pytest.mark.parametrize(("multiple", "shapes"), [(4, 76), (16, 20), (1, 301), (1000, 2)])
-def test_the_rounder_the_shapes_the_fewer(multiple, shapes):
+def test_larger_multiples_give_fewer_shapes(multiple, shapes):
     texts = Texts.from_words([["a"] * n for n in range(301)], Vocabulary(["a"]))
     rows = LabelledRows((texts, texts.select(torch.arange(300, -1, -1))), torch.arange(301))
     found = [rows.compute_shapes([torch.tensor([n])], multiple)[0] for n in range(301)]
@@ -103,9 +103,9 @@ def test_the_rounder_the_shapes_the_fewer(multiple, shapes):
 
 
 @pytest.mark.parametrize("multiple", [1, 4, 16])
-def test_shapes_of_many_batches_are_those_of_each(multiple):
+def test_shapes_of_many_batches_equal_those_of_each(multiple):
     lengths = torch.randint(0, 60, (2, 101), generator=torch.Generator().manual_seed(1)).tolist()
-    pairs = pairs_of(*lengths)
+    pairs = make_pairs(*lengths)
     todo = draw_batches(101, 8, torch.Generator().manual_seed(2))
     assert len(todo[-1]) == 5
     assert pairs.compute_shapes(todo, multiple) == [
@@ -113,14 +113,14 @@ def test_shapes_of_many_batches_are_those_of_each(multiple):
     ]
 
 
-def test_shapes_never_go_past_the_ids():
+def test_shapes_never_exceed_the_length_of_the_ids():
     """So that texts that a model cuts to 50 words do not come out with 56."""
     texts = Texts.from_words([["a"] * n for n in (50, 49)], Vocabulary(["a"]))
     assert texts.compute_shapes([torch.tensor([1])])[0] == 50
     assert texts.select(torch.tensor([1]), 50).ids.tolist() == [[2] * 49 + [0]]
 
 
-def test_rows_of_one_text():
+def test_rows_may_have_one_text():
     texts = Texts.from_words([["a", "b"], ["b"], []], Vocabulary(["a", "b"]))
     rows = LabelledRows((texts,), torch.tensor([4, 0, 2]))
     assert rows.groups is None
@@ -134,7 +134,7 @@ def test_rows_of_one_text():
         rows.select(torch.tensor([0]), (2, 2))
 
 
-def test_rows_of_two_texts_that_answer_questions():
+def test_rows_keep_the_questions_that_they_answer():
     vocabulary = Vocabulary(["a", "b"])
     answers = Texts.from_words([["a"], ["a", "b"], []], vocabulary)
     questions = Texts.from_words([["b"], ["b"], ["b", "b", "b"]], vocabulary)
@@ -147,7 +147,7 @@ def test_rows_of_two_texts_that_answer_questions():
     assert (batch.labels.tolist(), batch.groups.tolist()) == ([1, 0], [9, 7])
 
 
-def test_pairs_stay_together():
+def test_both_texts_of_a_pair_are_selected_together():
     vocabulary = Vocabulary(["a", "b"])
     premises = Texts.from_words([["a"], ["b"]], vocabulary)
     hypotheses = Texts.from_words([["a", "b"], ["b"]], vocabulary)
@@ -164,7 +164,7 @@ def test_batches_hold_every_example_once():
     assert sorted(shuffled.tolist()) == list(range(100))
 
 
-def test_buckets_hold_every_example_once_and_similar_lengths_together():
+def test_batches_by_length_hold_every_example_once():
     lengths = torch.randint(1, 60, (3000,))
     generator = torch.Generator().manual_seed(0)
     epoch, another = (draw_batches(3000, 16, generator, lengths) for _ in range(2))
@@ -180,18 +180,18 @@ def test_buckets_hold_every_example_once_and_similar_lengths_together():
         assert means != sorted(means)  # short and long batches come mixed
 
 
-def test_buckets_in_the_order_of_the_examples():
+def test_batches_by_length_keep_the_order_without_a_generator():
     lengths = torch.tensor([3, 1, 2, 1])
     assert [b.tolist() for b in draw_batches(4, 3, lengths=lengths)] == [[1, 3, 2], [0]]
 
 
-def runs(groups):
+def list_runs(groups):
     """How many times in a row a group begins."""
     return 1 + int((groups[1:] != groups[:-1]).sum())
 
 
 @pytest.mark.parametrize("batch", [1, 4, 20, 1000])
-def test_examples_of_a_group_are_next_to_each_other(batch):
+def test_examples_of_a_group_stand_together(batch):
     groups = torch.randint(0, 40, (500,))  # not in order, and of different sizes
     groups[groups == 3] = 77  # and a number may be left out
     first, second = (
@@ -200,12 +200,12 @@ def test_examples_of_a_group_are_next_to_each_other(batch):
     assert [b.tolist() for b in first] == [b.tolist() for b in second]
     whole = torch.cat(first)
     assert sorted(whole.tolist()) == list(range(500))
-    assert runs(groups[whole]) == len(groups.unique())
+    assert list_runs(groups[whole]) == len(groups.unique())
     assert [len(b) for b in first[:-1]] == [batch] * (len(first) - 1)
     assert len(first) == -(-500 // batch)
 
 
-def test_groups_come_shuffled_and_shuffled_inside():
+def test_groups_and_their_examples_are_shuffled():
     groups = torch.arange(10).repeat_interleave(6)
     generator = torch.Generator().manual_seed(1)
     epochs = [torch.cat(draw_batches(60, 8, generator, groups=groups)) for _ in range(2)]
@@ -217,7 +217,7 @@ def test_groups_come_shuffled_and_shuffled_inside():
     assert epochs[0].tolist() != epochs[1].tolist()
 
 
-def test_groups_in_the_order_of_the_examples():
+def test_groups_keep_the_order_without_a_generator():
     groups = torch.tensor([4, 1, 4, 0, 1])
     assert [b.tolist() for b in draw_batches(5, 2, groups=groups)] == [[0, 2], [1, 4], [3]]
     (many,) = draw_batches(300, 300, groups=torch.arange(300) % 3)

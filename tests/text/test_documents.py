@@ -16,7 +16,7 @@ DOCUMENTS = st.lists(st.lists(SENTENCES, max_size=6), min_size=1, max_size=7)
 FEW = [[[5, 6], [7]], [], [[], [8, 9, 10]], [[]], [[11]]]
 
 
-def documents(given):
+def make_documents(given):
     """Documents out of lists of sentences, each a list of ids."""
     sentences = [sentence for each in given for sentence in each]
     flat = torch.tensor([word for sentence in sentences for word in sentence], dtype=torch.long)
@@ -26,7 +26,7 @@ def documents(given):
     )
 
 
-def read(batch):
+def list_words(batch):
     """What `documents` was given, out of a batch."""
     return [
         [batch.ids[row, : batch.lengths[row]].tolist() for row in rows[:count].tolist()]
@@ -36,7 +36,7 @@ def read(batch):
 
 def assert_holds(batch, wanted):
     """These documents in their order, and nothing else: no sentence twice, no words in rows of nobody."""
-    assert read(batch) == wanted
+    assert list_words(batch) == wanted
     own = [
         row for rows, n in zip(batch.rows.tolist(), batch.counts.tolist(), strict=True) for row in rows[:n]
     ]
@@ -50,8 +50,8 @@ def assert_holds(batch, wanted):
 
 @settings(max_examples=150, deadline=None)
 @given(DOCUMENTS, st.data())
-def test_a_batch_holds_its_documents_whatever_it_is_padded_to(made, data):
-    found = documents(made)
+def test_a_batch_holds_its_documents_with_any_padding(made, data):
+    found = make_documents(made)
     rows = st.lists(st.integers(0, len(made) - 1), min_size=1, max_size=9)
     index = torch.tensor(data.draw(rows, label="index"))
     wanted = [made[i] for i in index.tolist()]
@@ -64,8 +64,8 @@ def test_a_batch_holds_its_documents_whatever_it_is_padded_to(made, data):
     assert_holds(found.select(index, found.compute_shapes([index])[0]), wanted)
 
 
-def test_what_documents_know_of_themselves():
-    found = documents(FEW)
+def test_documents_have_counts_starts_and_longest_sentences():
+    found = make_documents(FEW)
     assert found.counts.tolist() == [2, 0, 2, 1, 1]
     assert found.starts.tolist() == [0, 2, 2, 4, 5]
     assert found.longest.tolist() == [2, 0, 3, 0, 1]
@@ -74,8 +74,8 @@ def test_what_documents_know_of_themselves():
     assert found.compute_shape(torch.tensor([4, 4, 4])) == (3, 1, 1)
 
 
-def test_one_batch_by_hand():
-    batch = documents(FEW).select(torch.tensor([2, 1, 0]), (5, 3, 4))
+def test_a_batch_equals_one_computed_by_hand():
+    batch = make_documents(FEW).select(torch.tensor([2, 1, 0]), (5, 3, 4))
     assert batch.ids[:4].tolist() == [[0, 0, 0, 0], [8, 9, 10, 0], [5, 6, 0, 0], [7, 0, 0, 0]]
     assert batch.lengths.tolist() == [0, 3, 2, 1, 0]
     assert batch.rows.tolist() == [[0, 1, 0], [0, 0, 0], [2, 3, 0]]
@@ -83,10 +83,10 @@ def test_one_batch_by_hand():
 
 
 @pytest.mark.parametrize("count", [0, 1, 200])
-def test_a_document_of_so_many_sentences(count):
+def test_a_document_may_have_any_number_of_sentences(count):
     long = [[2 + i % 90, 3][: i % 3] for i in range(count)]
     made = [FEW[0], long, FEW[2]]
-    found = documents(made)
+    found = make_documents(made)
     for index in ([1], [0, 1, 2], [2, 1, 1, 0], [0, 2]):
         rows = torch.tensor(index)
         wanted = [made[i] for i in index]
@@ -95,8 +95,8 @@ def test_a_document_of_so_many_sentences(count):
 
 
 @pytest.mark.parametrize("made", [[[]], [[], [], []], [[[]], [[], []]], [[], [[]]]])
-def test_documents_without_a_word(made):
-    found = documents(made)
+def test_documents_may_have_no_words(made):
+    found = make_documents(made)
     for index in (torch.arange(len(made)), torch.tensor([0])):
         batch = found.select(index)
         assert_holds(batch, [made[i] for i in index.tolist()])
@@ -104,30 +104,30 @@ def test_documents_without_a_word(made):
 
 
 def test_a_split_without_documents_has_no_batches():
-    found = LabelledRows((documents([]),), torch.zeros(0, dtype=torch.long))
+    found = LabelledRows((make_documents([]),), torch.zeros(0, dtype=torch.long))
     assert found.lengths.tolist() == found.sizes.tolist() == []
     assert list(draw_bounded_batches(found, 4)) == []
 
 
 @pytest.mark.parametrize(("bits", "wanted"), [(1, [1, 2, 4, 8, 16]), (2, [1, 2, 3, 4, 6, 8, 12, 16])])
-def test_rounded_by_hand(bits, wanted):
+def test_round_up_equals_values_computed_by_hand(bits, wanted):
     found = [round_up(n, bits) for n in range(1, 17)]
     assert found == [min(w for w in wanted if w >= n) for n in range(1, 17)]
     assert round_up(0, bits) == 1
 
 
 @given(st.integers(1, 10**6), st.integers(1, 5))
-def test_rounded_is_never_smaller_nor_much_larger(n, bits):
+def test_round_up_is_never_smaller_nor_much_larger(n, bits):
     found = round_up(n, bits)
     assert n <= found < n * (1 + 2 ** (1 - bits))
     assert round_up(found, bits) == found
     assert bin(found).rstrip("0").count("1") <= bits
 
 
-def many(count=500, seed=1):
+def draw_documents(count=500, seed=1):
     """Documents of up to 200 sentences, most of few."""
     draw = random.Random(seed)
-    return documents(
+    return make_documents(
         [
             [[2] * draw.randint(0, 40) for _ in range(min(200, int(draw.expovariate(0.1))))]
             for _ in range(count)
@@ -137,7 +137,7 @@ def many(count=500, seed=1):
 
 @pytest.mark.parametrize("multiple", [1, MULTIPLE, 16])
 def test_shapes_are_large_enough_and_few(multiple):
-    found = many()
+    found = draw_documents()
     todo = draw_batches(500, 4, torch.Generator().manual_seed(1), found.lengths)
     shapes = found.compute_shapes(todo, multiple)
     assert len(shapes) == len(todo)
@@ -151,68 +151,68 @@ def test_shapes_are_large_enough_and_few(multiple):
         assert len(set(column)) <= most
 
 
-def test_shapes_of_many_batches_are_those_of_each():
-    rows = LabelledRows((many(101),), torch.arange(101))
+def test_shapes_of_many_batches_equal_those_of_each():
+    rows = LabelledRows((draw_documents(101),), torch.arange(101))
     todo = draw_batches(101, 8, torch.Generator().manual_seed(2))
     assert rows.compute_shapes(todo, 4) == [rows.compute_shapes([index], 4)[0] for index in todo]
     for index, shape in zip(todo, rows.compute_shapes(todo, 4), strict=True):
         padded, exact = rows.select(index, shape), rows.select(index)
-        assert read(padded.texts[0]) == read(exact.texts[0])
+        assert list_words(padded.texts[0]) == list_words(exact.texts[0])
         assert padded.labels.tolist() == index.tolist()
         assert len(padded.inputs) == 4
 
 
-def test_texts_of_many_batches_beside_documents():
+def test_shapes_of_texts_beside_documents_equal_those_of_each():
     """A row may have a column of each kind."""
     texts = Texts.from_words([["a"] * n for n in (3, 0, 9, 1, 5)], Vocabulary(["a"]))
-    rows = LabelledRows((texts, documents(FEW)), torch.arange(5))
+    rows = LabelledRows((texts, make_documents(FEW)), torch.arange(5))
     todo = [torch.tensor([0, 1]), torch.tensor([4, 2])]
     assert rows.compute_shapes(todo) == [rows.compute_shapes([index])[0] for index in todo]
     assert [text for text, _ in rows.compute_shapes(todo)] == [4, 9]
     assert rows.sizes.tolist() == [max(3, 2 * 3), 0, max(9, 2 * 3), max(1, 1 * 3), max(5, 1 * 3)]
     batch = rows.select(todo[1], rows.compute_shapes([todo[1]])[0])
     assert batch.texts[0].ids.shape == (2, 9)
-    assert read(batch.texts[1]) == [FEW[4], FEW[2]]
+    assert list_words(batch.texts[1]) == [FEW[4], FEW[2]]
 
 
-def test_they_are_sorted_by_sentences_and_then_by_words():
+def test_documents_are_sorted_by_sentences_and_then_by_words():
     made = [[[5] * words for _ in range(count)] for count in (3, 1, 2) for words in (4, 0, 9)]
-    order = documents(made).lengths.argsort().tolist()
+    order = make_documents(made).lengths.argsort().tolist()
     keys = [(len(made[i]), len(made[i][0])) for i in order]
     assert keys == sorted(keys)
-    assert len(set(documents(made).lengths.tolist())) == 9
+    assert len(set(make_documents(made).lengths.tolist())) == 9
 
 
-def words_at_once(found, index):
+def count_words(found, index):
     """Sentences once they are padded to the longest of a batch."""
     sentences, _, words = found.compute_shape(index)
     return sentences * words
 
 
 @pytest.mark.parametrize("batch", [1, 8, 64])
-def test_shares_bound_the_words_at_once_and_leave_nobody_out(batch):
-    found = many(300)
+def test_bounded_batches_limit_the_words_and_hold_every_row(batch):
+    found = draw_documents(300)
     rows = LabelledRows((found,), torch.zeros(300, dtype=torch.long))
     given = list(draw_bounded_batches(rows, batch))
     assert sorted(torch.cat(given).tolist()) == list(range(300))
     for index in given:
         assert 1 <= len(index) <= batch
-        assert len(index) == 1 or words_at_once(found, index) <= batch * LONG_SENTENCE
+        assert len(index) == 1 or count_words(found, index) <= batch * LONG_SENTENCE
     if batch == 8:  # as the lengths are, not one by one
         assert max(map(len, given)) == 8
 
 
-def test_shares_of_many_short_sentences_beside_few_long_ones():
+def test_bounded_batches_count_padded_sentences():
     """Together they are padded to the longest sentence, so each alone says too little."""
-    found = documents([[[2]] * 200] * 16 + [[[2] * 200]] * 16)
+    found = make_documents([[[2]] * 200] * 16 + [[[2] * 200]] * 16)
     rows = LabelledRows((found,), torch.zeros(32, dtype=torch.long))
     given = list(draw_bounded_batches(rows, 32))
     assert sorted(torch.cat(given).tolist()) == list(range(32))
     for index in given:
-        assert len(index) == 1 or words_at_once(found, index) <= 32 * LONG_SENTENCE
+        assert len(index) == 1 or count_words(found, index) <= 32 * LONG_SENTENCE
 
 
-def test_shares_of_texts():
+def test_bounded_batches_of_texts_limit_the_words():
     texts = Texts.from_words([["a"] * n for n in (500, 3, 0, 200, 7)], Vocabulary(["a"]))
     rows = LabelledRows((texts,), torch.zeros(5, dtype=torch.long))
     # Of four with at most 200 words only one at a time has no more than 4 * 64.
@@ -220,8 +220,8 @@ def test_shares_of_texts():
     assert [index.tolist() for index in draw_bounded_batches(rows, 3)] == [[2, 1, 4], [3], [0]]
 
 
-def test_they_move_to_a_device(device):
-    found = documents(FEW)
+def test_documents_move_to_a_device(device):
+    found = make_documents(FEW)
     place = torch.device(device)
     index = torch.tensor([2, 1, 0])
     there = found.to(place).select(index.to(place), found.compute_shapes([index])[0])

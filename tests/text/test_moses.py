@@ -10,7 +10,7 @@ from nse import InputError
 from nse.text import moses
 
 
-def test_words_of_each_language_in_lower_case_and_without_escapes():
+def test_both_languages_are_tokenized_in_lower_case_without_escapes():
     assert moses.tokenize_english("The Dogs' owner doesn't run, <b> & [x]!") == [
         *("the", "dogs", "'", "owner", "doesn", "'t", "run", ",", "<", "b", ">", "&", "[", "x", "]", "!")
     ]
@@ -24,7 +24,7 @@ def test_words_of_each_language_in_lower_case_and_without_escapes():
     "space",
     ["\u00a0", "\u2028", "\u2029", "\u0085", "\u3000", "\u202f", "\t", "\r\n", "\x0b", "\x0c", "\x1c"],
 )
-def test_white_space_of_any_kind_separates(space):
+def test_white_space_of_any_kind_separates_words(space):
     assert moses.normalize_spaces(f"{space}a{space}{space}b ") == "a b"
     assert (
         moses.tokenize_english(f"One{space}dog") == moses.tokenize_german(f"One{space}dog") == ["one", "dog"]
@@ -32,7 +32,7 @@ def test_white_space_of_any_kind_separates(space):
 
 
 @pytest.mark.parametrize("unseen", ["\x00", "\x7f", "\x80", "\u00ad", "\u200b", "\u200d", "\ufeff", "\ud800"])
-def test_what_nobody_sees_is_dropped(unseen):
+def test_invisible_characters_are_removed(unseen):
     assert moses.normalize_spaces(f"{unseen}do{unseen}g {unseen} runs") == "dog runs"
     assert moses.tokenize_german(f"{unseen}Hu{unseen}nd {unseen} läuft") == ["hund", "läuft"]
 
@@ -48,7 +48,7 @@ def test_words_never_hold_white_space(text):
         assert bool(words) == bool(moses.normalize_spaces(text))
 
 
-def test_texts_from_words():
+def test_words_are_detokenized():
     text = 'der hund (er läuft) sagt: "nein, 3,5 m."'
     assert moses.detokenize(moses.tokenize_german(text)) == text
     assert moses.detokenize(["it", "'s", "a", "dog", "."], "en") == "it's a dog."
@@ -56,12 +56,12 @@ def test_texts_from_words():
     assert moses.detokenize([]) == ""
 
 
-def test_a_text_is_no_list_of_words():
+def test_detokenizing_a_string_is_an_error():
     with pytest.raises(InputError, match="words: expected a list of words, got the text 'der hund'"):
         moses.detokenize("der hund")
 
 
-def test_without_its_library_it_says_what_to_install(monkeypatch):
+def test_the_error_without_sacremoses_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacremoses", None)
     moses._load_tool.cache_clear()
     for call in (

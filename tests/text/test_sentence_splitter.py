@@ -55,7 +55,7 @@ SPLIT = [
 
 
 @pytest.mark.parametrize("marked", SPLIT)
-def test_where_a_text_is_split(marked):
+def test_texts_are_split_at_the_marked_positions(marked):
     expected = [" ".join(each.split()) for each in marked.split("|")]
     assert split_sentences(marked.replace("|", "")) == expected
 
@@ -77,15 +77,15 @@ def test_other_tags_are_text(text):
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\n \n", "<br /><br>", " <br /> \u2028\u00a0"])
-def test_nothing_has_no_sentences(text):
+def test_an_empty_text_has_no_sentences(text):
     assert split_sentences(text) == []
 
 
-def test_what_has_no_words_is_kept():
+def test_sentences_without_words_are_kept():
     assert split_sentences("...<br />!? . (*)<br />.") == ["...", "!? . (*)", "."]
 
 
-def test_white_space_is_one_space():
+def test_white_space_becomes_one_space():
     white = "".join(chr(n) for n in range(0x3001) if chr(n).isspace() and chr(n) != "\n")
     assert len(white) > 20
     assert split_sentences(f"{white}a{white}dog.{white}He{white}\n{white}ran.{white}") == [
@@ -124,7 +124,7 @@ PIECES = st.lists(
 
 
 @given(PIECES)
-def test_nothing_but_white_space_and_breaks_is_lost(text):
+def test_only_white_space_and_breaks_are_removed(text):
     found = split_sentences(text)
     without = re.sub(r"</?br\s*/?>", "", text, flags=re.IGNORECASE)
     assert "".join("".join(found).split()) == "".join(without.split())
@@ -134,13 +134,13 @@ def test_nothing_but_white_space_and_breaks_is_lost(text):
 
 
 @given(PIECES)
-def test_a_sentence_is_one_sentence(text):
+def test_a_sentence_is_not_split_again(text):
     for sentence in split_sentences(text):
         assert split_sentences(sentence) == [sentence]
 
 
 @given(PIECES, PIECES)
-def test_paragraphs_are_split_by_themselves(one, other):
+def test_paragraphs_are_split_independently(one, other):
     assert split_sentences(f"{one}<br />{other}") == split_sentences(one) + split_sentences(other)
 
 
@@ -169,7 +169,7 @@ def test_paragraphs_are_split_by_themselves(one, other):
         *("a.A", "Aa.", "Foo.Bar", "e.g. ", "1. ", "?A", "\u2026*", "- ", ". - ", "Mr. "),
     ],
 )
-def test_long_texts_take_time_in_proportion(letters):
+def test_long_texts_take_linear_time(letters):
     size = 300_000 // len(letters)
     for text in (letters * size, f"x{letters * size}", f"{letters * size}Xy"):  # quadratic would be hours
         assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())

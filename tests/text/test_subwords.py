@@ -15,7 +15,7 @@ from nse.text.vocabulary import TargetVocabulary
 COUNTS = {"spielplatz": 2, "spiel": 9, "platz": 8, "spielt": 3, "sitzplatz": 2, "der": 40}
 
 
-def test_frequent_words_stay_whole_and_others_are_cut():
+def test_frequent_words_stay_whole_and_others_are_split():
     pieces = Pieces.learn(COUNTS, 14)
     assert [pieces.split(word) for word in ("der", "spiel", "platz")] == [["der"], ["spiel"], ["platz"]]
     assert pieces.split("spielplatz") == ["spiel@@", "platz"]
@@ -41,7 +41,7 @@ def test_the_longest_known_piece_is_taken_from_the_left():
     assert pieces.split("cba") == ["c@@", "ba"]
 
 
-def test_letters_without_a_piece_are_unknown_each():
+def test_each_letter_without_a_piece_is_unknown():
     pieces = Pieces.learn({"ab": 3, "b": 1}, 5)
     assert pieces.split("a?b") == ["a@@", "<unk>", "b"]
     assert pieces.split("\u4e00\u4e01") == ["<unk>", "<unk>"]
@@ -50,7 +50,7 @@ def test_letters_without_a_piece_are_unknown_each():
     assert Pieces([]).split("a") == ["<unk>"]
 
 
-def test_the_words_of_a_vocabulary_are_enough():
+def test_pieces_can_be_restored_from_a_vocabulary():
     learned = Pieces.learn(COUNTS, 12)
     vocabulary = TargetVocabulary.from_bytes(TargetVocabulary(learned.pieces).to_bytes())
     again = Pieces(vocabulary.words)
@@ -58,14 +58,14 @@ def test_the_words_of_a_vocabulary_are_enough():
     assert [again.split(word) for word in COUNTS] == [learned.split(word) for word in COUNTS]
 
 
-def test_a_word_without_its_end_is_a_word():
+def test_a_word_without_its_last_piece_is_kept():
     assert Pieces.join(["so", "spiel@@"]) == ["so", "spiel"]
     assert Pieces.join(["spiel@@", "pla@@"]) == ["spielpla"]
     assert Pieces.join([]) == Pieces.join(["@@"]) == []
     assert Pieces.join(["a@@", "<unk>", "b"]) == ["a<unk>", "b"]
 
 
-def test_words_that_end_as_pieces_do():
+def test_words_that_end_like_pieces_are_joined_unchanged():
     counts = {"@@": 50, "a@@": 50, "a@": 20, "@": 9, "@@a": 30, "b@@b": 30}
     pieces = Pieces.learn(counts, 30)
     assert pieces.split("@@") == ["@@@", "@"]
@@ -79,36 +79,36 @@ def test_words_that_end_as_pieces_do():
 
 
 @pytest.mark.parametrize("special", TargetVocabulary.SPECIAL)
-def test_no_piece_is_spelled_as_a_special_entry(special):
+def test_no_piece_equals_a_special_entry(special):
     pieces = Pieces.learn({special: 50}, 30)
     assert special not in pieces.pieces
     assert len(pieces.split(special)) == 2
     assert Pieces.join(pieces.split(special)) == [special]
 
 
-def test_of_equal_pairs_the_first_of_the_alphabet_is_merged():
+def test_of_equally_frequent_pairs_the_alphabetically_first_is_merged():
     assert subwords.learn_merges({"xy": 2, "ab": 2, "cd": 3}, 9) == ["cd", "ab", "xy"]
     assert subwords.learn_merges({"ab": 1, "cd": 1}, 9) == []
     assert subwords.learn_merges({"abab": 2}, 9) == ["ab", "ab@@", "abab"]
 
 
-def test_pieces_that_no_cut_uses_are_dropped():
+def test_pieces_that_no_word_uses_are_dropped():
     assert subwords.learn_merges({"der": 9}, 5) == ["de@@", "der"]
     assert Pieces.learn({"der": 9}, 5).pieces == ["d", "d@@", "der", "e", "e@@", "r", "r@@"]
 
 
 @pytest.mark.parametrize("call", [lambda: Pieces("abc"), lambda: Pieces.join("abc")])
-def test_a_text_is_no_list_of_pieces(call):
+def test_a_string_instead_of_a_list_of_pieces_is_an_error(call):
     with pytest.raises(InputError, match="pieces: expected a list of pieces, got the text 'abc'"):
         call()
 
 
-def test_a_number_of_merges_below_zero():
+def test_a_negative_number_of_merges_is_an_error():
     with pytest.raises(InputError, match="merges: expected 0 or more, got -1"):
         Pieces.learn(COUNTS, -1)
 
 
-def slowly(counts, merges):
+def learn_merges_slowly(counts, merges):
     """The same merges, with every pair counted anew each time."""
     words = {word: [*(f"{letter}@@" for letter in word[:-1]), word[-1]] for word in counts}
     found = []
@@ -123,11 +123,11 @@ def slowly(counts, merges):
         best = min(allowed, key=lambda pair: (-allowed[pair], pair))
         found.append(best[0][:-2] + best[1])
         for word, pieces in words.items():
-            words[word] = written(pieces, best, found[-1])
+            words[word] = merge_pair(pieces, best, found[-1])
     return found
 
 
-def written(pieces, pair, piece):
+def merge_pair(pieces, pair, piece):
     after = []
     rest = list(pieces)
     while rest:
@@ -143,8 +143,8 @@ SMALL = st.dictionaries(st.text("abc", min_size=1, max_size=9), st.integers(1, 9
 
 
 @given(SMALL, st.integers(0, 40))
-def test_merges_are_those_of_counting_anew(counts, merges):
-    assert subwords.learn_merges(counts, merges) == slowly(counts, merges)
+def test_merges_equal_those_of_a_slow_implementation(counts, merges):
+    assert subwords.learn_merges(counts, merges) == learn_merges_slowly(counts, merges)
 
 
 LETTERS = "ab@<>unkpd\u00e4\u00df\U0001f600"
@@ -155,7 +155,7 @@ LETTERS = "ab@<>unkpd\u00e4\u00df\U0001f600"
     st.integers(0, 30),
     st.lists(st.text(LETTERS, min_size=1, max_size=12)),
 )
-def test_words_of_known_letters_are_put_together_again(counts, merges, words):
+def test_words_of_known_letters_are_joined_unchanged(counts, merges, words):
     pieces = Pieces.learn({LETTERS: 1, **counts}, merges)
     cut = [piece for word in [*words, *counts] for piece in pieces.split(word)]
     assert set(cut) <= set(pieces.pieces)
@@ -165,7 +165,7 @@ def test_words_of_known_letters_are_put_together_again(counts, merges, words):
 
 
 @given(st.sets(st.text("ab@", max_size=5)), st.text("ab@c", max_size=12))
-def test_any_set_of_pieces_covers_every_letter_once(known, word):
+def test_pieces_cover_every_letter_once(known, word):
     pieces = Pieces(known)
     cut = pieces.split(word)
     sizes = [1 if piece == "<unk>" else len(piece.removesuffix("@@")) for piece in cut]
@@ -173,7 +173,7 @@ def test_any_set_of_pieces_covers_every_letter_once(known, word):
     assert set(cut) <= {*pieces.pieces, "<unk>"}
 
 
-def test_words_are_cut_one_after_the_other():
+def test_several_words_are_split():
     pieces = Pieces.learn({"abab": 9, "ab": 9, "c": 9}, 5)
     words = ["c", "ababab", "", "cab"]
     assert pieces.split_all(words) == [piece for word in words for piece in pieces.split(word)]
@@ -182,7 +182,7 @@ def test_words_are_cut_one_after_the_other():
         pieces.split_all("abab")
 
 
-def test_a_huge_word_takes_time_in_proportion():
+def test_a_huge_word_takes_linear_time():
     pieces = Pieces.learn({"abab": 9, "ab": 9}, 5)
     word = "ab" * 100_000
     cut = pieces.split(word)

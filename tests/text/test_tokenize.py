@@ -26,7 +26,7 @@ from nse.text.tokenize import TOKENIZERS
         (" \n ", []),
     ],
 )
-def test_paper_keeps_runs_of_other_characters_as_words(text, words):
+def test_paper_tokenizer_keeps_runs_of_other_characters_as_words(text, words):
     assert TOKENIZERS["paper"](text) == words
 
 
@@ -37,7 +37,7 @@ def test_paper_words_never_hold_a_line_break():
 
 
 @pytest.mark.parametrize("text", ["Who is St. Lucia?", "HOW ARE CAVES FORMED", "Café, naïve", ""])
-def test_lower_is_paper_in_lower_case(text):
+def test_lower_tokenizer_equals_paper_tokenizer_in_lower_case(text):
     assert TOKENIZERS["lower"](text) == [word.lower() for word in TOKENIZERS["paper"](text)]
 
 
@@ -76,18 +76,18 @@ def test_treebank_splits_raw_text(text):
     assert TOKENIZERS["treebank"](text) == RAW[text].split()
 
 
-def test_treebank_words_stay_as_they_are():
+def test_treebank_tokenizer_keeps_words_of_the_treebank():
     for words in (expected.split() for expected in RAW.values()):
         assert TOKENIZERS["treebank"](" ".join(words)) == words
 
 
-def test_treebank_reads_the_escapes_of_treebanks():
+def test_treebank_tokenizer_resolves_escapes():
     text = r"-LRB- -RRB- -LSB- -RSB- -LCB- -RCB- `` Hi '' ` x ' and\/or \*\*\* \/ n't 's '' -LRB-x"
     words = r"""( ) [ ] { } " hi " ' x ' and/or *** / n't 's " -lrb-x"""
     assert TOKENIZERS["treebank"](text) == words.split()
 
 
-def test_treebank_separates_at_ascii_white_space_alone():
+def test_treebank_tokenizer_splits_at_ascii_white_space_only():
     text = "8\u00a01\\/2\u2028x a\tb\nc\rd\x0be\x0cf"
     assert TOKENIZERS["treebank"](text) == ["8\u00a01/2\u2028x", *"abcdef"]
 
@@ -105,12 +105,12 @@ LEAVES = st.one_of(
 
 
 @given(st.lists(LEAVES))
-def test_treebank_leaves_split_text_alone(words):
+def test_treebank_tokenizer_keeps_tokenized_text(words):
     assert TOKENIZERS["treebank"](" ".join(words)) == words
 
 
 @given(st.text("ab.i'\u2018`\"-,:8?$(\u00a0 s/*nt"), st.text("ab.i'\u2019`\"-,:8?$( sntd"))
-def test_treebank_takes_each_piece_by_itself_and_words_as_final(text, more):
+def test_treebank_tokenizer_is_idempotent_and_splits_independently(text, more):
     treebank = TOKENIZERS["treebank"]
     assert treebank(f"{text} {more}") == treebank(text) + treebank(more)
     words = treebank(text)
@@ -130,36 +130,36 @@ TYPED = {
 
 
 @pytest.mark.parametrize("text", TYPED)
-def test_informal_leaves_words_that_vectors_know(text):
+def test_informal_tokenizer_gives_words_that_vectors_know(text):
     assert TOKENIZERS["informal"](text) == TYPED[text].split()
 
 
 @given(st.text("ab.i'`\"-,:8?!$(/* \x96\x85snt"))
-def test_informal_loses_nothing_but_repetitions(text):
+def test_informal_tokenizer_drops_only_repetitions(text):
     words = TOKENIZERS["informal"](text)
     assert all(words)
     assert TOKENIZERS["informal"](" ".join(words)) == words
     treebank = TOKENIZERS["treebank"](text.replace("\x96", "\u2014").replace("\x85", "..."))
-    assert letters(words) == letters(treebank)
+    assert join_letters(words) == join_letters(treebank)
 
 
-def letters(words):
+def join_letters(words):
     """All but what `informal` shortens."""
     return "".join(words).replace(".", "").replace("-", "")
 
 
-def test_whitespace():
+def test_whitespace_tokenizer_splits_at_white_space():
     assert TOKENIZERS["whitespace"](" don't  stop.\n") == ["don't", "stop."]
 
 
-def test_moses_by_language_and_without_escapes():
+def test_moses_tokenizer_knows_languages_and_does_not_escape():
     assert TOKENIZERS["moses"]('Don\'t say "A & B" [x].') == [
         *("Don", "'t", "say", '"', "A", "&", "B", '"', "[", "x", "]", ".")
     ]
     assert tokenize.tokenize_moses("l'eau", "fr") == ["l'", "eau"]
 
 
-def test_moses_without_its_library_says_what_to_install(monkeypatch):
+def test_the_error_without_sacremoses_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacremoses", None)
     moses._load_tool.cache_clear()
     with pytest.raises(InputError, match=r"pip install sacremoses"):
@@ -167,7 +167,7 @@ def test_moses_without_its_library_says_what_to_install(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["paper", "lower", "treebank", "whitespace", "moses"])
-def test_a_huge_word_takes_time_in_proportion(name):
+def test_a_huge_word_takes_linear_time(name):
     start = time.monotonic()
     assert TOKENIZERS[name]("a" * 10_000_000) == ["a" * 10_000_000]
     assert time.monotonic() - start < 60  # quadratic would be days
@@ -197,7 +197,7 @@ def test_a_huge_word_takes_time_in_proportion(name):
         )
     ],
 )
-def test_treebank_takes_time_in_proportion(letters):
+def test_treebank_tokenizer_takes_linear_time(letters):
     size = 300_000 // len(letters)
     start = time.monotonic()
     for text in (letters * size, "x" + letters * size, letters * size + "x"):
@@ -207,6 +207,6 @@ def test_treebank_takes_time_in_proportion(letters):
 
 
 @pytest.mark.parametrize("letters", [".", "a.", ". ", "a "])
-def test_ten_million_other_characters_too(letters):
+def test_ten_million_unusual_characters_take_linear_time(letters):
     words = TOKENIZERS["paper"](letters * 1_000_000)
     assert "".join(words).replace(" ", "") == letters.strip() * 1_000_000

@@ -8,7 +8,7 @@ from nse import InputError
 from nse.text.vocabulary import Vocabulary
 
 
-def test_two_ids_are_kept_for_padding_and_the_unknown():
+def test_two_ids_stand_for_padding_and_unknown_words():
     vocabulary = Vocabulary.from_texts([["b", "a"], ["a", "c"], []])
     assert vocabulary.words == ("<pad>", "<unk>", "a", "b", "c")
     assert len(vocabulary) == 5
@@ -16,24 +16,24 @@ def test_two_ids_are_kept_for_padding_and_the_unknown():
     assert vocabulary.encode([]) == []
 
 
-def test_a_text_that_spells_a_special_entry_is_unknown():
+def test_a_word_that_equals_a_special_entry_is_unknown():
     vocabulary = Vocabulary.from_texts([["<pad>", "a", "<unk>"]])
     assert vocabulary.words == ("<pad>", "<unk>", "a")
     assert vocabulary.encode(["<pad>", "<unk>", "a"]) == [1, 1, 2]
 
 
-def test_a_text_is_not_taken_for_its_words():
+def test_a_string_instead_of_a_list_of_words_is_an_error():
     for call in (lambda: Vocabulary.from_texts(["a b"]), lambda: Vocabulary(["a"]).encode("a b")):
         with pytest.raises(InputError, match="expected a list of words, got the text 'a b'"):
             call()
 
 
-def test_counted_words_come_by_frequency_and_alphabet():
+def test_words_from_counts_are_sorted_by_frequency_then_alphabet():
     counts = Counter({"b": 2, "rare": 1, "a": 2, "often": 9, "<pad>": 99})
     assert Vocabulary.from_counts(counts).words[2:] == ("often", "a", "b", "rare")
 
 
-def test_a_word_given_twice_is_refused():
+def test_a_repeated_word_is_an_error():
     with pytest.raises(InputError, match="expected each word once, got 'a' twice"):
         Vocabulary(["a", "b", "a"])
     with pytest.raises(InputError, match="'<pad>' twice"):
@@ -41,12 +41,12 @@ def test_a_word_given_twice_is_refused():
 
 
 @pytest.mark.parametrize("word", ["a\nb", "a\rb", "\n", "\ud800"])
-def test_a_word_that_fits_no_line_is_refused(word):
+def test_a_word_that_is_not_one_line_is_an_error(word):
     with pytest.raises(InputError, match="fit a line"):
         Vocabulary([word])
 
 
-def test_written_and_read_word_by_word():
+def test_a_written_vocabulary_is_read_unchanged():
     words = ["a", "no\u00a0break", "line\u2028end", "\x85", "\x1c", "", "ä", "𝄞", " "]
     content = Vocabulary(words).to_bytes()
     assert Vocabulary.from_bytes(content).words == ("<pad>", "<unk>", *words)
@@ -65,6 +65,6 @@ def test_written_and_read_word_by_word():
         (b"<pad>\n<unk>\n" + b"\n" * Vocabulary.MAX_WORDS, "expected at most 5,000,000"),
     ],
 )
-def test_broken_bytes_are_refused(content, message):
+def test_broken_bytes_are_an_error(content, message):
     with pytest.raises(InputError, match=f"words: .*{message}"):
         Vocabulary.from_bytes(content)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from data.made_up import HEADER, candidate, write_vectors, write_wikiqa
+from data.made_up import HEADER, make_wikiqa_line, write_vectors, write_wikiqa
 from nse import RunError
 from nse.metrics.ranking import MEASURES
 from nse.nn.pair import PairClassifier, PairConfig
@@ -114,7 +114,9 @@ def questions(count):
     """WikiQA: questions with a right answer and two wrong ones, and one without a right answer."""
     words = ["A dog", "a cat runs .", "moves", "The dog runs", "a cat", "zebra a", "dog ."]
     rows = [
-        candidate(f"Q{q}", words[(3 * q + c) % len(words)], int(c == q % 3 and q != 1), f"a {words[q % 5]}")
+        make_wikiqa_line(
+            f"Q{q}", words[(3 * q + c) % len(words)], int(c == q % 3 and q != 1), f"a {words[q % 5]}"
+        )
         for q in range(count)
         for c in range(3)
     ]

@@ -6,7 +6,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from data.made_up import HEADER, candidate, write_vectors, write_wikiqa
+from data.made_up import HEADER, make_wikiqa_line, write_vectors, write_wikiqa
 from nse.cli import main as cli
 from nse.errors import DataError, InputError, RunError
 from nse.metrics import ranking
@@ -27,7 +27,7 @@ SETS = [
 def asked(*questions):
     """A split in the published format: each question is its candidates, each with its label."""
     rows = [
-        candidate(f"Q{number}", answer, label, f"who {verb} ?")
+        make_wikiqa_line(f"Q{number}", answer, label, f"who {verb} ?")
         for number, (verb, answers) in enumerate(questions)
         for answer, label in answers
     ]
