@@ -126,9 +126,7 @@ def test_the_log_names_the_newest_checkpoint_if_it_is_valid(run):
 
 def test_a_checkpoint_of_another_version_is_refused(run):
     checkpoints.write_file(run / CURRENT, {"format": 99})
-    with pytest.raises(
-        RunError, match=r"has format 99; this version reads format 3: use the version"
-    ):
+    with pytest.raises(RunError, match=r"has format 99; this version reads format 3: use the version"):
         train(run, resume=True)
     torch.save({"format": 2}, run / PREVIOUS)  # as files were before checksums
     (run / CURRENT).unlink()
