@@ -92,7 +92,7 @@ def ship(run: Path, name: str, data: Path, room: Path = ROOM) -> dict[str, Any]:
     vectors = result["data"]["vectors"]
     known = hub.load(run)
     more = None
-    if not known.config.model.trained:
+    if not known.config.model.trainable:
         words = common_words(data, vectors, known.config.tokenizer, MODELS[name].words)
         more = load_vectors(data, vectors, words)
     measure = "bleu" if known.kind.translates else "accuracy"

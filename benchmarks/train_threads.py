@@ -27,7 +27,7 @@ RESULTS = Path(__file__).parent / "results" / "train_threads.json"
 
 WORKLOADS: dict[str, tuple[int, list[str]]] = {
     "logic/nse": (400, ["data.train=4000"]),
-    "logic/nse, k = 300": (10, ["data.train=4000", "model.size=300", "train.batch=128"]),
+    "logic/nse, k = 300": (10, ["data.train=4000", "model.size=300", "train.batch_size=128"]),
     "sst/binary-glove": (150, []),
     "aclimdb/nse-lstm": (24, []),
 }
@@ -84,7 +84,7 @@ def measure(workload: str, data: Path | None) -> float:
             loop.train_epoch()
             loop.state.start_next_epoch()
     except Enough:
-        return recipe.train.batch * steps / (times[-1] - times[FIRST])
+        return recipe.train.batch_size * steps / (times[-1] - times[FIRST])
 
 
 @contextmanager

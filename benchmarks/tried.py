@@ -22,7 +22,7 @@ from nse.train.progress import Progress
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 
 UNIFORM, ROOM = "model.init=uniform", ("model.blanks=8", "model.starts=4")
-PAPERS_RATE = ("train.rate=3e-4", "train.schedule=constant", "train.epochs=50")
+PAPERS_RATE = ("train.lr=3e-4", "train.schedule=constant", "train.epochs=50")
 
 TRIED: dict[str, list[tuple[str, ...]]] = {}
 TRIED["snli"] = [
@@ -33,34 +33,34 @@ TRIED["snli"] = [
     ("snli/nse-masked", UNIFORM, *ROOM),
     ("snli/nse-masked", *ROOM),
     ("snli/nse", "model.dropout=0.5"),
-    ("snli/nse", "train.average=0"),
+    ("snli/nse", "train.ema_decay=0"),
     ("snli/best", "model.starts=0"),
     ("snli/best", "model.encoder=mma"),
     ("snli/best", "model.init=lookup"),
-    ("snli/best", "data.vectors=spacy.md.300d", "model.words=0"),
+    ("snli/best", "data.vectors=spacy.md.300d", "model.embedding_size=0"),
 ]
 TRIED["wikiqa"] = [
     ("wikiqa/best", "train.loss=sigmoid"),
-    ("wikiqa/best", "model.counts=false"),
+    ("wikiqa/best", "model.word_overlap=false"),
     ("wikiqa/best", "model.encoder=bow"),
     ("wikiqa/best", "model.init=lookup"),
-    ("wikiqa/best", "data.vectors=spacy.md.300d", "model.words=300"),
+    ("wikiqa/best", "data.vectors=spacy.md.300d", "model.embedding_size=300"),
 ]
 TRIED["sst"] = [
     ("sst/binary", "data.phrases=all"),
-    ("sst/binary", "data.phrases=all", "train.average=0.999"),
-    ("sst/binary", "train.average=0.999"),
-    ("sst/binary", "train.average=0.9998"),
+    ("sst/binary", "data.phrases=all", "train.ema_decay=0.999"),
+    ("sst/binary", "train.ema_decay=0.999"),
+    ("sst/binary", "train.ema_decay=0.9998"),
     ("sst/binary", "train.schedule=linear"),
     ("sst/fine", "train.schedule=linear"),
-    ("sst/best-fine", "model.map=learned", "train.epochs=5"),
+    ("sst/best-fine", "model.projection=learned", "train.epochs=5"),
 ]
 TRIED["translation"] = [
     ("europarl/lstm-lstm", "train.epochs=16"),
     ("europarl/nse-lstm", "train.epochs=16"),
     ("europarl/nse-nse", "train.epochs=16"),
     ("europarl/nse-nse", "train.epochs=16", "model.init=lookup"),
-    ("europarl/nse-nse", "train.epochs=16", "train.rate=5e-4"),
+    ("europarl/nse-nse", "train.epochs=16", "train.lr=5e-4"),
 ]
 TRIED["documents"] = [
     ("aclimdb/nse-lstm", "model.dropout=0.3"),

@@ -78,7 +78,7 @@ def translator(folder, seed=0, words=SOURCE, target=TARGET, pieces=False, task="
         tokenizer="moses-en",
         pieces=pieces,
         data="multi30k",
-        model=TranslationConfig(**{"size": 6, "most": 7, "init_range": 1.0, **model}),
+        model=TranslationConfig(**{"size": 6, "max_target_words": 7, "init_range": 1.0, **model}),
     )
     torch.manual_seed(seed)
     vocabulary, into = Vocabulary(words), TargetVocabulary(target)

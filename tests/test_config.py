@@ -561,3 +561,73 @@ def test_describe_goes_into_sections_and_bases_and_bears_no_source() -> None:
         "x.clip": "Largest gradient norm.",
         "x.warmup": "Updates before the full rate.",
     }
+
+
+# Old names of keys -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NewTrain:
+    lr: float = 1e-3
+    max_words: int = 0
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class NewRecipe:
+    train: NewTrain = field(default_factory=NewTrain)
+    max_words: int = 0
+
+
+def test_old_names_of_keys_are_read_with_one_warning() -> None:
+    data = {"longest": 3, "train": {"rate": 2, "max_words": 7}}
+    with pytest.warns(FutureWarning) as caught:
+        recipe = build(NewRecipe, data, ["train.longest=5"], source="old.toml")
+    assert recipe == NewRecipe(NewTrain(lr=2.0, max_words=5), max_words=3)
+    assert [str(warning.message) for warning in caught] == [
+        "old.toml: these keys have new names: longest -> max_words, train.rate -> train.lr, "
+        "train.longest -> train.max_words"
+    ]
+    assert data == {"longest": 3, "train": {"rate": 2, "max_words": 7}}
+
+
+def test_new_names_of_keys_give_no_warning() -> None:
+    data = {"max_words": 3, "train": {"lr": 2, "weight": 3}}  # an old name elsewhere, the name of a key here
+    assert build(NewRecipe, data, ["train.lr=1"]) == NewRecipe(NewTrain(lr=1.0, weight=3.0), max_words=3)
+
+
+@pytest.mark.parametrize(
+    "assignments", [["train.rate=4"], ["train={rate = 4}"], ["train.rate=9", "train.rate=4"]]
+)
+def test_an_assignment_by_an_old_name_replaces_the_value_of_the_file(assignments: list[str]) -> None:
+    with pytest.warns(FutureWarning, match=r"^config: .*: train\.rate -> train\.lr$"):
+        assert build(NewRecipe, {"train": {"lr": 1}}, assignments).train.lr == 4
+    with pytest.warns(FutureWarning, match="train.rate -> train.lr"):
+        assert build(NewRecipe, {"train": {"rate": 1}}, ["train.lr=4"]).train.lr == 4
+
+
+@pytest.mark.parametrize(
+    ("data", "assignments"),
+    [
+        ({"train": {"rate": 1, "lr": 1}}, []),
+        ({"train": {"lr": 1, "rate": 1}}, []),
+        ({}, ["train.rate=1", "train.lr=2"]),
+        ({}, ["train.lr=2", "train.rate=1"]),
+        ({}, ["train={lr = 1, rate = 2}"]),
+    ],
+)
+def test_a_key_with_both_names_is_refused(data: dict[str, Any], assignments: list[str]) -> None:
+    with pytest.warns(FutureWarning), pytest.raises(ConfigError) as caught:
+        build(NewRecipe, data, assignments)
+    assert str(caught.value) == "config: train.rate is the old name of train.lr: give one of them"
+
+
+def test_a_wrong_value_or_place_of_an_old_name_is_refused_by_the_new_one() -> None:
+    with pytest.warns(FutureWarning), pytest.raises(ConfigError, match=r"override train\.lr: expected"):
+        build(NewRecipe, {}, ["train.rate=fast"])
+    with pytest.raises(
+        ConfigError, match=r"^config: train\.max_word: no such key; did you mean train\.max_words\?$"
+    ):
+        build(NewRecipe, {"train": {"max_word": 1}})
+    with pytest.raises(ConfigError, match=r"^config: rate: no such key \(known: train, max_words\)$"):
+        build(NewRecipe, {"rate": 1})

@@ -13,7 +13,8 @@ import re
 import sys
 import textwrap
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache, reduce
 from itertools import pairwise
@@ -22,6 +23,36 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, cast, get_args,
 from nse.errors import ConfigError, FieldsError, escape, shorten, suggest
 
 T = TypeVar("T")
+
+RENAMED = {
+    "share": "dev_fraction",
+    "least": "min_count",
+    "targets": "target_vocab_size",
+    "subwords": "bpe_merges",
+    "longest": "max_words",
+    "words": "embedding_size",
+    "word_dropout": "embedding_dropout",
+    "trained": "trainable",
+    "map": "projection",
+    "counts": "word_overlap",
+    "tied": "tie_embeddings",
+    "most": "max_target_words",
+    "penalty": "length_penalty",
+    "replace": "replace_unknown",
+    "batch": "batch_size",
+    "rate": "lr",
+    "l2": "weight_decay",
+    "clip": "clip_norm",
+    "smoothing": "label_smoothing",
+    "average": "ema_decay",
+    "weight": "pos_weight",
+    "buckets": "bucket_by_length",
+    "together": "group_by_question",
+    "multiple": "pad_to_multiple",
+    "capture": "cuda_graphs",
+    "minutes": "checkpoint_minutes",
+}
+"""Old names of keys, which `build` reads with a warning where a section has the new name and not the old."""
 
 MOST_LABELS = 10_000  # that a model may tell apart
 LONGEST_LABELS = 800_000  # bytes of all as JSON, so that a configuration with them is one that can be read
@@ -51,8 +82,19 @@ def build(
     Raises:
         ConfigError: With every mistake in the data and in the assignments, one a line.
         TypeError: The dataclass has a field of a type that is not supported.
+
+    Warns:
+        FutureWarning: Once, with every key that has its old name.
     """
-    changed, assigned, mistakes = _assign(data, assignments)
+    renamed, mistakes = dict[str, str](), list[str]()
+
+    def rename(table: Mapping[str, object]) -> Any:
+        return _rename_keys(cls, table, "", renamed, mistakes)
+
+    changed, assigned = _assign(rename(data), assignments, mistakes, rename)
+    if renamed:
+        pairs = ", ".join(f"{old} -> {new}" for old, new in renamed.items())
+        warnings.warn(f"{source}: these keys have new names: {pairs}", FutureWarning, stacklevel=2)
     config = _Builder([key for key, _, _ in _walk(cls)], assigned, mistakes).build_section(cls, changed, "")
     _refuse(source, mistakes)
     return cast(T, config)
@@ -67,7 +109,8 @@ def override(data: Mapping[str, object], assignments: Sequence[str]) -> dict[str
     Raises:
         ConfigError: With every malformed assignment, one a line.
     """
-    changed, _, mistakes = _assign(data, assignments)
+    mistakes = list[str]()
+    changed, _ = _assign(data, assignments, mistakes)
     _refuse("overrides", mistakes)
     return changed
 
@@ -213,18 +256,48 @@ def _read_docs(cls: type) -> dict[str, str]:
     return docs
 
 
+def _rename_keys(
+    cls: Any, data: object, section: str, renamed: dict[str, str], mistakes: list[str]
+) -> object:
+    """Replace old names of keys by new ones; add them to `renamed`, keys with both names to the mistakes."""
+    if not (is_dataclass(cls) and isinstance(data, Mapping)):
+        return data
+    types, result = {field.name: field.hint for field in _fields(cls)}, dict[str, object]()
+    for old, value in data.items():
+        new = old if old in types or RENAMED.get(old) not in types else RENAMED[old]
+        if new != old:
+            renamed[_join(section, old)] = _join(section, new)
+            if new in data:
+                mistakes.append(_both_names(_join(section, old), _join(section, new)))
+        result[new] = _rename_keys(types.get(new), value, _join(section, new), renamed, mistakes)
+    return result
+
+
+def _both_names(old: str, new: str) -> str:
+    return f"{old} is the old name of {new}: give one of them"
+
+
 def _assign(
-    data: Mapping[str, object], assignments: Sequence[str]
-) -> tuple[dict[str, object], dict[str, str], list[str]]:
-    """Apply assignments; returns the changed copy, the text given for each dotted key, and the mistakes."""
+    data: Mapping[str, object],
+    assignments: Sequence[str],
+    mistakes: list[str],
+    rename: Callable[[dict[str, object]], Any] = dict,
+) -> tuple[dict[str, object], dict[str, str]]:
+    """Apply assignments; return the changed copy and the text given for each dotted key."""
     changed = copy.deepcopy(dict(data)) if assignments else dict(data)  # of JSON, it may be too deep to copy
-    assigned, mistakes = dict[str, str](), list[str]()
+    assigned, spellings = dict[str, str](), dict[str, str]()
     for assignment in assignments:
         left, equals, text = assignment.partition("=")
         *sections, name = [part.strip() for part in left.split(".")]
         if not equals or not all([*sections, name]):
             mistakes.append(f"override {assignment!r}: expected key=value, such as model.size=300")
             continue
+        typed = reduce(_join, [*sections, name], "")
+        whole: Any = reduce(lambda inner, key: {key: inner}, [name, *sections[::-1]], cast(Any, _parse(text)))
+        nested: Any = rename(whole)
+        for depth in range(len(sections)):
+            [(sections[depth], nested)] = nested.items()
+        [(name, value)] = nested.items()
         table: Any = changed
         for depth, section in enumerate(sections, start=1):
             table = table.setdefault(section, {})
@@ -233,9 +306,12 @@ def _assign(
                 mistakes.append(f"override {assignment!r}: {outer} is {_show(table)}, not a section")
                 break
         else:
-            table[name] = _parse(text)
-            assigned[reduce(_join, [*sections, name], "")] = text.strip()
-    return changed, assigned, mistakes
+            table[name] = value
+            key = reduce(_join, [*sections, name], "")
+            assigned[key] = text.strip()
+            if len(both := {typed, spellings.setdefault(key, typed)}) == 2:
+                mistakes.append(_both_names(*sorted(both, key=key.__eq__)))
+    return changed, assigned
 
 
 def _parse(text: str) -> object:

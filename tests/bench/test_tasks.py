@@ -16,7 +16,7 @@ def tasks(monkeypatch):
     spec = importlib.util.spec_from_file_location("benchmark_of_tasks", FILE)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    small = ["model.size=4", "train.batch=8", "data.vectors=set.4d"]
+    small = ["model.size=4", "train.batch_size=8", "data.vectors=set.4d"]
     monkeypatch.setattr(module, "load_recipe", lambda name: load_recipe(name, small))
     return module
 

@@ -38,8 +38,8 @@ def models(tmp_path_factory):
         "pair": folder / "pair",
         "sentence": sentence_model(folder / "sentence"),
         "document": document_model(folder / "document"),
-        "ranks": ranking_model(folder / "ranks", longest=6),
-        "translates": translator(folder / "translates", longest=6),
+        "ranks": ranking_model(folder / "ranks", max_words=6),
+        "translates": translator(folder / "translates", max_words=6),
     }
 
 

@@ -136,9 +136,9 @@ def test_bench_has_no_speed_for_a_wrong_answer(monkeypatch, factor, error):
             ["train", "logic/nse", "--set", "model.sise=3"],
             "model.sise: no such key; did you mean model.size?",
         ),
-        (["train", "logic/nse", "--set", "train.rate=nan"], "train.rate"),
+        (["train", "logic/nse", "--set", "train.lr=nan"], "train.lr"),
         (["train", "logic/nse", "--set", "train.epochs=0"], "must be at least 1, got 0"),
-        (["train", "logic/nse", "--set", "train.rate=-1.0"], "rate and clip must be above 0"),
+        (["train", "logic/nse", "--set", "train.lr=-1.0"], "lr and clip_norm must be above 0"),
         (["train", "logic/nse", "--set", "data.train=0"], "data.train and data.dev must be at least 1"),
         (["train", "logic/nse", "--out", "."], "is not empty: choose another folder"),
         (["train", "snli/nse"], "there is no data folder data: name yours in NSE_DATA; or with --data"),
@@ -169,10 +169,10 @@ def test_mistakes_are_told_in_a_line_and_exit_2(words, message, tmp_path, monkey
 
 
 def test_all_mistakes_at_once(tmp_path):
-    answer = shell("train", "logic/nse", "--set", "model.sise=3", "--set", "train.rate=fast", cwd=tmp_path)
+    answer = shell("train", "logic/nse", "--set", "model.sise=3", "--set", "train.lr=fast", cwd=tmp_path)
     assert answer.returncode == 2
     assert "model.sise" in answer.stderr
-    assert "train.rate" in answer.stderr
+    assert "train.lr" in answer.stderr
 
 
 def test_a_backend_that_cannot_run_here_is_told(tmp_path, monkeypatch):
@@ -212,7 +212,7 @@ def models(tmp_path):
     return {
         "sentence": str(sentence_model(tmp_path / "sentence")),
         "pair": str(tmp_path / "pair"),
-        "ranks": str(ranking_model(tmp_path / "ranks", longest=6)),
+        "ranks": str(ranking_model(tmp_path / "ranks", max_words=6)),
     }
 
 

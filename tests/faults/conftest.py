@@ -9,6 +9,6 @@ from small_models import sentence_model
 @pytest.fixture(scope="session")
 def served(tmp_path_factory):
     """The address of a small model of sentences, which reads a hundred words."""
-    folder = sentence_model(tmp_path_factory.mktemp("served") / "mine", longest=100)
+    folder = sentence_model(tmp_path_factory.mktemp("served") / "mine", max_words=100)
     with running(folder) as (address, _):
         yield address

@@ -159,7 +159,7 @@ def recipes(draw):
     good = recipe_file(draw(st.sampled_from(RECIPES))).read_bytes()
     values = st.text(max_size=12) | JSON.map(lambda value: json.dumps(value))
     keys = st.sampled_from(
-        ["seed", "model.size", "train", "train.rate", "model.encoder", "task", "a.b"]
+        ["seed", "model.size", "train", "train.lr", "model.encoder", "task", "a.b"]
     ) | st.text(max_size=8)
     return draw(damaged(good)), f"{draw(keys)}={draw(values)}"
 

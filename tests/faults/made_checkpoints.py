@@ -22,7 +22,7 @@ from nse.train.signals import TrainingInterrupted
 
 RECIPE = "logic/bow"
 TINY = ["data.train=41", "data.dev=30", "data.test=30", "data.unseen=30", "model.size=8", "model.hidden=8"]
-TINY += ["train.batch=10", "train.epochs=2", "train.average=0.9"]
+TINY += ["train.batch_size=10", "train.epochs=2", "train.ema_decay=0.9"]
 STEPS = 10
 
 TENSORS = st.sampled_from(

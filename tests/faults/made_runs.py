@@ -25,7 +25,7 @@ SMALL = [
     "model.size=8",
     "model.hidden=16",
     "model.dropout=0.2",
-    "train.batch=10",
+    "train.batch_size=10",
     "train.epochs=3",
 ]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}

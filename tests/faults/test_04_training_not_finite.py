@@ -22,7 +22,7 @@ from nse.train.step import EpochSums, NotFiniteError, StepAccumulator, TrainStep
 
 
 def test_the_run_stops_and_its_last_checkpoint_is_good(tmp_path):
-    answer = finished(tmp_path / "run", "train.rate=1e30", "train.clip=1e30", "train.minutes=0")
+    answer = finished(tmp_path / "run", "train.lr=1e30", "train.clip_norm=1e30", "train.checkpoint_minutes=0")
     assert answer.returncode == 2
     lines = answer.stderr.strip().split("\n")
     told = re.fullmatch(
@@ -133,8 +133,8 @@ def test_nan_never_gets_into_json(tmp_path):
 def made(tmp_path_factory):
     """A run that was stopped twice, so that it has two checkpoints."""
     folder = tmp_path_factory.mktemp("made") / "run"
-    stop(folder, "train.average=0.9", after=4, recipe="logic/bow")
-    stop(folder, "train.average=0.9", after=12, recipe="logic/bow", resume=True)
+    stop(folder, "train.ema_decay=0.9", after=4, recipe="logic/bow")
+    stop(folder, "train.ema_decay=0.9", after=12, recipe="logic/bow", resume=True)
     return folder
 
 
@@ -165,7 +165,7 @@ def test_one_number_that_is_not_finite_is_neither_saved_nor_taken(made, tmp_path
     assert {file: file.read_bytes() for file in folder.glob("checkpoint*")} == before
     checkpoints.write_file(folder / "checkpoint.pt", packed)  # as a version saved it that did not look
     told = io.StringIO()
-    stop(folder, "train.average=0.9", after=10, recipe="logic/bow", resume=True, told=told)
+    stop(folder, "train.ema_decay=0.9", after=10, recipe="logic/bow", resume=True, told=told)
     assert (
         f"checkpoint.pt cannot be read as a checkpoint (NaN or infinity in {name}); it is" in told.getvalue()
     )
@@ -187,5 +187,5 @@ def test_a_run_that_comes_to_nan_in_silence_does_not_call_it_good(made, tmp_path
         "the last checkpoint is from step 12$"
     )
     with pytest.raises(RunError, match=told):
-        train(folder, "train.average=0.9", recipe="logic/bow", resume=True, after=14)
+        train(folder, "train.ema_decay=0.9", recipe="logic/bow", resume=True, after=14)
     assert checkpoint(folder)["step"] == 12

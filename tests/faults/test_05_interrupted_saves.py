@@ -106,7 +106,7 @@ def test_whenever_a_save_is_killed_the_checkpoint_loads(tmp_path):
 
 
 def test_a_run_that_saves_all_the_time_may_be_killed_at_any_time(tmp_path):
-    folder, settings = tmp_path / "run", ["train.minutes=0", "train.epochs=400"]
+    folder, settings = tmp_path / "run", ["train.checkpoint_minutes=0", "train.epochs=400"]
     process = started(folder, *settings, recipe="logic/bow")
     wait_for(process, folder / "checkpoint.pt")
     time.sleep(0.2)

@@ -22,7 +22,7 @@ BOW = {"recipe": "logic/bow"}
 def made(tmp_path_factory):
     """A run that was stopped."""
     folder = tmp_path_factory.mktemp("made") / "run"
-    stop(folder, "train.average=0.9", after=12, **BOW)
+    stop(folder, "train.ema_decay=0.9", after=12, **BOW)
     (folder / "checkpoint.previous.pt").unlink()
     return folder
 
@@ -145,7 +145,7 @@ def test_a_broken_field_of_a_checkpoint_is_named(run, harm):
     change(packed)
     checkpoints.write_file(file, packed)
     with pytest.raises(RunError) as error:
-        train(run, "train.average=0.9", resume=True, **BOW)
+        train(run, "train.ema_decay=0.9", resume=True, **BOW)
     assert told in str(error.value)
     assert "\n" not in str(error.value)
     assert not (run / "result.json").exists()
@@ -193,7 +193,7 @@ def test_a_broken_recipe_is_named(run, content, named):
         file.mkdir()
     else:
         file.write_bytes(content)
-    go_on = partial(train, run, "train.average=0.9", **BOW) if named else partial(cli.train, out=run)
+    go_on = partial(train, run, "train.ema_decay=0.9", **BOW) if named else partial(cli.train, out=run)
     with pytest.raises(NSEError) as error:
         go_on(resume=True)
     message = str(error.value)

@@ -24,12 +24,12 @@ from nse.train.progress import Progress
 KINDS = {
     "plain": [],
     "everything": [
-        "train.buckets=true",
-        "train.average=0.9",
+        "train.bucket_by_length=true",
+        "train.ema_decay=0.9",
         "train.warmup=0.2",
         "train.schedule=cosine",
-        "train.smoothing=0.1",
-        "train.minutes=0",
+        "train.label_smoothing=0.1",
+        "train.checkpoint_minutes=0",
     ],
 }
 
@@ -81,7 +81,7 @@ def test_no_epoch_is_logged_twice(tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "told"),
     [
-        (["train.rate=1e-3"], "train.rate was 0.004 and is now 0.001"),
+        (["train.lr=1e-3"], "train.lr was 0.004 and is now 0.001"),
         (["seed=8"], "seed was 1 and is now 8"),
         (["train.epochs=9", "data.seed=5"], "data.seed was 0 and is now 5, train.epochs was 3 and is now 9"),
     ],
@@ -149,8 +149,8 @@ def test_a_broken_checkpoint_is_named(tmp_path, content):
 @pytest.mark.parametrize("killed", [False, True])
 def test_the_folder_alone_is_enough_to_go_on(tmp_path, killed):
     """With the recipe, the overrides, and the name that the run began with."""
-    whole = train(tmp_path / "whole", "train.average=0.9", recipe="logic/bow")
-    stop(tmp_path / "run", "train.average=0.9", after=11, recipe="logic/bow")
+    whole = train(tmp_path / "whole", "train.ema_decay=0.9", recipe="logic/bow")
+    stop(tmp_path / "run", "train.ema_decay=0.9", after=11, recipe="logic/bow")
     if killed:  # and the newest checkpoint gone with it
         (tmp_path / "run" / "checkpoint.pt").unlink()
     cli.train(out=tmp_path / "run", resume=True)
@@ -185,7 +185,7 @@ def test_a_run_on_own_data_goes_on_without_its_file_options(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     texts = [{"text": f"{word} {number}", "label": word} for number in range(40) for word in ("good", "bad")]
     Path("mine.jsonl").write_text("\n".join(map(json.dumps, texts)))
-    settings = ["train.batch=10", "train.epochs=2", "model.size=8", "model.hidden=8"]
+    settings = ["train.batch_size=10", "train.epochs=2", "model.size=8", "model.hidden=8"]
     given = list_assignments({"train": "mine.jsonl", "name": "mine.jsonl"}, None)
     stop(tmp_path / "run", *given, small=settings, recipe="own/sentence", after=9)
     with pytest.raises(RunError, match="run of another recipe") as refusal:

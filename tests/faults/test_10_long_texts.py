@@ -6,7 +6,7 @@ from faults.made_models import refused, saved, shell
 
 
 def test_a_long_text_is_cut_and_the_answer_says_so(tmp_path):
-    saved(tmp_path / "mine", model={"longest": 5})
+    saved(tmp_path / "mine", model={"max_words": 5})
     answer = shell("predict", "mine", "dogs " * 9, "some dogs", "--json", cwd=tmp_path)
     assert answer.returncode == 0, answer.stderr
     row = json.loads(answer.stdout)
@@ -14,7 +14,7 @@ def test_a_long_text_is_cut_and_the_answer_says_so(tmp_path):
 
 
 def test_if_strict_it_is_refused(tmp_path):
-    saved(tmp_path / "mine", model={"longest": 5})
+    saved(tmp_path / "mine", model={"max_words": 5})
     told = refused(shell("predict", "mine", "dogs " * 9, "some dogs", "--strict", cwd=tmp_path))
     assert "premise 1 has 9 words and the model reads 5: shorten it" in told
 

@@ -16,7 +16,7 @@ SETS = [word for assignment in TINY for word in ("--set", assignment)]
     ("assignments", "messages"),
     [
         (["model.sise=8"], ["override model.sise: no such key; did you mean model.size?"]),
-        (["model.padding=paper"], ["model", "needs longest"]),
+        (["model.padding=paper"], ["model", "needs max_words"]),
     ],
 )
 def test_settings_are_refused_before_anything_is_made(assignments, messages, tmp_path):

@@ -84,7 +84,7 @@ def test_an_exponent_bit_of_a_weight(seed, copied):
 
 PLAUSIBLE = {
     "dropout": lambda config: config["model"].update(dropout=0.25),
-    "longest": lambda config: config["model"].update(longest=7),
+    "max_words": lambda config: config["model"].update(max_words=7),
     "labels in another order": lambda config: config["labels"].reverse(),
     "another tokenizer": lambda config: config.update(tokenizer="lower"),
     "other data": lambda config: config.update(data="snli"),

@@ -196,7 +196,7 @@ def test_one_word_and_only_unknown_words_are_answered(tmp_path):
     assert {row["number"]: row["unknown"] for row in rows} == {1: 2, 2: 3, 3: 1}
 
 
-@pytest.mark.parametrize(("model", "read"), [({}, 1_000), ({"longest": 8, "padding": "paper"}, 8)])
+@pytest.mark.parametrize(("model", "read"), [({}, 1_000), ({"max_words": 8, "padding": "paper"}, 8)])
 def test_a_long_text_is_cut_and_told(model, read, tmp_path):
     folder = sentence_model(tmp_path / "mine", **model)
     started = time.perf_counter()
@@ -211,7 +211,7 @@ def test_a_long_text_is_cut_and_told(model, read, tmp_path):
 
 
 def test_a_long_candidate_or_question_is_cut_and_told(tmp_path):
-    folder = ranking_model(tmp_path / "mine", longest=3)
+    folder = ranking_model(tmp_path / "mine", max_words=3)
     rows = nse.load(folder).rank("who who who who", ["dog", "a dog runs . ."])
     assert {row["number"]: row["cut"] for row in rows} == {1: 1, 2: 2}  # `. .` is one word to this tokenizer
     with pytest.raises(InputError, match="question has 4 words and the model reads 3"):

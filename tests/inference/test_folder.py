@@ -37,7 +37,7 @@ def scores(model):
 
 @pytest.mark.parametrize("encoder", ["nse", "lstm", "bow"])
 def test_what_is_saved_is_loaded(encoder, tmp_path):
-    config = configured(model={"encoder": encoder, "dropout": 0.5, "trained": False})
+    config = configured(model={"encoder": encoder, "dropout": 0.5, "trainable": False})
     model, vocabulary = made(config)
     hub.save(tmp_path / "new" / "mine", model, config, vocabulary, {})
     loaded = hub.load(tmp_path / "new" / "mine")
@@ -60,7 +60,7 @@ def test_what_is_saved_is_loaded(encoder, tmp_path):
 
 @pytest.mark.parametrize(
     ("encoder", "settings"),
-    [("nse", {"layers": 2}), ("lstm", {"layers": 2, "directions": 2}), ("bow", {"words": 3})],
+    [("nse", {"layers": 2}), ("lstm", {"layers": 2, "directions": 2}), ("bow", {"embedding_size": 3})],
 )
 def test_a_model_of_a_sentence_is_loaded(encoder, settings, tmp_path):
     labels = ["negative", "positive"]
@@ -70,7 +70,7 @@ def test_a_model_of_a_sentence_is_loaded(encoder, settings, tmp_path):
         labels=labels,
         tokenizer="treebank",
         data="sst-binary",
-        model={"encoder": encoder, "word_dropout": 0.3, "pool": "mean-max", **settings},
+        model={"encoder": encoder, "embedding_dropout": 0.3, "pool": "mean-max", **settings},
     )
     model, vocabulary = made(config)
     hub.save(tmp_path / "mine", model, config, vocabulary, {})
@@ -111,7 +111,7 @@ def test_a_folder_that_mistakes_its_kind_is_refused(folder, tmp_path):
 
 @pytest.mark.parametrize("stored", ["float32", "float16"])
 def test_the_rarity_of_words_is_kept(stored, tmp_path):
-    config = configured(tokenizer="lower", labels=["right"], weights=stored, model={"counts": True})
+    config = configured(tokenizer="lower", labels=["right"], weights=stored, model={"word_overlap": True})
     model, vocabulary = made(config)
     model.rarity.copy_(torch.rand(len(vocabulary)))
     hub.save(tmp_path / "mine", model, config, vocabulary, {})
@@ -127,8 +127,8 @@ def test_a_folder_from_before_there_were_kinds_of_sentences_is_loaded(folder):
     """What was added to the configuration has a default that is as it was."""
     file = folder / "config.json"
     told = json.loads(file.read_text())
-    before = {key: told["model"].pop(key) for key in ("layers", "word_dropout", "counts")}
-    assert before == {"layers": 1, "word_dropout": 0.0, "counts": False}
+    before = {key: told["model"].pop(key) for key in ("layers", "embedding_dropout", "word_overlap")}
+    assert before == {"layers": 1, "embedding_dropout": 0.0, "word_overlap": False}
     file.write_text(json.dumps(told))
     (folder / "SHA256SUMS").unlink()
     assert hub.load(folder).config == configured()
@@ -245,7 +245,7 @@ def test_compact_is_small_and_takes_another_card(tmp_path):
 
 
 def test_compact_may_add_words_of_the_same_vectors(tmp_path):
-    config = configured(model={"trained": False})
+    config = configured(model={"trainable": False})
     model, vocabulary = made(config)
     hub.save(tmp_path / "whole", model, config, vocabulary, {})
     own = {word: row for row, word in enumerate(vocabulary.words[2:])}

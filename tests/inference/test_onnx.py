@@ -29,12 +29,12 @@ SIZES = [(3, 6), (1, 1), (9, 57), (2, 30)]
 """Texts and words: those that a file is made with, and others."""
 
 MODELS = {
-    "sentence": ("sentence", {"starts": 2, "blanks": 1, "pool": "mean-max", "words": 4}),
-    "as padded in the paper": ("sentence", {"padding": "paper", "longest": 20, "directions": 2}),
-    "ranker": ("pair", {"encoder": "mma", "attention": "paper", "counts": True}),
-    "read again": ("pair", {"encoder": "bow", "attention": "aligned", "reader": "nse", "longest": 40}),
+    "sentence": ("sentence", {"starts": 2, "blanks": 1, "pool": "mean-max", "embedding_size": 4}),
+    "as padded in the paper": ("sentence", {"padding": "paper", "max_words": 20, "directions": 2}),
+    "ranker": ("pair", {"encoder": "mma", "attention": "paper", "word_overlap": True}),
+    "read again": ("pair", {"encoder": "bow", "attention": "aligned", "reader": "nse", "max_words": 40}),
     "lstm": ("pair", {"encoder": "lstm", "directions": 2, "layers": 2, "pool": "max"}),
-    "document": ("document", {"encoder": "nse", "reader": "lstm", "layers": 2, "longest": 25}),
+    "document": ("document", {"encoder": "nse", "reader": "lstm", "layers": 2, "max_words": 25}),
 }
 READERS = {"sentence": 1, "as padded in the paper": 2, "ranker": 2, "read again": 2, "document": 1}
 """How many texts are read by an NSE, in each direction."""
@@ -152,7 +152,7 @@ def command(*words):
 
 def test_the_file_tells_what_a_program_needs_and_nothing_of_this_machine(tmp_path):
     folder, file = (
-        saved(tmp_path / "model", encoder="bow", longest=7),
+        saved(tmp_path / "model", encoder="bow", max_words=7),
         tmp_path / "new" / "folder" / "a.b.onnx",
     )
     answer = command(folder, "--onnx", file, "--json")

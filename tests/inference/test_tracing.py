@@ -91,7 +91,7 @@ def test_a_sentence_read_both_ways(tmp_path):
 
 @pytest.mark.parametrize("starts", [0, 1])
 def test_the_papers_padding_is_shown(starts, tmp_path):
-    loaded = hub.load(sentence_model(tmp_path / "mine", padding="paper", longest=5, starts=starts))
+    loaded = hub.load(sentence_model(tmp_path / "mine", padding="paper", max_words=5, starts=starts))
     [reading] = check(loaded.trace("good film")).readings
     assert reading.words == (*["<S>"] * starts, "<pad>", "<pad>", "<pad>", "good", "film")
     ids = torch.tensor([[0, 0, 0, *loaded.vocabulary.encode(["good", "film"])]])
@@ -200,7 +200,7 @@ def test_a_translation(directions, beam, tmp_path, monkeypatch):
         loaded = hub.load(translator(tmp_path / str(seed), directions=directions, seed=seed, init_range=2.0))
         loaded.module.output.bias.data[END] += 2  # an untrained one rarely comes to an end
         [row] = loaded.translate(["the dog runs ."], beam)
-        if 2 <= len(row["words"]) < loaded.config.model.most:
+        if 2 <= len(row["words"]) < loaded.config.model.max_target_words:
             break
     trace = check(loaded.trace("the dog runs .", beam=beam))
     assert trace.prediction == {"translation": row["translation"], "words": row["words"]}
@@ -229,7 +229,7 @@ def test_a_translation(directions, beam, tmp_path, monkeypatch):
 
 
 def test_a_translation_that_was_cut_off_has_no_end(tmp_path):
-    loaded = hub.load(translator(tmp_path / "mine", seed=3, most=2))
+    loaded = hub.load(translator(tmp_path / "mine", seed=3, max_target_words=2))
     written = loaded.trace("the dog runs .", beam=1).readings[-1]
     [row] = loaded.translate(["the dog runs ."], 1)
     assert len(row["words"]) == 2
@@ -284,11 +284,11 @@ def test_what_cannot_be_traced_says_why(tmp_path):
     with pytest.raises(InputError, match="sentence is empty"):
         hub.load(tmp_path / "translates").trace(" ")
     with pytest.raises(InputError, match="sentence has 3 words and the model reads 2"):
-        hub.load(sentence_model(tmp_path / "short", longest=2)).trace("a good film", strict=True)
+        hub.load(sentence_model(tmp_path / "short", max_words=2)).trace("a good film", strict=True)
 
 
 def test_what_is_cut_is_told(tmp_path):
-    [text] = hub.load(sentence_model(tmp_path / "short", longest=2)).trace("a good film").texts
+    [text] = hub.load(sentence_model(tmp_path / "short", max_words=2)).trace("a good film").texts
     assert (text.words, text.cut) == (("a", "good"), 1)
 
 

@@ -55,7 +55,7 @@ def alone(loaded, text, beam):
 @pytest.mark.parametrize("beam", [None, 1, 3])
 @pytest.mark.parametrize("decoder", ["nse", "lstm"])
 def test_each_sentence_is_translated_as_alone_whatever_the_batch(beam, decoder, tmp_path):
-    loaded = hub.load(translator(tmp_path / "mine", decoder=decoder, beam=2, replace=True))
+    loaded = hub.load(translator(tmp_path / "mine", decoder=decoder, beam=2, replace_unknown=True))
     rows = loaded.translate(TEXTS, beam)
     assert [row["text"] for row in rows] == TEXTS
     assert [row["number"] for row in rows] == list(range(1, 8))
@@ -86,7 +86,7 @@ def test_words_are_put_together_as_people_write_them(model, monkeypatch):
 @pytest.mark.parametrize(("replace", "written"), [(True, "die zebra läuft"), (False, "die <unk> läuft")])
 def test_unknown_words_are_taken_from_the_source_if_so_configured(replace, written, tmp_path, monkeypatch):
     monkeypatch.setattr(Translator, "translate", word_by_word)
-    (row,) = nse.load(translator(tmp_path / "mine", replace=replace)).translate(["the Zebra runs"])
+    (row,) = nse.load(translator(tmp_path / "mine", replace_unknown=replace)).translate(["the Zebra runs"])
     assert (" ".join(row["words"]), row["unknown"]) == (written, 1)
 
 
@@ -115,7 +115,7 @@ def test_no_more_than_a_batch_is_read_before_it_is_answered(model):
 
 
 def test_a_long_sentence_is_cut_and_told_or_refused_after_those_before_it(tmp_path):
-    model = nse.load(translator(tmp_path / "mine", longest=3))
+    model = nse.load(translator(tmp_path / "mine", max_words=3))
     long, whole = model.translate(["a dog runs the cat", "a dog runs"])
     assert (long["cut"], whole["cut"]) == (2, 0)
     assert long["words"] == whole["words"]
@@ -223,7 +223,7 @@ def refused(capsys, monkeypatch, *words, given=b""):
 @pytest.mark.parametrize("batch", [1, 64])
 def test_mistakes_name_the_line_and_those_before_it_are_out(batch, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(Translator, "translate", word_by_word)
-    model, before = translator(tmp_path / "mine", longest=3), ["ein hund", ""]
+    model, before = translator(tmp_path / "mine", max_words=3), ["ein hund", ""]
 
     def told(*words, given):
         return refused(capsys, monkeypatch, model, "--batch", batch, *words, given=given)
@@ -247,7 +247,7 @@ def test_mistakes_name_the_line_and_those_before_it_are_out(batch, tmp_path, cap
 
 def test_what_is_cut_is_told_beside_the_translations(tmp_path, monkeypatch):
     monkeypatch.setattr(Translator, "translate", word_by_word)
-    model = translator(tmp_path / "mine", longest=3)
+    model = translator(tmp_path / "mine", max_words=3)
     answer = call(model, "a dog runs the cat", "a")
     assert (answer.exit_code, answer.stdout) == (0, "ein hund läuft\nein\n")
     assert answer.stderr == "nse: sentence 1: 2 words cut\n"

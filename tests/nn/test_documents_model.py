@@ -78,7 +78,9 @@ def test_a_document_is_its_sentences_one_by_one(encoder, reader):
 
 
 @EVERY
-@pytest.mark.parametrize("settings", [{}, {"words": 3}, {"layers": 2}], ids=["plain", "mapped", "two layers"])
+@pytest.mark.parametrize(
+    "settings", [{}, {"embedding_size": 3}, {"layers": 2}], ids=["plain", "mapped", "two layers"]
+)
 def test_neither_batch_nor_padding_matters(encoder, reader, settings):
     if encoder == "bow" and "layers" in settings:
         settings = {}
@@ -121,7 +123,7 @@ def test_a_document_without_sentences_is_zero(encoder, reader):
 @EVERY
 def test_gradients_are_finite_and_reach_every_parameter(encoder, reader):
     learned = {"blanks": 2, "starts": 1} if encoder == "nse" else {}
-    model = classifier(encoder, reader, words=3, **learned).train()
+    model = classifier(encoder, reader, embedding_size=3, **learned).train()
     model(*batch(shape=(30, 10, 8))).square().sum().backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
@@ -150,7 +152,7 @@ def test_the_sentences_of_others_are_not_read():
 
 
 def test_long_sentences_are_cut():
-    model, whole = classifier(longest=2), classifier()
+    model, whole = classifier(max_words=2), classifier()
     whole.load_state_dict(model.state_dict())
     cut = documents([[sentence[:2] for sentence in each] for each in MADE])
     assert_close(model(*batch()), whole(*cut.select(torch.arange(len(MADE)))), 1e-12)
@@ -158,7 +160,7 @@ def test_long_sentences_are_cut():
 
 
 def test_dropout_only_in_training():
-    for settings in ({"dropout": 0.5}, {"output_dropout": 0.5}, {"word_dropout": 0.5}):
+    for settings in ({"dropout": 0.5}, {"output_dropout": 0.5}, {"embedding_dropout": 0.5}):
         model = classifier(**settings)
         assert torch.equal(model(*batch()), model(*batch()))
         model.train()
@@ -192,13 +194,13 @@ def test_parameters_of_the_papers_models():
 REFUSED = [
     ({"output_dropout": 1.0}, "output_dropout must be at least 0 and below 1, got 1.0"),
     ({"output_dropout": -0.1}, "output_dropout must be at least 0 and below 1, got -0.1"),
-    ({"padding": "paper", "longest": 9}, 'documents are read in one direction, with padding = "masked"'),
+    ({"padding": "paper", "max_words": 9}, 'documents are read in one direction, with padding = "masked"'),
     ({"directions": 2}, 'documents are read in one direction, with padding = "masked"'),
     ({"directions": 3}, "directions must be at least 1 and at most 2, got 3"),
     ({"size": 0}, "size must be at least 1 and at most 65,536, got 0"),
     ({"layers": 0}, "layers must be at least 1 and at most 64, got 0"),
     ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
-    ({"longest": -1}, "longest must be at least 1 and at most 10,000, got -1"),
+    ({"max_words": -1}, "max_words must be at least 1 and at most 10,000, got -1"),
     ({"padding": "paper"}, 'with padding = "masked"'),
 ]
 

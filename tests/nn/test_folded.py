@@ -14,10 +14,10 @@ PAIRS = [
     {"pool": "last"},
     {"pool": "max", "directions": 2},
     {"pool": "mean-max", "attention": "aligned", "starts": 1},
-    {"pool": "mean-max", "attention": "aligned", "directions": 2, "blanks": 2, "words": 7},
+    {"pool": "mean-max", "attention": "aligned", "directions": 2, "blanks": 2, "embedding_size": 7},
     {"pool": "last", "attention": "aligned", "reader": "nse", "starts": 2, "blanks": 1},
-    {"pool": "last", "attention": "paper", "counts": True, "directions": 2},
-    {"pool": "mean-max", "size": 16, "longest": 4},
+    {"pool": "last", "attention": "paper", "word_overlap": True, "directions": 2},
+    {"pool": "mean-max", "size": 16, "max_words": 4},
 ]
 
 
@@ -55,7 +55,7 @@ def test_pairs_score_the_same(settings, first, second):
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"directions": 2, "pool": "max"}, {"starts": 1, "words": 9}], ids=str
+    "settings", [{}, {"directions": 2, "pool": "max"}, {"starts": 1, "embedding_size": 9}], ids=str
 )
 def test_sentences_score_the_same(settings):
     model = made(SentenceClassifier, SentenceConfig(**{"size": 6, "hidden": 4, **settings}))
@@ -80,7 +80,7 @@ def test_what_is_not_folded_is_left_as_it_is():
         {"encoder": "mma"},
         {"encoder": "lstm"},
         {"layers": 2},
-        {"padding": "paper", "longest": 6},
+        {"padding": "paper", "max_words": 6},
     ):
         model = made(PairClassifier, PairConfig(size=4, hidden=4, **settings))
         assert fold_model(model) is model

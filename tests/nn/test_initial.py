@@ -68,7 +68,7 @@ def test_drawing_anew_starts_by_looking_up_again():
 
 @pytest.mark.parametrize("init_range", [0.0, 0.05])
 def test_every_encoder_of_a_model_starts_as_its_configuration_says(init_range):
-    settings = {"size": K, "directions": 2, "init": "lookup", "init_range": init_range, "longest": 9}
+    settings = {"size": K, "directions": 2, "init": "lookup", "init_range": init_range, "max_words": 9}
     models = [
         PairClassifier(PairConfig(encoder="mma", attention="paper", **settings), 5, 3),
         PairClassifier(PairConfig(attention="aligned", reader="nse", **settings), 5, 3),

@@ -65,7 +65,7 @@ def wider(batch):
 @pytest.mark.parametrize("padding", ["masked", "paper"])
 def test_a_pair_depends_on_neither_batch_nor_padding(settings, padding):
     """Also where its premise, its hypothesis or both have no words."""
-    model, batch = classifier(**settings, padding=padding, longest=7), pairs()
+    model, batch = classifier(**settings, padding=padding, max_words=7), pairs()
     together = model(*batch)
     assert together.shape == (5, 3)
     assert together.isfinite().all()
@@ -88,7 +88,7 @@ def test_a_batch_of_empty_sentences(settings):
 @EVERY
 def test_gradients_reach_every_trained_parameter(settings):
     learned = {"blanks": 2, "starts": 1} if settings["encoder"] in ("nse", "mma") else {}
-    model = classifier(**settings, **learned, words=5, size=8, hidden=16)
+    model = classifier(**settings, **learned, embedding_size=5, size=8, hidden=16)
     scores = model(*pairs())
     assert all(score.unique().numel() > 1 for score in scores.T)
     scores.square().sum().backward()
@@ -101,7 +101,7 @@ def test_gradients_reach_every_trained_parameter(settings):
 
 @EVERY
 def test_long_sentences_are_cut(settings):
-    model, batch = classifier(**settings, longest=3), pairs()
+    model, batch = classifier(**settings, max_words=3), pairs()
     premise, n, hypothesis, m = batch
     whole = classifier(**settings)
     whole.load_state_dict(model.state_dict())
@@ -149,7 +149,7 @@ def test_parameters_of_the_paper(recipe, count, masked):
 
 @pytest.mark.parametrize("trained", [False, True])
 def test_vectors_are_learned_only_if_asked(trained):
-    model = classifier(trained=trained).train()
+    model = classifier(trainable=trained).train()
     assert model.embedding.weight.requires_grad == trained
     before = copy.deepcopy(model.state_dict())
     optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], weight_decay=0.1)
@@ -160,14 +160,14 @@ def test_vectors_are_learned_only_if_asked(trained):
 
 
 def test_weights_start_within_the_range_that_is_asked_for():
-    model = classifier("mma", attention="paper", init_range=0.01, blanks=2, starts=2, words=5)
+    model = classifier("mma", attention="paper", init_range=0.01, blanks=2, starts=2, embedding_size=5)
     for name, parameter in model.named_parameters():
         assert (parameter.abs().max() <= 0.01) == (name != "embedding.weight"), name
 
 
 @pytest.mark.parametrize(("words", "size"), [(400, 100), (30, 50)])
 def test_a_fixed_map_keeps_lengths_and_is_not_learned(words, size):
-    model = classifier(words=words, size=size, init_range=0.5, map="fixed")
+    model = classifier(embedding_size=words, size=size, init_range=0.5, projection="fixed")
     vectors = torch.randn(200, words, generator=torch.Generator().manual_seed(1)).double()
     ratio = model.projection(vectors).norm(dim=1) / vectors.norm(dim=1)
     assert abs(ratio.mean() - 1) < 0.02
@@ -179,23 +179,26 @@ REFUSED = [
     ({"size": 0}, "size must be at least 1 and at most 65,536, got 0"),
     ({"layers": 0}, "layers must be at least 1 and at most 64, got 0"),
     ({"hidden": 0}, "hidden must be at least 1 and at most 65,536, got 0"),
-    ({"words": -1}, "words must be at least 0 and at most 65,536, got -1"),
-    ({"longest": -1}, "longest must be at least 0 and at most 10,000, got -1"),
+    ({"embedding_size": -1}, "embedding_size must be at least 0 and at most 65,536, got -1"),
+    ({"max_words": -1}, "max_words must be at least 0 and at most 10,000, got -1"),
     ({"blanks": -1}, "blanks must be at least 0 and at most 1,000, got -1"),
     ({"starts": -1}, "starts must be at least 0 and at most 1,000, got -1"),
     ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
     ({"dropout": -0.1}, "dropout must be at least 0 and below 1, got -0.1"),
-    ({"word_dropout": 1.0}, "word_dropout must be at least 0 and below 1, got 1.0"),
+    ({"embedding_dropout": 1.0}, "embedding_dropout must be at least 0 and below 1, got 1.0"),
     ({"directions": 0}, "directions must be at least 1 and at most 2, got 0"),
     ({"directions": 3}, "directions must be at least 1 and at most 2, got 3"),
     ({"init_range": -0.1}, "init_range must be at least 0 and at most 10, got -0.1"),
-    ({"padding": "paper", "longest": 0}, 'padding = "paper" needs longest'),
+    ({"padding": "paper", "max_words": 0}, 'padding = "paper" needs max_words'),
     ({"reader": "nse"}, 'reader = "nse" needs attention = "aligned"'),
     ({"reader": "nse", "attention": "paper"}, 'reader = "nse" needs attention = "aligned"'),
     ({"attention": "aligned"}, 'attention = "aligned" without a reader needs pool = "max" or "mean-max"'),
     ({"attention": "paper", "pool": "mean-max"}, 'attention = "paper" needs pool = "last" or "max"'),
-    ({"map": "fixed"}, 'map = "fixed" needs words other than size'),
-    ({"map": "fixed", "words": 300}, 'map = "fixed" needs words other than size'),
+    ({"projection": "fixed"}, 'projection = "fixed" needs an embedding_size other than size'),
+    (
+        {"projection": "fixed", "embedding_size": 300},
+        'projection = "fixed" needs an embedding_size other than size',
+    ),
     ({"encoder": "lstm", "init": "lookup"}, 'init = "lookup" needs an NSE as the encoder'),
     ({"encoder": "lstm", "blanks": 1}, "blanks and starts need an NSE as the encoder"),
     ({"encoder": "bow", "starts": 1}, "blanks and starts need an NSE as the encoder"),
@@ -234,7 +237,7 @@ def test_left_padded_against_a_loop():
 
 def by_hand(model, ids, lengths):
     """One NSE over words that were padded on the left one sentence at a time."""
-    longest = model.config.longest
+    longest = model.config.max_words
     rows = [[PAD] * (longest - n) + row[:n] for row, n in zip(ids.tolist(), lengths.tolist(), strict=True)]
     encoder = nse.NSE(model.config.size, dtype=torch.float64)
     encoder.load_state_dict(model.encoder.nse[0].state_dict())
@@ -243,7 +246,7 @@ def by_hand(model, ids, lengths):
 
 @pytest.mark.parametrize("attention", ["none", "paper"])
 def test_padding_on_the_left_is_read_and_attended_to(attention):
-    model, seen = classifier(padding="paper", longest=7, attention=attention), {}
+    model, seen = classifier(padding="paper", max_words=7, attention=attention), {}
     with torch.no_grad():
         model.embedding.weight[PAD] = torch.randn(4)
     model.head[0].register_forward_hook(lambda _m, args, _o: seen.update(x=args[0]))
@@ -264,7 +267,7 @@ def test_padding_on_the_left_is_read_and_attended_to(attention):
 @pytest.mark.parametrize("encoder", ["nse", "mma", "lstm", "bow"])
 @pytest.mark.parametrize("padding", ["masked", "paper"])
 def test_the_vector_of_the_padding_matters_only_as_in_the_paper(encoder, padding):
-    model, batch = classifier(encoder, padding=padding, longest=7), pairs()
+    model, batch = classifier(encoder, padding=padding, max_words=7), pairs()
     before = model(*batch)
     with torch.no_grad():
         model.embedding.weight[PAD] += 1
@@ -274,8 +277,8 @@ def test_the_vector_of_the_padding_matters_only_as_in_the_paper(encoder, padding
 
 
 def test_a_longer_sentence_keeps_its_first_32_words():
-    assert load_recipe("snli/nse").model.longest == 32
-    model = classifier(padding="paper", longest=32)
+    assert load_recipe("snli/nse").model.max_words == 32
+    model = classifier(padding="paper", max_words=32)
     ids, all_of_it, some = torch.randint(2, WORDS, (2, 40)), torch.tensor([40, 33]), torch.tensor([32, 32])
     other, m = torch.randint(2, WORDS, (2, 4)), torch.tensor([4, 2])
     found = model(ids, all_of_it, other, m)
@@ -343,7 +346,7 @@ def of_sentences(labels=5, **settings):
 @pytest.mark.parametrize("padding", ["masked", "paper"])
 def test_a_sentence_depends_on_neither_batch_nor_padding(settings, padding):
     """Also where it has no words."""
-    model = of_sentences(**settings, padding=padding, longest=7)
+    model = of_sentences(**settings, padding=padding, max_words=7)
     ids = torch.randint(2, WORDS, (5, 6))
     together = model(ids, PREMISE)
     assert together.shape == (5, 5)
@@ -359,7 +362,7 @@ def test_a_sentence_depends_on_neither_batch_nor_padding(settings, padding):
 
 @SENTENCES
 def test_the_head_of_a_sentence_has_its_pooled_vector(settings):
-    model, seen = of_sentences(**settings, words=3), {}
+    model, seen = of_sentences(**settings, embedding_size=3), {}
     model.head[0].register_forward_hook(lambda _m, args, _o: seen.update(x=args[0]))
     ids = torch.randint(2, WORDS, (5, 6))
     scores = model(ids, PREMISE)
@@ -379,7 +382,7 @@ def test_the_head_of_a_sentence_has_its_pooled_vector(settings):
 
 
 def test_a_long_sentence_is_cut():
-    model, whole = of_sentences(longest=3), of_sentences()
+    model, whole = of_sentences(max_words=3), of_sentences()
     ids = torch.randint(2, WORDS, (5, 6))
     assert_close(model(ids, PREMISE), whole(ids[:, :3], PREMISE.clamp(max=3)), 1e-12)
     assert not torch.allclose(model(ids, PREMISE)[0], whole(ids, PREMISE)[0])
@@ -408,8 +411,8 @@ def parameters(model):
         ({"encoder": "bow", "layers": 2}, "a bag of words has no directions and no layers"),
         ({"encoder": "lstm", "starts": 1}, "blanks and starts need an NSE as the encoder"),
         ({"layers": 0}, "layers must be at least 1 and at most 64, got 0"),
-        ({"word_dropout": -0.5}, "word_dropout must be at least 0 and below 1, got -0.5"),
-        ({"padding": "paper"}, 'padding = "paper" needs longest'),
+        ({"embedding_dropout": -0.5}, "embedding_dropout must be at least 0 and below 1, got -0.5"),
+        ({"padding": "paper"}, 'padding = "paper" needs max_words'),
     ],
 )
 def test_settings_that_make_no_model_of_a_sentence_are_refused(settings, message):
@@ -429,7 +432,7 @@ def test_settings_that_make_no_model_of_a_sentence_are_refused(settings, message
     [
         ("model.encoder=mma", 'model.encoder: expected "nse" or "lstm" or "bow", got string "mma"'),
         ("model.attention=paper", "override model.attention: no such key"),
-        ("model.counts=true", "override model.counts: no such key"),
+        ("model.word_overlap=true", "override model.word_overlap: no such key"),
     ],
 )
 def test_what_needs_a_second_sentence_is_refused_for_one(assignment, told):
@@ -444,7 +447,9 @@ def test_what_needs_a_second_sentence_is_refused_for_one(assignment, told):
 @ENCODERS
 def test_two_layers_with_a_map_and_counts_depend_on_neither_batch_nor_padding(encoder):
     layers = 1 if encoder == "bow" else 2
-    model = classifier(encoder, layers=layers, words=3, word_dropout=0.4, counts=True, attention="paper")
+    model = classifier(
+        encoder, layers=layers, embedding_size=3, embedding_dropout=0.4, word_overlap=True, attention="paper"
+    )
     with torch.no_grad():
         model.rarity.copy_(torch.rand(WORDS))
     batch = padded_with_pads(pairs())
@@ -466,7 +471,7 @@ def padded_with_pads(batch):
 
 @pytest.mark.parametrize("mapped", [0, 3])
 def test_words_are_dropped_only_in_training_and_before_the_map(mapped):
-    model = classifier(words=mapped, word_dropout=0.5)
+    model = classifier(embedding_size=mapped, embedding_dropout=0.5)
     ids = torch.randint(2, WORDS, (8, 50))
     words = model.embedding(ids)
     assert torch.equal(model.embed(ids), model.projection(words) if mapped else words)
@@ -516,7 +521,7 @@ def test_words_of_no_rarity_are_no_share():
 
 @pytest.mark.parametrize("padding", ["masked", "paper"])
 def test_what_is_counted_reaches_the_head(padding):
-    model, seen = classifier(counts=True, padding=padding, longest=7), {}
+    model, seen = classifier(word_overlap=True, padding=padding, max_words=7), {}
     model.head[0].register_forward_hook(lambda _m, args, _o: seen.update(x=args[0]))
     with torch.no_grad():
         model.rarity.copy_(torch.arange(WORDS))

@@ -226,7 +226,7 @@ def test_every_row_is_searched_as_if_it_were_alone(search):
 
 def translator(**settings):
     torch.manual_seed(3)
-    config = TranslationConfig(**{"size": 8, "most": 7, "init_range": 1.0, **settings})
+    config = TranslationConfig(**{"size": 8, "max_target_words": 7, "init_range": 1.0, **settings})
     return Translator(config, vocab_size=12, target_vocab_size=9).eval()
 
 
@@ -271,7 +271,7 @@ def test_a_model_never_says_padding_or_begin(decoder):
 @pytest.mark.parametrize("decoder", ["nse", "lstm"])
 def test_a_beam_finds_what_is_at_least_as_likely(decoder):
     """By the model's own scores of whole translations."""
-    model, (ids, lengths) = translator(decoder=decoder, penalty=0.0, most=3), sources()
+    model, (ids, lengths) = translator(decoder=decoder, length_penalty=0.0, max_target_words=3), sources()
 
     def likelihood(found):
         sizes = (found != PAD).sum(dim=1)

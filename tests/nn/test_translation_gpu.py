@@ -142,7 +142,10 @@ def test_a_replayed_step_is_the_step(name, directions):
 
 @EVERY
 def test_a_replay_draws_its_own_dropout_and_does_not_wait(name):
-    model, rows = translator(name, dropout=0.3, output_dropout=0.3, word_dropout=0.1).cuda(), pairs("cuda")
+    model, rows = (
+        translator(name, dropout=0.3, output_dropout=0.3, embedding_dropout=0.1).cuda(),
+        pairs("cuda"),
+    )
     step = step_of(CapturedStep, model, rows)
     for batch in plan(6):
         step(*batch)

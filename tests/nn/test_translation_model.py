@@ -49,7 +49,9 @@ def one(batch, b):
 
 @EVERY
 @DIRECTIONS
-@pytest.mark.parametrize("settings", [{}, {"words": 3, "tied": True}], ids=["plain", "mapped and tied"])
+@pytest.mark.parametrize(
+    "settings", [{}, {"embedding_size": 3, "tie_embeddings": True}], ids=["plain", "mapped and tied"]
+)
 def test_a_pair_depends_on_neither_batch_nor_padding(name, directions, settings):
     """Also where the source or the translation has no words."""
     model, batch = translator(name, directions=directions, **settings), pairs()
@@ -111,7 +113,7 @@ def test_a_source_without_words_is_one_pad(name, directions):
 @pytest.mark.parametrize("tied", [False, True])
 def test_gradients_reach_every_parameter(name, directions, tied):
     learned = {"blanks": 2, "starts": 1} if name != "lstm-lstm" else {}
-    model = translator(name, directions=directions, tied=tied, words=4, **learned).train()
+    model = translator(name, directions=directions, tie_embeddings=tied, embedding_size=4, **learned).train()
     scores = model(*pairs())
     scores.square().sum().backward()
     for parameter_name, parameter in model.named_parameters():
@@ -122,7 +124,7 @@ def test_gradients_reach_every_parameter(name, directions, tied):
 
 
 def test_tied_scores_are_products_with_the_words_own_vectors():
-    model = translator(tied=True)
+    model = translator(tie_embeddings=True)
     assert model.output is None
     assert set(model.state_dict()) >= {"target.weight", "bias"}
     assert not [name for name in model.state_dict() if name.startswith("output")]
@@ -136,7 +138,7 @@ def test_tied_scores_are_products_with_the_words_own_vectors():
 
 
 def test_scores_that_are_not_tied_have_weights_of_their_own():
-    model = translator(tied=False)
+    model = translator(tie_embeddings=False)
     assert model.bias is None
     attended = torch.randn(3, K, dtype=torch.float64)
     hidden = (attended @ model.hidden.weight.T + model.hidden.bias).clamp(min=0)
@@ -146,7 +148,7 @@ def test_scores_that_are_not_tied_have_weights_of_their_own():
 @EVERY
 def test_dropout_only_in_training(name):
     batch = pairs()
-    for settings in ({"dropout": 0.5}, {"output_dropout": 0.5}, {"word_dropout": 0.5}):
+    for settings in ({"dropout": 0.5}, {"output_dropout": 0.5}, {"embedding_dropout": 0.5}):
         model = translator(name, **settings)
         assert torch.equal(model(*batch), model(*batch))
         model.train()
@@ -218,7 +220,7 @@ def test_blank_slots_and_start_words_are_in_the_memory_that_is_handed_on(setting
 
 
 def test_long_sources_are_cut():
-    model, whole = translator(longest=2), translator()
+    model, whole = translator(max_words=2), translator()
     source, n, target, m = pairs()
     found = model(source, n, target, m)
     assert_close(found, whole(source[:, :2], n.clamp(max=2), target, m), 1e-12)
@@ -242,7 +244,7 @@ def test_an_lstm_up_to_each_end():
 
 
 def test_weights_start_within_the_range_that_is_asked_for():
-    config = TranslationConfig(size=K, init_range=0.01, words=4, directions=2)
+    config = TranslationConfig(size=K, init_range=0.01, embedding_size=4, directions=2)
     for name, parameter in Translator(config, WORDS, TARGETS).named_parameters():
         assert (parameter.abs().max() <= 0.01) == (name != "embedding.weight"), name
 
@@ -271,7 +273,7 @@ def test_parameters_of_the_papers_models(name, tied):
     attention = linear(k, k) + linear(k, k) + linear(k, 1)
     around = linear(2 * k, k) + attention + linear(2 * k, k)  # what is fed, attended to and combined
     words = V * k + linear(k, k) + (V if tied else linear(k, V))
-    config = load_recipe(f"multi30k/{name}", [f"model.tied={str(tied).lower()}"]).model
+    config = load_recipe(f"multi30k/{name}", [f"model.tie_embeddings={str(tied).lower()}"]).model
     with torch.device("meta"):
         model = Translator(config, vocab_size=9, target_vocab_size=V)
     assert parameters(model) == two[encoder] + two[decoder] + around + words
@@ -283,7 +285,7 @@ def test_a_second_direction_adds_an_encoder_a_map_and_a_memory():
 
     def count(name, directions):
         config = TranslationConfig(
-            encoder=name[0], decoder=name[1], size=k, trained=False, directions=directions
+            encoder=name[0], decoder=name[1], size=k, trainable=False, directions=directions
         )
         with torch.device("meta"):
             return parameters(Translator(config, vocab_size=9, target_vocab_size=50))
@@ -299,12 +301,12 @@ def test_a_second_direction_adds_an_encoder_a_map_and_a_memory():
 REFUSED = [
     ({"encoder": "bow"}, "a bag of words leaves no states to translate from: encoder is nse or lstm"),
     ({"encoder": "lstm", "decoder": "nse"}, 'decoder = "nse" needs encoder = "nse"'),
-    ({"padding": "paper", "longest": 9}, 'translation takes padding = "masked" and layers = 1'),
+    ({"padding": "paper", "max_words": 9}, 'translation takes padding = "masked" and layers = 1'),
     ({"layers": 2}, 'translation takes padding = "masked" and layers = 1'),
     ({"output_dropout": 1.0}, "output_dropout must be at least 0 and below 1, got 1.0"),
-    ({"most": 0}, "most must be at least 1 and at most 10,000, got 0"),
+    ({"max_target_words": 0}, "max_target_words must be at least 1 and at most 10,000, got 0"),
     ({"beam": 0}, "beam must be at least 1 and at most 100, got 0"),
-    ({"penalty": -0.5}, "penalty must be at least 0 and at most 5, got -0.5"),
+    ({"length_penalty": -0.5}, "length_penalty must be at least 0 and at most 5, got -0.5"),
     ({"directions": 3}, "directions must be at least 1 and at most 2, got 3"),
     ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
     ({"size": 0}, "size must be at least 1 and at most 65,536, got 0"),
@@ -328,4 +330,4 @@ def test_settings_that_make_no_model_are_refused(settings, message):
 def test_recipes_are_named_as_their_models(data, name):
     recipe = load_recipe(f"{data}/{name}")
     assert (recipe.model.encoder, recipe.model.decoder, recipe.model.size) == (*MODELS[name], 300)
-    assert (recipe.data.name, recipe.data.targets, recipe.data.longest) == (data, 25_000, 25)
+    assert (recipe.data.name, recipe.data.target_vocab_size, recipe.data.max_words) == (data, 25_000, 25)

@@ -145,7 +145,7 @@ def test_only_what_the_model_does_is_described_and_its_examples_are_answered(tmp
 
 
 def test_what_is_told_of_texts_that_are_cut_or_unknown(tmp_path):
-    with inside(sentence_model(tmp_path / "mine", longest=5)) as server:
+    with inside(sentence_model(tmp_path / "mine", max_words=5)) as server:
         ask = {"texts": ["a good film a good film", "zyx qwv"]}
         one, two = told(server.ask("/v1/predict", ask))["predictions"]
         assert (one["words"], one["cut"], one["unknown"]) == (5, 1, 0)

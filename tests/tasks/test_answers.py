@@ -26,13 +26,13 @@ RECIPES = [name for name in recipes() if name.startswith("wikiqa/")]
 KNOWN = ["who", "where", "runs", "sleeps", "a", "dog", "cat", "horse", "."]
 SMALL = [
     "data.vectors=small.5d",
-    "model.words=5",
+    "model.embedding_size=5",
     "model.size=4",
     "model.hidden=8",
     "train.epochs=2",
-    "train.batch=8",
-    "train.rate=0.03",
-    "train.buckets=false",
+    "train.batch_size=8",
+    "train.lr=0.03",
+    "train.bucket_by_length=false",
 ]
 UNUSUAL = ["", "zzz", "dog " * 300]
 
@@ -90,7 +90,7 @@ def published(data, split):
 
 
 def test_examples_are_the_answer_and_then_the_question(data):
-    found = answers.examples(recipe("model.longest=64"), data)
+    found = answers.examples(recipe("model.max_words=64"), data)
     tokenize = TOKENIZERS["lower"]
     for name, split in found.splits.items():
         rows = list(published(data, name))
@@ -131,7 +131,7 @@ def batch_of(labels, groups=None):
 def test_the_loss_is_the_cross_entropy_of_each_candidate(weight):
     scores, labels = [2.0, -1.0, 0.5, -3.0], [1, 1, 0, 0]
     loss, right = answers.loss(
-        recipe(f"train.weight={weight}"), torch.tensor(scores)[:, None], batch_of(labels)
+        recipe(f"train.pos_weight={weight}"), torch.tensor(scores)[:, None], batch_of(labels)
     )
     parts = [
         -weight * math.log(1 / (1 + math.exp(-2.0))),
@@ -149,7 +149,7 @@ def test_the_pairwise_loss_by_hand():
     scores = torch.tensor([[1.0], [4.0], [-1.0], [0.5], [0.5], [7.0]])
     batch = batch_of(labels, groups)
     loss, right = answers.loss(
-        recipe("train.loss=pairwise", "train.together=true", "train.weight=9"), scores, batch
+        recipe("train.loss=pairwise", "train.group_by_question=true", "train.pos_weight=9"), scores, batch
     )
     wrong_above = [4.0 - 1.0, -1.0 - 1.0, 0.5 - 0.5]
     wanted = sum(math.log(1 + math.exp(each)) for each in wrong_above) / 3
@@ -166,7 +166,7 @@ def test_the_pairwise_loss_by_hand():
 def test_the_pairwise_loss_without_pairs_is_zero(labels, groups):
     scores = torch.randn(len(labels), 1, requires_grad=True)
     loss, _ = answers.loss(
-        recipe("train.loss=pairwise", "train.together=true"), scores, batch_of(labels, groups)
+        recipe("train.loss=pairwise", "train.group_by_question=true"), scores, batch_of(labels, groups)
     )
     loss.backward()
     assert loss == 0
@@ -176,7 +176,7 @@ def test_the_pairwise_loss_without_pairs_is_zero(labels, groups):
 def test_the_pairwise_loss_of_far_scores_is_finite():
     scores = torch.tensor([[-1e4], [1e4], [1e4]], requires_grad=True)
     loss, _ = answers.loss(
-        recipe("train.loss=pairwise", "train.together=true"), scores, batch_of([1, 0, 1], [0, 0, 1])
+        recipe("train.loss=pairwise", "train.group_by_question=true"), scores, batch_of([1, 0, 1], [0, 0, 1])
     )
     loss.backward()
     assert loss.item() == pytest.approx(2e4)
@@ -194,12 +194,12 @@ def test_rarity_by_hand():
 
 
 def test_a_model_that_counts_knows_the_rarity_of_words(data, tmp_path):
-    counting = recipe("model.counts=true")
+    counting = recipe("model.word_overlap=true")
     examples = answers.examples(counting, data)
     model = TASK.model(counting, examples)
     assert torch.equal(model.rarity, measure_rarity(examples.splits["train"].texts[0], len(model.rarity)))
     assert not model.rarity.requires_grad
-    trained(tmp_path / "run", data, "model.counts=true")
+    trained(tmp_path / "run", data, "model.word_overlap=true")
     again = hub.load(tmp_path / "run")
     assert torch.equal(again.module.rarity, model.rarity)
     assert torch.equal(again.module.embedding.weight, model.embedding.weight)
@@ -207,10 +207,10 @@ def test_a_model_that_counts_knows_the_rarity_of_words(data, tmp_path):
 
 def test_a_weight_that_is_none_is_refused():
     for weight in (0, -1):
-        with pytest.raises(ConfigError, match=r"train: weight must be above 0, got"):
-            recipe(f"train.weight={weight}")
-    with pytest.raises(ConfigError, match="buckets and together cannot both be true"):
-        recipe("train.buckets=true", "train.together=true")
+        with pytest.raises(ConfigError, match=r"train: pos_weight must be above 0, got"):
+            recipe(f"train.pos_weight={weight}")
+    with pytest.raises(ConfigError, match="bucket_by_length and group_by_question cannot both be true"):
+        recipe("train.bucket_by_length=true", "train.group_by_question=true")
 
 
 def test_epochs_are_chosen_by_what_is_reported(data):
@@ -256,10 +256,10 @@ def test_every_recipe_trains_and_is_scored_again(name, data, tmp_path):
 @pytest.mark.parametrize(
     "settings",
     [
-        ["train.loss=pairwise", "train.together=true", "data.answerable=true"],
-        ["train.weight=5", "model.counts=true", "train.average=0.9"],
+        ["train.loss=pairwise", "train.group_by_question=true", "data.answerable=true"],
+        ["train.pos_weight=5", "model.word_overlap=true", "train.ema_decay=0.9"],
         ["model.encoder=nse", "model.attention=none", "model.directions=2", "model.pool=max"],
-        ["model.encoder=bow", "model.layers=1", "model.init=uniform", "train.buckets=true"],
+        ["model.encoder=bow", "model.layers=1", "model.init=uniform", "train.bucket_by_length=true"],
     ],
     ids=lambda settings: settings[0],
 )
@@ -282,7 +282,7 @@ def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, settings):
 def test_it_learns_what_answers_a_question(data, tmp_path):
     """An answer has the animal of its question: counting shared words is enough."""
     write_wikiqa(data, train=corpus(40, 1), dev=corpus(20, 2), test=corpus(20, 3))
-    settings = ["model.counts=true", "model.word_dropout=0", "train.epochs=6"]
+    settings = ["model.word_overlap=true", "model.embedding_dropout=0", "train.epochs=6"]
     result = trained(tmp_path / "run", data, *settings)
     examples = answers.examples(recipe(*settings), data)
     nothing = torch.zeros(len(examples.splits["dev"].labels), 1)
@@ -295,7 +295,7 @@ def test_it_learns_what_answers_a_question(data, tmp_path):
 def test_a_stopped_run_ends_as_if_it_never_was(data, tmp_path, together):
     """Also in the middle of an epoch, with words dropped and questions kept together."""
     loss = "pairwise" if together == "true" else "sigmoid"
-    settings = [f"train.together={together}", f"train.loss={loss}", "train.minutes=0"]
+    settings = [f"train.group_by_question={together}", f"train.loss={loss}", "train.checkpoint_minutes=0"]
     whole = trained(tmp_path / "whole", data, *settings)
     steps = checkpoint(tmp_path / "whole")["step"]
     stop(tmp_path / "run", *settings, recipe="wikiqa/mma-attention", small=SMALL, data=data, after=2)
@@ -317,7 +317,7 @@ def test_questions_together_are_another_order_of_the_same_candidates(data, tmp_p
     curves = []
     for together in ("true", "true", "false"):
         folder = tmp_path / str(len(curves))
-        trained(folder, data, f"train.together={together}", "train.epochs=1")
+        trained(folder, data, f"train.group_by_question={together}", "train.epochs=1")
         curves.append(json.loads((folder / "metrics.jsonl").read_text())["loss"])
     assert curves[0] == curves[1] != curves[2]
 
@@ -326,6 +326,6 @@ def test_the_recipe_says_what_the_paper_says():
     found = load_recipe("wikiqa/mma-attention")
     model, training = found.model, found.train
     assert (model.encoder, model.attention, model.size, model.layers) == ("mma", "paper", 512, 2)
-    assert (model.words, model.hidden, model.word_dropout) == (300, 1024, 0.4)
-    assert (training.batch, training.rate, training.epochs, training.l2) == (4, 1e-5, 10, 0)
+    assert (model.embedding_size, model.hidden, model.embedding_dropout) == (300, 1024, 0.4)
+    assert (training.batch_size, training.lr, training.epochs, training.weight_decay) == (4, 1e-5, 10, 0)
     assert TASK.paper["wikiqa/mma-attention"] == {"map": 0.6811, "mrr": 0.6993}

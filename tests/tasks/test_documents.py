@@ -27,12 +27,12 @@ KNOWN = ["food", "is", "great", "awful", "the", "."]
 NAMES = ["nse-nse", "nse-lstm", "lstm-lstm"]
 SMALL = [
     "data.vectors=small.5d",
-    "model.words=5",
+    "model.embedding_size=5",
     "model.size=6",
     "train.epochs=2",
-    "train.batch=16",
-    "train.rate=0.02",
-    "train.average=0",
+    "train.batch_size=16",
+    "train.lr=0.02",
+    "train.ema_decay=0",
 ]
 WORTH = {"great": 5, "awful": 1}
 
@@ -119,10 +119,10 @@ def test_a_sentence_of_two_thousand_words(data):
     assert [len(sentence.split(" ")) for sentence in sentences] == [2, *[96] * 20, 80, 2]
     assert " ".join(sentences) == f"the food {' '.join(many)} great ."
     assert found.splits["train"].texts[0].sentences.ids.shape[1] == 96
-    longer = TASK.examples(recipe("model.longest=5000"), data)
+    longer = TASK.examples(recipe("model.max_words=5000"), data)
     assert next(read(longer, "train"))[0] == ["the food", " ".join(many), "great ."]
     # What is left is read like any other sentence: the pieces of one are its document's, in their order.
-    rows = TASK.examples(recipe("model.longest=1"), data).splits["train"]
+    rows = TASK.examples(recipe("model.max_words=1"), data).splits["train"]
     assert rows.texts[0].counts.tolist() == [2004, 1]
 
 
@@ -135,8 +135,8 @@ def test_one_split_by_hand():
 
 
 def test_sentences_of_nothing_are_refused():
-    with pytest.raises(ConfigError, match=r"model\.longest: must be at least 1 and at most 10,000, got 0"):
-        recipe("model.longest=0")
+    with pytest.raises(ConfigError, match=r"model\.max_words: must be at least 1 and at most 10,000, got 0"):
+        recipe("model.max_words=0")
 
 
 # Examples and figures
@@ -159,8 +159,10 @@ def test_examples_are_the_published_reviews(data):
 
 
 def test_vectors_of_another_size_are_told_with_what_to_set(data):
-    with pytest.raises(ConfigError, match=r"small\.5d has vectors of 5 numbers .* set model\.words=5"):
-        TASK.examples(recipe("model.words=0"), data)
+    with pytest.raises(
+        ConfigError, match=r"small\.5d has vectors of 5 numbers .* set model\.embedding_size=5"
+    ):
+        TASK.examples(recipe("model.embedding_size=0"), data)
 
 
 def judged(name, given, right):
@@ -205,7 +207,9 @@ def test_every_recipe_trains(name, data, tmp_path):
     assert result["accuracy"]["dev"] == max(row["dev"] for row in metrics)
 
 
-@pytest.mark.parametrize("settings", [["model.trained=false"], ["model.trained=true", "train.average=0.5"]])
+@pytest.mark.parametrize(
+    "settings", [["model.trainable=false"], ["model.trainable=true", "train.ema_decay=0.5"]]
+)
 def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, settings):
     """The same scores to the last bit, so nothing may be rounded when it is saved."""
     settings = [*settings, "model.init_range=1"]
@@ -225,7 +229,13 @@ def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, settings):
 
 def test_it_learns_what_tells_the_stars(data):
     write_yelp(data, train=reviews(300, 1), dev=reviews(60, 2), test=reviews(60, 3))
-    learning = ["train.epochs=12", "train.l2=0", "model.size=12", "model.dropout=0", "model.output_dropout=0"]
+    learning = [
+        "train.epochs=12",
+        "train.weight_decay=0",
+        "model.size=12",
+        "model.dropout=0",
+        "model.output_dropout=0",
+    ]
     learning += ["model.init=uniform", "model.init_range=0.5"]
     result = train(data / "run", *learning, recipe="yelp13/nse-nse", small=SMALL, data=data)
     for split in ("dev", "test"):
@@ -234,7 +244,7 @@ def test_it_learns_what_tells_the_stars(data):
 
 
 def test_a_stopped_run_ends_as_if_it_never_was(data, tmp_path):
-    settings = {"recipe": "yelp13/nse-nse", "small": [*SMALL, "train.batch=8"], "data": data}
+    settings = {"recipe": "yelp13/nse-nse", "small": [*SMALL, "train.batch_size=8"], "data": data}
     whole = train(tmp_path / "whole", **settings)
     stop(tmp_path / "stopped", after=3, **settings)
     resumed = train(tmp_path / "stopped", resume=True, **settings)

@@ -34,13 +34,13 @@ KNOWN = ["a", "dog", "cat", "runs", "sleeps", "."]
 UNUSUAL = ["", "zzz qqq", "dog " * 10_000]
 SMALL = [
     "data.vectors=small.5d",
-    "model.words=5",
+    "model.embedding_size=5",
     "model.size=4",
     "model.hidden=16",
     "model.init_range=1",  # so that the tiny model tells sentences apart
     "train.epochs=1",
-    "train.batch=4",
-    "train.rate=0.03",
+    "train.batch_size=4",
+    "train.lr=0.03",
 ]
 
 
@@ -161,10 +161,15 @@ def test_the_papers_padding_is_put_there_once(data):
 
 @pytest.mark.parametrize(("size", "words"), [(4, 0), (4, 6), (5, 4)])
 def test_vectors_of_another_size_are_told_with_what_to_set(data, size, words):
-    wrong = recipe("snli/nse", f"model.size={size}", f"model.words={words}")
-    with pytest.raises(ConfigError, match=r"small\.5d has vectors of 5 numbers .* set model\.words=5"):
+    wrong = recipe("snli/nse", f"model.size={size}", f"model.embedding_size={words}")
+    with pytest.raises(
+        ConfigError, match=r"small\.5d has vectors of 5 numbers .* set model\.embedding_size=5"
+    ):
         TASK.examples(wrong, data)
-    assert TASK.examples(recipe("snli/nse", "model.size=5", "model.words=0"), data).vectors.shape[1] == 5
+    assert (
+        TASK.examples(recipe("snli/nse", "model.size=5", "model.embedding_size=0"), data).vectors.shape[1]
+        == 5
+    )
 
 
 def embedding(data, seed, *assignments):
@@ -192,7 +197,7 @@ def test_the_padding_is_about_as_long_as_a_word_is(scale):
 
 @pytest.mark.parametrize("learned", [False, True])
 def test_training_leaves_fixed_vectors_alone(data, learned):
-    loaded = recipe("snli/mma", f"model.trained={str(learned).lower()}")
+    loaded = recipe("snli/mma", f"model.trainable={str(learned).lower()}")
     examples = TASK.examples(loaded, data)
     before = TASK.model(loaded, examples).embedding.weight.detach()
     outcome = fit(TASK, loaded, examples, Progress.silent())
@@ -226,7 +231,7 @@ def test_every_recipe_trains_and_is_scored_again(name, data, tmp_path):
 @pytest.mark.parametrize("learned", [False, True])
 def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, learned):
     """The same scores to the last bit, so nothing may be rounded when it is saved."""
-    loaded = recipe("snli/mma-attention", f"model.trained={str(learned).lower()}")
+    loaded = recipe("snli/mma-attention", f"model.trainable={str(learned).lower()}")
     examples = TASK.examples(loaded, data)
     outcome = fit(TASK, loaded, examples, Progress.silent())
     hub.save(tmp_path / "mine", outcome.model, describe_model(loaded, examples), examples.vocabulary, {})

@@ -24,19 +24,19 @@ from nse.train.evaluate import describe_evaluation, evaluate
 THINGS = ["room", "bed", "bar", "pool"]
 GOOD, BAD = ["lovely", "clean"], ["dirty", "loud"]
 GERMAN = {"room": "Zimmer", "bed": "Bett", "bar": "Bar", "pool": "Becken"}
-SMALL = ["model.size=16", "model.hidden=16", "train.batch=8", "train.rate=0.02", "train.epochs=4"]
+SMALL = ["model.size=16", "model.hidden=16", "train.batch_size=8", "train.lr=0.02", "train.epochs=4"]
 TINY = [*SMALL, "model.dropout=0"]
-PLAIN = ["model.word_dropout=0", "model.dropout=0", "model.output_dropout=0", "model.init_range=0"]
+PLAIN = ["model.embedding_dropout=0", "model.dropout=0", "model.output_dropout=0", "model.init_range=0"]
 TRANSLATION = [
     *PLAIN,
     "model.size=16",
     "model.directions=1",
     "model.beam=2",
     "train.epochs=6",
-    "train.batch=4",
-    "train.rate=0.02",
-    "train.smoothing=0",
-    "data.subwords=60",
+    "train.batch_size=4",
+    "train.lr=0.02",
+    "train.label_smoothing=0",
+    "data.bpe_merges=60",
 ]
 
 
@@ -246,9 +246,9 @@ def test_the_fingerprint_is_that_of_what_the_files_hold(tmp_path):
     others = [
         fingerprint(change=("clean", "tidy")),
         fingerprint(change=("praise", "thanks")),  # the same numbers under another name
-        fingerprint("data.share=0.3"),
+        fingerprint("data.dev_fraction=0.3"),
         fingerprint("data.tokenizer=whitespace"),
-        fingerprint("data.least=9"),
+        fingerprint("data.min_count=9"),
     ]
     assert len({first, *others}) == 6
 
@@ -275,7 +275,7 @@ def test_rare_words_are_unknown_and_those_of_dev_alone_too(tmp_path):
     found = TASKS["sentence"].examples(load_recipe("own/sentence", named))
     assert found.vocabulary.words == (*Vocabulary.SPECIAL, "a", "b", "c")
     assert found.splits["dev"].texts[0].ids.tolist() == [[Vocabulary.UNKNOWN, 2]]
-    recipe = load_recipe("own/sentence", [*named, "data.least=2"])
+    recipe = load_recipe("own/sentence", [*named, "data.min_count=2"])
     found = TASKS["sentence"].examples(recipe)
     assert found.vocabulary.words == (*Vocabulary.SPECIAL, "a")
     weights = TASKS["sentence"].model(recipe, found).embedding.weight
@@ -289,7 +289,7 @@ def test_vectors_may_be_given(tmp_path, by):
     place.mkdir(parents=True)
     (place / "mine.4d.txt").write_text("room 1 2 3 4\nclean 4 3 2 1\nunseen 1 1 1 1\n")
     vectors = "mine.4d" if by == "name" else str(place / "mine.4d.txt")
-    recipe = sentences(tmp_path, f"data.vectors={vectors}", "model.words=4", "model.trained=false")
+    recipe = sentences(tmp_path, f"data.vectors={vectors}", "model.embedding_size=4", "model.trainable=false")
     found = TASKS["sentence"].examples(recipe, tmp_path / "data")
     assert sorted(found.vocabulary.words[2:]) == ["clean", "room"]
     made = TASKS["sentence"].model(recipe, found)
@@ -318,9 +318,9 @@ def test_a_ranking_needs_questions_with_a_choice(tmp_path):
 
 def test_translations_that_are_all_too_long_leave_nothing_to_train_on(tmp_path):
     file = table(tmp_path / "mine.tsv", ["source", "target"], translations(9, 1))
-    given = [f"data.train={json.dumps(str(file))}", "data.subwords=0"]
+    given = [f"data.train={json.dumps(str(file))}", "data.bpe_merges=0"]
     with pytest.raises(DataError, match="own: no row is left to train on"):
-        TASKS["translation"].examples(load_recipe("own/translation", [*given, "data.longest=1"]))
+        TASKS["translation"].examples(load_recipe("own/translation", [*given, "data.max_words=1"]))
     found = TASKS["translation"].examples(load_recipe("own/translation", [*given, 'data.language=""']))
     assert "Hier" in found.target.words  # spaced words as they are
     assert "hier" not in found.target.words
@@ -332,8 +332,8 @@ def test_languages_are_those_that_moses_knows():
 
 REFUSED = {
     "train=": "own: there is no file to train on",
-    "share=0": "share must be above 0 and below 1, got 0.0",
-    "least=0": "least must be at least 1, got 0",
+    "dev_fraction=0": "dev_fraction must be above 0 and below 1, got 0.0",
+    "min_count=0": "min_count must be at least 1, got 0",
     "name=snli": "name: expected a name that no published data set has, got 'snli'",
     'columns.label="text"': "expected a column of its own for each, got 'text', 'text'",
     'columns.label=""': "expected a column of its own for each, got 'text', ''",
@@ -351,10 +351,8 @@ def test_what_cannot_be_meant_is_refused(tmp_path, assignment):
 
 def test_words_need_vectors_from_somewhere():
     for kind in KINDS:
-        with pytest.raises(
-            ConfigError, match=r"needs model.trained = true: nobody else gives the words vect"
-        ):
-            load_recipe(f"own/{kind}", ["model.trained=false"])
+        with pytest.raises(ConfigError, match=r"needs model.trainable = true: there are no pretrained vec"):
+            load_recipe(f"own/{kind}", ["model.trainable=false"])
     with pytest.raises(ConfigError, match=r"language: expected .* got 'xx'"):
         load_recipe("own/translation", ["data.language=xx"])
 

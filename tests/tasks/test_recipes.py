@@ -1,13 +1,20 @@
 """A recipe's task and the name of its data say what it is read as; those from before say the same."""
 
 import json
+import re
+import shutil
+import subprocess
+import sys
 
 import pytest
 
 from faults.made_runs import SMALL, assert_same_end, stop, train
+from nse.config import RENAMED
 from nse.errors import ConfigError
+from nse.inference.folder import load, shipped
 from nse.tasks import TABLES, TASKS, load_recipe, read_recipe
 from nse.tasks.recipe import recipes
+from nse.train import checkpoints
 
 BEFORE = {
     "logic": ("pair", {}),
@@ -18,7 +25,7 @@ BEFORE = {
     "translation": ("translation", {"name": "europarl"}),
     "own-pair": ("pair", {"name": "hotel", "train": "a.tsv", "columns": {"first": "a"}}),
     "own-ranking": ("ranking", {"train": "a.tsv", "columns": {"group": "a"}}),
-    "own-sentence": ("sentence", {"name": "hotel", "share": 0.2}),
+    "own-sentence": ("sentence", {"name": "hotel", "dev_fraction": 0.2}),
     "own-translation": ("translation", {"language": "fr"}),
 }
 """What a recipe once called its task, with some of its data; and the task now."""
@@ -100,3 +107,60 @@ def test_a_run_from_before_goes_on_to_the_same_end(tmp_path):
     assert_same_end(tmp_path / "whole", tmp_path / "stopped")
     assert file.read_text() == now
     assert json.loads((tmp_path / "stopped" / "result.json").read_text())["task"] == "logic"
+
+
+OLD_NAMES = {new: old for old, new in RENAMED.items()}
+
+
+def with_old_names(text):
+    """Give every key of a configuration, TOML or JSON, the name that it had before."""
+    return re.sub(
+        r'^(\s*"?)(\w+)("?(?: =|:))', lambda m: m[1] + OLD_NAMES.get(m[2], m[2]) + m[3], text, flags=re.M
+    )
+
+
+@pytest.mark.parametrize("name", recipes())
+def test_a_recipe_with_old_names_of_keys_is_read_with_one_warning(name, tmp_path):
+    text = recipes()[name].read_text("utf-8")
+    (tmp_path / "old.toml").write_text(with_old_names(text))
+    with pytest.warns(FutureWarning, match=r"old\.toml: .*train\.rate -> train\.lr") as caught:
+        old = load_recipe(str(tmp_path / "old.toml"))
+    assert len(caught) == 1
+    assert old == load_recipe(name)
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_a_model_folder_with_old_names_of_keys_is_loaded(name, tmp_path):
+    copy = shutil.copytree(shipped()[name], tmp_path / "mine")
+    (copy / "config.json").write_text(with_old_names((copy / "config.json").read_text()))
+    (copy / "SHA256SUMS").unlink()
+    with pytest.warns(FutureWarning, match=r"config\.json: .*model\.trained -> model\.trainable") as caught:
+        old = load(copy)
+    assert len(caught) == 1
+    assert old.config == load(name).config
+
+
+def test_a_run_with_old_names_of_keys_goes_on_to_the_same_end(tmp_path):
+    train(tmp_path / "whole", "train.ema_decay=0.9", small=SMALL)
+    folder = tmp_path / "stopped"
+    stop(folder, "train.ema_decay=0.9", small=SMALL, after=5)
+    new = (folder / "recipe.toml").read_text()
+    checkpoint = checkpoints.load(folder).checkpoint
+    assert checkpoint["recipe"] == new != with_old_names(new)
+    (folder / "recipe.toml").write_text(with_old_names(new))
+    checkpoints.save(folder, checkpoint | {"recipe": with_old_names(new)})
+    train(folder, "train.ema_decay=0.9", small=SMALL, resume=True)
+    assert_same_end(tmp_path / "whole", folder)
+    assert (folder / "recipe.toml").read_text() == new
+
+
+def test_the_command_line_warns_of_old_names_in_one_line(tmp_path):
+    (tmp_path / "old.toml").write_text('task = "pair"\n[train]\nrate = 1e-3\nbatch = 8\n')
+    program = [sys.executable, "-m", "nse", "train", "old.toml", "--set", "model.longest=long"]
+    answer = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert answer.returncode == 2
+    assert answer.stderr.splitlines() == [
+        "nse: warning: old.toml: these keys have new names: train.rate -> train.lr, "
+        "train.batch -> train.batch_size, model.longest -> model.max_words",
+        'nse: old.toml: override model.max_words: expected integer, got string "long"',
+    ]

@@ -24,12 +24,12 @@ RECIPES = [name for name in recipes() if name.startswith("sst/")]
 KNOWN = ["a", "film", "good", "bad", "very", ".", "("]
 SMALL = [
     "data.vectors=small.5d",
-    "model.words=5",
+    "model.embedding_size=5",
     "model.size=4",
     "model.hidden=8",
     "train.epochs=2",
-    "train.batch=16",
-    "train.rate=0.03",
+    "train.batch_size=16",
+    "train.lr=0.03",
 ]
 
 FEW = b"""(3 (2 A) (4 (3 good) (2 film)))
@@ -113,9 +113,11 @@ def test_the_fingerprint_is_that_of_what_is_trained_on(data):
 
 
 def test_vectors_of_another_size_are_told_with_what_to_set(data):
-    with pytest.raises(ConfigError, match=r"small\.5d has vectors of 5 numbers .* set model\.words=5"):
-        examples(data, "model.words=0")
-    assert examples(data, "model.words=0", "model.size=5").vectors.shape[1] == 5
+    with pytest.raises(
+        ConfigError, match=r"small\.5d has vectors of 5 numbers .* set model\.embedding_size=5"
+    ):
+        examples(data, "model.embedding_size=0")
+    assert examples(data, "model.embedding_size=0", "model.size=5").vectors.shape[1] == 5
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -140,7 +142,7 @@ def test_every_recipe_trains_and_is_scored_again(name, data, tmp_path):
 @pytest.mark.parametrize("learned", ["false", "true"])
 def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, learned):
     """The same scores to the last bit, so nothing may be rounded when it is saved."""
-    settings = [f"model.trained={learned}", "model.init_range=1", "train.l2=0"]
+    settings = [f"model.trainable={learned}", "model.init_range=1", "train.weight_decay=0"]
     train(tmp_path / "run", *settings, recipe="sst/fine", small=SMALL, data=data)
     again = hub.load(tmp_path / "run")
     assert (again.config.kind, again.config.task, again.config.data) == ("sentence", "sst", "sst-fine")
@@ -155,7 +157,7 @@ def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, learned):
 
 def test_it_learns_which_words_are_good(data):
     write_sst(data, train=trees(40, 1), dev=trees(60, 2), test=trees(60, 3))
-    settings = ["train.epochs=6", "train.l2=0", "data.phrases=all"]
+    settings = ["train.epochs=6", "train.weight_decay=0", "data.phrases=all"]
     found = examples(data, *settings, name="sst/binary")
     result = train(data / "run", *settings, recipe="sst/binary", small=SMALL, data=data)
     for split in ("dev", "test"):
@@ -164,7 +166,7 @@ def test_it_learns_which_words_are_good(data):
 
 
 def test_a_stopped_run_ends_as_if_it_never_was(data, tmp_path):
-    settings = {"recipe": "sst/fine", "small": [*SMALL, "train.batch=8"], "data": data}
+    settings = {"recipe": "sst/fine", "small": [*SMALL, "train.batch_size=8"], "data": data}
     whole = train(tmp_path / "whole", **settings)
     steps = checkpoint(tmp_path / "whole")["step"]
     stop(tmp_path / "stopped", after=3, **settings)
@@ -179,6 +181,6 @@ def test_recipes_say_what_the_paper_says(name, labels, hidden):
     recipe = load_recipe(name)
     model, training = recipe.model, recipe.train
     assert (model.encoder, model.size, model.hidden, model.dropout) == ("nse", 300, hidden, 0.5)
-    assert (training.batch, training.rate, training.l2, training.epochs) == (64, 3e-4, 3e-5, 25)
+    assert (training.batch_size, training.lr, training.weight_decay, training.epochs) == (64, 3e-4, 3e-5, 25)
     assert len(get_data_set(f"sst-{recipe.data.labels}").labels) == labels
     assert name in TASK.paper

@@ -40,18 +40,18 @@ MEANS = {
 }
 SMALL = [
     'data.vectors=""',
-    "model.trained=true",
+    "model.trainable=true",
     "model.size=32",
     "model.init_range=0.5",
     "model.dropout=0",
     "model.output_dropout=0",
-    "model.most=8",
+    "model.max_target_words=8",
     "train.epochs=2",
     "train.schedule=constant",
-    "train.average=0",
-    "train.batch=16",
-    "train.rate=0.005",
-    "train.l2=0",
+    "train.ema_decay=0",
+    "train.batch_size=16",
+    "train.lr=0.005",
+    "train.weight_decay=0",
 ]
 
 
@@ -134,7 +134,7 @@ def test_examples_are_the_published_pairs(data):
 def test_long_pairs_are_not_trained_on_and_still_judged_by(data):
     rows = [("a b c", "x y"), ("a", "x y z x"), ("a b", "x y z"), ("c", "z")]
     write_multi30k(data, train=rows, dev=rows)
-    whole, some = examples(data, "data.longest=0"), examples(data, "data.longest=3")
+    whole, some = examples(data, "data.max_words=0"), examples(data, "data.max_words=3")
     assert (whole.about["counts"]["train"], some.about["counts"]["train"]) == (4, 3)
     assert spelled(some.splits["train"].texts[0], some.vocabulary) == ["a b c", "a b", "c"]
     assert spelled(some.splits["train"].texts[1], some.target) == ["x y", "x y z", "z"]
@@ -145,12 +145,12 @@ def test_long_pairs_are_not_trained_on_and_still_judged_by(data):
 def test_the_most_frequent_target_words_are_known(data):
     train = [("a", "x x x y"), ("b", "y z"), ("c", "q")]
     write_multi30k(data, train=train, dev=[("a", "x y q new")], test=[("a", "new new new x")])
-    two = examples(data, "data.targets=2")
+    two = examples(data, "data.target_vocab_size=2")
     assert two.target.words[4:] == ("x", "y")
     assert spelled(two.splits["train"].texts[1], two.target) == ["x x x y", "y <unk>", "<unk>"]
-    every = examples(data, "data.targets=0")
+    every = examples(data, "data.target_vocab_size=0")
     assert every.target.words[4:] == ("x", "y", "q", "z")  # those of train, and not what only others have
-    for found in (every, examples(data, "data.targets=25000")):
+    for found in (every, examples(data, "data.target_vocab_size=25000")):
         assert found.target.words == every.target.words
         assert spelled(found.splits["dev"].texts[1], found.target) == ["x y q <unk>"]
     assert every.pairs["dev"] == [("a", "x y q new")]  # the reference is as it is
@@ -158,7 +158,7 @@ def test_the_most_frequent_target_words_are_known(data):
 
 
 def test_source_words_without_a_vector_are_unknown_to_the_model_and_kept_in_the_pairs(data):
-    found = examples(data, "data.vectors=small.5d", "model.words=5")
+    found = examples(data, "data.vectors=small.5d", "model.embedding_size=5")
     known = {"big", "small", "dog", "runs", "here"}
     assert set(found.vocabulary.words[2:]) == known
     assert found.vectors.shape == (7, 5)
@@ -166,21 +166,23 @@ def test_source_words_without_a_vector_are_unknown_to_the_model_and_kept_in_the_
     assert found.pairs["dev"] == wanted
     texts = [" ".join(w if w in known else "<unk>" for w in english.split(" ")) for english, _ in wanted]
     assert spelled(found.splits["dev"].texts[0], found.vocabulary) == texts
-    model = translation.model(recipe("data.vectors=small.5d", "model.words=5"), found)
+    model = translation.model(recipe("data.vectors=small.5d", "model.embedding_size=5"), found)
     assert torch.equal(model.embedding.weight[1:], found.vectors[1:])
 
 
 def test_vectors_of_another_size_are_told_with_what_to_set(data):
-    with pytest.raises(ConfigError, match=r"small\.5d has vectors of 5 numbers .* set model\.words=5"):
+    with pytest.raises(
+        ConfigError, match=r"small\.5d has vectors of 5 numbers .* set model\.embedding_size=5"
+    ):
         examples(data, "data.vectors=small.5d")
 
 
 @pytest.mark.parametrize(
     ("assignment", "message"),
     [
-        ("data.targets=-1", "targets, longest and subwords must be at least 0"),
-        ("data.longest=-1", "targets, longest and subwords must be at least 0"),
-        ("data.subwords=-1", "targets, longest and subwords must be at least 0"),
+        ("data.target_vocab_size=-1", "target_vocab_size, max_words and bpe_merges must be at least 0"),
+        ("data.max_words=-1", "target_vocab_size, max_words and bpe_merges must be at least 0"),
+        ("data.bpe_merges=-1", "target_vocab_size, max_words and bpe_merges must be at least 0"),
     ],
 )
 def test_numbers_that_mean_nothing_are_refused(assignment, message):
@@ -189,8 +191,8 @@ def test_numbers_that_mean_nothing_are_refused(assignment, message):
 
 
 def test_pieces_have_no_vectors():
-    with pytest.raises(ConfigError, match='pieces of words have no vectors: subwords needs vectors = ""'):
-        recipe("data.vectors=small.5d", "data.subwords=9")
+    with pytest.raises(ConfigError, match="subwords have no pretrained vectors: bpe_merges needs vec"):
+        recipe("data.vectors=small.5d", "data.bpe_merges=9")
 
 
 # Pieces of words
@@ -198,7 +200,7 @@ def test_pieces_have_no_vectors():
 
 def test_pieces_are_learned_from_train_and_put_together_again(data):
     write_multi30k(data, dev=[("big cats", "groß hunt"), ("xxx", "qqq")])  # letters that train has, and not
-    found = examples(data, "data.subwords=1")
+    found = examples(data, "data.bpe_merges=1")
     for split, own in found.splits.items():
         for number, (texts, vocabulary) in enumerate(
             zip(own.texts, (found.vocabulary, found.target), strict=True)
@@ -214,14 +216,14 @@ def test_pieces_are_learned_from_train_and_put_together_again(data):
     # Each side knows what occurs there: no piece of German is read.
     assert not {"ß", "ß@@", "ä@@"} & set(found.vocabulary.words)
     assert {"ß", "ä@@"} <= set(found.target.words)
-    every = (found, examples(data, "data.subwords=12"), examples(data))
+    every = (found, examples(data, "data.bpe_merges=12"), examples(data))
     lengths = [each.splits["train"].texts[1].lengths.sum() for each in every]
     assert lengths == sorted(lengths, reverse=True)
     assert lengths[0] > lengths[1] > lengths[2]
 
 
 def test_ids_of_pieces_against_a_loop(data):
-    found = examples(data, "data.subwords=5")
+    found = examples(data, "data.bpe_merges=5")
     for vocabulary, texts, side in zip(
         (found.vocabulary, found.target), found.splits["train"].texts, (0, 1), strict=True
     ):
@@ -254,7 +256,7 @@ def test_the_loss_is_the_cross_entropy_of_each_word_and_of_the_end(smoothing):
             parts.append(-(1 - smoothing) * likely[word].item() - smoothing * likely.mean().item())
             right += int(scores[b, t].argmax() == word)
             n += 1
-    loss, found = translation.loss(recipe(f"train.smoothing={smoothing}"), scores, batch)
+    loss, found = translation.loss(recipe(f"train.label_smoothing={smoothing}"), scores, batch)
     assert loss.item() == pytest.approx(sum(parts) / n, rel=1e-12)
     assert n == 9
     assert found.item() == pytest.approx(right / n * 3)
@@ -331,14 +333,14 @@ def test_unknown_words_are_taken_from_the_source_where_they_are_attended_to(data
     found = examples(data)
     assert found.target.encode(["zebra"]) == [UNKNOWN]
     told = answered(found, ["groß zebra hier rennt"], places=1)
-    assert TASK.choose(recipe("model.replace=true"), told, found, "dev") == pytest.approx(1)
+    assert TASK.choose(recipe("model.replace_unknown=true"), told, found, "dev") == pytest.approx(1)
     assert TASK.choose(recipe(), told, found, "dev") == 0
 
 
 def test_unknown_pieces_are_taken_from_the_pieces_of_the_source(data):
     """A place is that of a piece, of which words before may have several."""
     write_multi30k(data, dev=[("big cats zap", "groß katze hier p")])
-    found, settings = examples(data, "data.subwords=1"), ["data.subwords=1", "model.replace=true"]
+    found, settings = examples(data, "data.bpe_merges=1"), ["data.bpe_merges=1", "model.replace_unknown=true"]
     ids = found.splits["dev"].texts[0].ids[0].tolist()
     place = [found.vocabulary.words[i] for i in ids].index("s")  # of cats; there are only three words
     assert place > 3
@@ -348,9 +350,9 @@ def test_unknown_pieces_are_taken_from_the_pieces_of_the_source(data):
         ["groß katze hier s"], ["groß katze hier p"]
     )
     write_multi30k(data, dev=[("big cats zap", "groß katze hier s")])
-    found = examples(data, "data.subwords=1")
+    found = examples(data, "data.bpe_merges=1")
     assert TASK.choose(recipe(*settings), told, found, "dev") == 1
-    assert TASK.choose(recipe("data.subwords=1"), told, found, "dev") == 0
+    assert TASK.choose(recipe("data.bpe_merges=1"), told, found, "dev") == 0
 
 
 # Runs
@@ -371,7 +373,13 @@ def test_it_learns_a_language(name, data, tmp_path):
 
 def test_it_learns_with_pieces_and_a_beam(data, tmp_path):
     write_multi30k(data, train=list(pairs(200, 0)), dev=list(pairs(40, 1)))
-    settings = ["data.subwords=20", "model.beam=3", "model.tied=true", "model.most=20", "train.epochs=10"]
+    settings = [
+        "data.bpe_merges=20",
+        "model.beam=3",
+        "model.tie_embeddings=true",
+        "model.max_target_words=20",
+        "train.epochs=10",
+    ]
     result = trained(tmp_path / "run", data, *settings, name="lstm-lstm")
     assert result["bleu"]["dev"] > 0.3
     again = hub.load(tmp_path / "run")
@@ -382,7 +390,9 @@ def test_it_learns_with_pieces_and_a_beam(data, tmp_path):
     assert Pieces.join(again.tokenize("small horse")) == ["small", "horse"]
 
 
-@pytest.mark.parametrize("settings", [[], ["data.vectors=small.5d", "model.words=5", "model.trained=false"]])
+@pytest.mark.parametrize(
+    "settings", [[], ["data.vectors=small.5d", "model.embedding_size=5", "model.trainable=false"]]
+)
 def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, settings):
     result = trained(tmp_path / "run", data, *settings)
     again = hub.load(tmp_path / "run")

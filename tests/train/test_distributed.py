@@ -88,25 +88,25 @@ LOGIC = [
     "data.test=30",
     "data.unseen=30",
     "model.size=8",
-    "train.batch=9",
+    "train.batch_size=9",
     "train.epochs=3",
-    "train.buckets=true",
-    "train.average=0.5",
-    "train.l2=1e-3",
+    "train.bucket_by_length=true",
+    "train.ema_decay=0.5",
+    "train.weight_decay=1e-3",
 ]
 RANKING = [
     "data.vectors=set.2d",
-    "model.words=2",
+    "model.embedding_size=2",
     "model.size=4",
     "model.hidden=8",
-    "model.counts=true",
-    "model.word_dropout=0",  # each process would draw its own
-    "train.batch=5",
+    "model.word_overlap=true",
+    "model.embedding_dropout=0",  # each process would draw its own
+    "train.batch_size=5",
     "train.epochs=2",
-    "train.rate=0.01",
-    "train.weight=3",
-    "train.buckets=false",
-    "train.together=true",
+    "train.lr=0.01",
+    "train.pos_weight=3",
+    "train.bucket_by_length=false",
+    "train.group_by_question=true",
 ]
 
 

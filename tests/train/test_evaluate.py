@@ -220,7 +220,7 @@ def test_an_empty_split(data, tmp_path):
 
 @pytest.mark.parametrize(
     ("model", "read"),
-    [({}, "1,000"), ({"padding": "paper", "longest": 8}, "8"), ({"encoder": "lstm"}, "1,000")],
+    [({}, "1,000"), ({"padding": "paper", "max_words": 8}, "8"), ({"encoder": "lstm"}, "1,000")],
 )
 def test_empty_unknown_and_endless_sentences(model, read, data, tmp_path):
     odd = ["", " ", "zzz", "qqq zzz", "dog " * 10_000]
@@ -367,7 +367,7 @@ def test_translations_are_compared_with_the_words_of_the_data(batch, parallel, t
     )
     assert "sentences/s" in line
     json.dumps(result, allow_nan=False)
-    whole = translator(tmp_path / "whole", replace=True)
+    whole = translator(tmp_path / "whole", replace_unknown=True)
     said = [line.replace("<unk> .", "fast .").replace("<unk>", "zebra") for line in SAID]
     assert evaluate(str(whole), "test", parallel, device="cpu")["bleu"] == pytest.approx(bleu(said, WANTED))
 
@@ -384,7 +384,7 @@ def test_pieces_of_words_are_joined_before_they_are_compared(parallel, tmp_path,
 
 
 def test_a_beam_can_be_asked_for(parallel, tmp_path, monkeypatch):
-    folder = translator(tmp_path / "mine", longest=4)
+    folder = translator(tmp_path / "mine", max_words=4)
     texts = [" ".join(hub.load(folder).tokenize(text)[:4]) for text in ENGLISH]
     compared = []
     monkeypatch.setattr("nse.metrics.bleu.bleu", lambda *both: compared.append(both) or 0.5)

@@ -53,7 +53,7 @@ def looks(monkeypatch):
 
 
 def test_a_fixed_map_stays_as_it_was_drawn_and_is_kept(looks):
-    outcome = fit("model.words=24", "model.map=fixed", "train.epochs=2")
+    outcome = fit("model.embedding_size=24", "model.projection=fixed", "train.epochs=2")
     first, last = looks[0][1], looks[1][1]  # dev, after each epoch
     assert not torch.equal(first["embedding.weight"], last["embedding.weight"])
     for name in ("projection.weight", "projection.bias"):
@@ -64,7 +64,7 @@ def test_a_fixed_map_stays_as_it_was_drawn_and_is_kept(looks):
 
 
 def test_learns_what_it_is_shown():
-    recipe = load_recipe("logic/nse", [*SMALL, "train.epochs=40", "train.batch=30", "train.rate=0.01"])
+    recipe = load_recipe("logic/nse", [*SMALL, "train.epochs=40", "train.batch_size=30", "train.lr=0.01"])
     examples = TASK.examples(recipe)
     examples.splits["dev"] = examples.splits["train"]
     with Progress(Console(file=io.StringIO())) as progress:
@@ -86,15 +86,15 @@ def test_same_seed_same_weights_other_seed_other_weights():
 
 
 def test_batches_of_similar_length_are_the_same_every_time():
-    settings = ["train.buckets=true", "train.buckets=true", "train.buckets=false"]
-    weights = [fit("train.epochs=2", "train.batch=8", each).model.state_dict() for each in settings]
+    settings = ["train.bucket_by_length=true", "train.bucket_by_length=true", "train.bucket_by_length=false"]
+    weights = [fit("train.epochs=2", "train.batch_size=8", each).model.state_dict() for each in settings]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
     assert any(not torch.equal(weights[0][name], weights[2][name]) for name in weights[0])
 
 
 def test_the_best_epoch_on_dev_is_kept(looks):
     kept, task = Collects(), chosen_by(0.2, 0.9, 0.9, 0.4)
-    outcome = fit("train.epochs=4", "train.rate=0.01", storage=kept, task=task)
+    outcome = fit("train.epochs=4", "train.lr=0.01", storage=kept, task=task)
     assert outcome.epoch == 2  # the first of the best
     assert [row["dev"] for row in outcome.metrics] == [0.2, 0.9, 0.9, 0.4]
     assert outcome.metrics == kept.rows
@@ -139,7 +139,7 @@ def test_patience_ends_a_run_that_gets_no_better():
 
 def test_the_average_is_what_is_evaluated_and_kept(looks):
     kept = Collects()
-    fit("train.epochs=1", "train.average=0.7", storage=kept)
+    fit("train.epochs=1", "train.ema_decay=0.7", storage=kept)
     seen = looks[0][1]
     assert all(torch.equal(seen[name], kept.bests[0][name]) for name in seen)
     raw = kept.packed[0]["model"]
@@ -152,7 +152,7 @@ def test_the_average_is_what_is_evaluated_and_kept(looks):
 
 def test_fixed_weights_are_not_in_the_state_and_stay(monkeypatch):
     kept = Collects()
-    recipe = load_recipe("logic/nse", [*SMALL, "train.epochs=1", "model.trained=false"])
+    recipe = load_recipe("logic/nse", [*SMALL, "train.epochs=1", "model.trainable=false"])
     examples = TASK.examples(recipe)
     torch.manual_seed(recipe.seed)
     before = TASK.model(recipe, examples).embedding.weight
@@ -211,9 +211,9 @@ def test_what_a_task_reports_is_in_the_outcome():
 
 
 def test_a_loss_that_is_no_number_stops_the_run():
-    told = r"is (nan|inf) at step \d+, epoch 1, batch \d+ of 9 .examples .*: try a smaller train.rate"
+    told = r"is (nan|inf) at step \d+, epoch 1, batch \d+ of 9 .examples .*: try a smaller train.lr"
     with pytest.raises(RunError, match=told):
-        fit("train.rate=1e30", "train.clip=1e30", "train.epochs=3", "train.batch=10")
+        fit("train.lr=1e30", "train.clip_norm=1e30", "train.epochs=3", "train.batch_size=10")
 
 
 def test_learning_rate_schedules():
@@ -238,7 +238,7 @@ def test_progress_is_lines_where_there_is_no_terminal_and_a_bar_where_there_is()
         assert epoch in told
     assert all(word in told for word in (" train ", " dev ", " examples/s, ", " left"))
     terminal = Progress(Console(file=bar, force_terminal=True, width=160))
-    fit("train.epochs=3", "train.batch=4", progress=terminal)
+    fit("train.epochs=3", "train.batch_size=4", progress=terminal)
     assert "epoch 3 · loss" in bar.getvalue()
     assert "left" in bar.getvalue()
     assert re.search(r"· dev \d+\.\d% · [\d,]+/s", bar.getvalue())

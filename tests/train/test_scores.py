@@ -15,12 +15,12 @@ from nse.train.scores import describe_scores, evaluate_scores
 
 SETS = [
     "data.vectors=set.2d",
-    "model.words=2",
+    "model.embedding_size=2",
     "model.size=6",
     "model.hidden=8",
     "model.layers=1",
     "train.epochs=2",
-    "train.rate=0.01",
+    "train.lr=0.01",
 ]
 
 

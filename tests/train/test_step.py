@@ -334,7 +334,7 @@ def test_an_optimizer_that_cannot_be_captured_is_refused():
     step = CapturedStep(optimizer, loss_on(model, pairs), CLIP)
     index, shape = plan(1)[0]
     step(index, shape)
-    with pytest.raises(RunError, match=r"cannot be captured as a CUDA graph .*: set train.capture=false"):
+    with pytest.raises(RunError, match=r"cannot be captured as a CUDA graph .*: set train.cuda_graphs=false"):
         step(index, shape)
 
 
@@ -343,10 +343,10 @@ def test_an_optimizer_that_cannot_be_captured_is_refused():
 @pytest.mark.parametrize("buckets", ["true", "false"])
 def test_the_loop_trains_alike_with_and_without_graphs(encoder, buckets):
     sizes = ["data.train=200", "data.dev=60", "data.test=60", "data.unseen=60", "model.size=16"]
-    settings = ["train.epochs=4", "train.batch=32", "train.rate=1e-3", f"train.buckets={buckets}"]
+    settings = ["train.epochs=4", "train.batch_size=32", "train.lr=1e-3", f"train.bucket_by_length={buckets}"]
     losses = []
     for capture in ("true", "false"):
-        recipe = load_recipe(f"logic/{encoder}", [*sizes, *settings, f"train.capture={capture}"])
+        recipe = load_recipe(f"logic/{encoder}", [*sizes, *settings, f"train.cuda_graphs={capture}"])
         task = TASKS["pair"]
         with Progress(Console(file=io.StringIO())) as progress:
             outcome = loop.fit(task, recipe, task.examples(recipe), progress)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import warnings
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -12,7 +14,7 @@ from typer.core import TyperCommand
 import nse
 from nse.cli import ask, bench, data, explore, serve, train
 from nse.cli.fixes import describe_error
-from nse.cli.output import open_standard_streams
+from nse.cli.output import open_standard_streams, warn
 from nse.errors import InputError, NSEError
 
 app = typer.Typer(
@@ -68,6 +70,9 @@ for command in (
 def main() -> None:
     """Entry point: turns the user's mistakes into a message and exit 2."""
     open_standard_streams()
+    warnings.showwarning = lambda message, *_: warn(f"warning: {message}")  # without the line of the source
+    if os.environ.get("RANK", "0") != "0":  # the first process of torchrun says it
+        warnings.simplefilter("ignore", FutureWarning)
     try:
         try:
             app()

@@ -59,7 +59,7 @@ def train(
         Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Change a value of the recipe, such as train.rate=1e-3. Repeatable.",
+            help="Change a value of the recipe, such as train.lr=1e-3. Repeatable.",
         ),
     ] = None,
     resume: Annotated[

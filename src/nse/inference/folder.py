@@ -185,7 +185,7 @@ def add_words(loaded: Model, words: WordVectors) -> tuple[nn.Module, Vocabulary]
     def stack(words_of: Iterable[str]) -> Tensor:
         return torch.from_numpy(words.look_up(list(words_of))).float()
 
-    if loaded.config.model.trained:
+    if loaded.config.model.trainable:
         raise ModelError(f"{loaded.folder}: it learned the vectors of its words; others would not fit")
     state, first = loaded.module.state_dict(), len(Vocabulary.SPECIAL)
     own, known = state[weights.VECTORS], loaded.vocabulary.words[first:]

@@ -78,7 +78,7 @@ def encode_text(model: Model, name: str, text: str, strict: bool, may_be_empty: 
     words = tuple([word for part in parts for word in part][:most])
     ids = tuple(model.vocabulary.encode(words))
     unknown = tuple(at for at, each in enumerate(ids) if each == Vocabulary.UNKNOWN)
-    rows = split_ids(ids, list(map(len, parts)), model.config.model.longest) if has_sentences else ids
+    rows = split_ids(ids, list(map(len, parts)), model.config.model.max_words) if has_sentences else ids
     return EncodedText(name, text, rows, words, unknown, count - len(words))
 
 
@@ -95,7 +95,7 @@ def check_text(name: str, text: str) -> None:
 
 def limit(model: Model) -> int:
     """How many words of a text a model reads."""
-    return LONGEST_DOCUMENT if model.kind.has_sentences else model.config.model.longest or LONGEST
+    return LONGEST_DOCUMENT if model.kind.has_sentences else model.config.model.max_words or LONGEST
 
 
 def split_ids(ids: Sequence[int], lengths: Sequence[int], longest: int) -> tuple[tuple[int, ...], ...]:

@@ -148,7 +148,8 @@ def spell(model: Model, source: Sequence[str], ids: Sequence[int], places: Seque
     """Put a translation into words: pieces joined, unknown ones from the source if so configured."""
     assert isinstance(model.config.model, TranslationConfig)
     assert model.target is not None
-    words = model.target.decode(ids, places, source if model.config.model.replace else ()) if source else []
+    unknown = source if model.config.model.replace_unknown else ()
+    words = model.target.decode(ids, places, unknown) if source else []
     return Pieces.join(words) if model.config.pieces else words
 
 

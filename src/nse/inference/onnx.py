@@ -104,7 +104,7 @@ def describe_model(model: Model, words: bytes) -> dict[str, str]:
     told = {name: getattr(config, name) for name in ("kind", "task", "tokenizer")}
     told |= {name: json.dumps(getattr(config, name)) for name in ("labels", "pieces")}
     if model.kind.has_sentences:
-        told["longest_sentence"] = str(config.model.longest)
+        told["longest_sentence"] = str(config.model.max_words)
     longest = str(limit(model))  # words of a text that are read
     return {"nse": nse.__version__, **told, "longest": longest, "vocabulary_sha256": compute_digest(words)}
 

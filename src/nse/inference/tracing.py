@@ -118,7 +118,7 @@ def read_decoder(
         return []
     ids = [each for each in value[0].tolist() if each != Vocabulary.PAD]
     words = tuple(target.words[each] for each in ids)
-    ended = len(ids) < module.config.most  # or it was cut off there, and no step gave its end
+    ended = len(ids) < module.config.max_target_words  # or it was cut off there, and no step gave its end
     before, outputs = (ids, (*words, LAST)) if ended else (ids[:-1], words)
     source, now = module.decoder.begin(*module.encode_source(*inputs))
     steps = []

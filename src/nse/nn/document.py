@@ -17,13 +17,13 @@ class DocumentConfig(TextConfig):
     """The model of a document: `encoder` reads the words of a sentence, `reader` the sentences."""
 
     reader: Literal["nse", "lstm"] = "nse"
-    """What reads the vectors of a document's sentences."""
+    """Encoder of the document, over the vectors of its sentences."""
 
-    longest: Annotated[int, Range(1, LONGEST)] = 96
-    """A sentence of more words is read as several of at most so many: no word is lost, the memory bounded."""
+    max_words: Annotated[int, Range(1, LONGEST)] = 96
+    """Split longer sentences into several of at most this many words, which bounds the memory."""
 
     output_dropout: Probability = 0.0
-    """On the document's vector, before the scores."""
+    """Dropout rate on the document's vector."""
 
     def __post_init__(self) -> None:
         """Refuse what makes no model."""

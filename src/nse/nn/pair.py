@@ -23,16 +23,16 @@ class PairConfig(HeadConfig):
     """The model of a pair of sentences."""
 
     encoder: Literal["nse", "mma", "lstm", "bow"] = "nse"  # type: ignore[assignment]  # one choice more
-    """What reads a sentence. mma: two NSEs, the second reads and writes the first one's memory too."""
+    """Encoder of a sentence. mma: two NSEs, the second also reads and writes the first one's memory."""
 
     attention: Literal["none", "paper", "aligned"] = "none"
-    """paper: the second sentence attends over the first. aligned: each word to the other sentence."""
+    """paper: the second sentence attends over the first. aligned: each word over the other sentence."""
 
     reader: Literal["none", "nse"] = "none"
-    """What reads the aligned words once more before they are pooled."""
+    """Second encoder, over the aligned words, before pooling."""
 
-    counts: bool = False
-    """Tell the head which share of the second sentence's words the first one has, also weighed by rarity."""
+    word_overlap: bool = False
+    """Give the classifier the fraction of the second sentence's words that the first has, also by IDF."""
 
     def __post_init__(self) -> None:
         """Refuse what makes no model."""
@@ -74,9 +74,9 @@ class PairClassifier(HeadModel):
             settings = make_init_settings(config)
             self.reader = NSESentence(config.size, config.dropout, config.directions, **settings)
             output_size = config.size * config.directions
-        if config.counts:
+        if config.word_overlap:
             self.register_buffer("rarity", torch.ones(vocab_size))
-        self.head = self.make_head(4, output_size, labels, extra=2 if config.counts else 0)
+        self.head = self.make_head(4, output_size, labels, extra=2 if config.word_overlap else 0)
         self.reset_parameters()
 
     def forward(self, first: Tensor, first_lengths: Tensor, second: Tensor, second_lengths: Tensor) -> Tensor:
@@ -112,7 +112,7 @@ class PairClassifier(HeadModel):
         if self.attention is not None:
             p_vector = self.attention(p.outputs, p.lengths, h_vector)
         features = [p_vector, h_vector, p_vector - h_vector, p_vector * h_vector]
-        if self.config.counts:
+        if self.config.word_overlap:
             features.append(measure_overlap(first, second, self.rarity).to(p_vector.dtype))
         scores: Tensor = self.head(torch.cat(features, dim=-1))
         return scores

@@ -26,63 +26,63 @@ class TextConfig:
     """What every model of texts has: an encoder of sentences, and the words in front of it."""
 
     encoder: Literal["nse", "lstm", "bow"] = "nse"
-    """What reads a sentence."""
+    """Encoder of a sentence."""
 
     size: Annotated[int, Range(1, 65_536)] = 300
-    """k: of the encoder, in each direction."""
+    """k, the hidden size of the encoder, per direction."""
 
     layers: Annotated[int, Range(1, 64)] = 1
-    """Of the encoder's LSTMs; of an NSE, both of its read and of its write LSTM."""
+    """LSTM layers of the encoder; in an NSE, of the read LSTM and of the write LSTM each."""
 
-    words: Annotated[int, Range(0, 65_536)] = 0
-    """Size of the word vectors, where it is not k: a linear map brings them to k. 0 means k."""
+    embedding_size: Annotated[int, Range(0, 65_536)] = 0
+    """Size of the word vectors. If it is not k, a linear layer projects them to k; 0 means k."""
 
-    trained: bool = True
-    """Whether the word vectors are learned; false keeps them fixed, as in the paper."""
+    trainable: bool = True
+    """Train the word vectors; false freezes them, as in the paper."""
 
     directions: Annotated[int, Range(1, 2)] = 1
-    """2 adds an encoder that reads from the last word to the first."""
+    """2 makes the encoder bidirectional."""
 
-    word_dropout: Probability = 0.0
-    """On the word vectors, before the linear map and before they become the memory."""
+    embedding_dropout: Probability = 0.0
+    """Dropout rate on the word vectors, before the projection and before they become the memory."""
 
     dropout: Probability = 0.0
-    """On words as the encoder reads them, on compositions and on the hidden layer; never on the memory."""
+    """Dropout rate on the encoder's inputs, the compositions and the hidden layer; never on the memory."""
 
     padding: Literal["masked", "paper"] = "masked"
-    """masked: true lengths. paper: padded on the left to `longest`, and pads are words like any other."""
+    """masked: ignore padding. paper: pad on the left to `max_words` and read padding as words."""
 
-    longest: Annotated[int, Range(0, LONGEST)] = 0
-    """Sentences are cut to so many words; 0 means never."""
+    max_words: Annotated[int, Range(0, LONGEST)] = 0
+    """Truncate sentences to this many words; 0 keeps them whole."""
 
     blanks: Annotated[int, Range(0, 1_000)] = 0
-    """Learned blank slots in the memory of an NSE."""
+    """Learned slots added to the memory of an NSE."""
 
     starts: Annotated[int, Range(0, 1_000)] = 0
-    """Learned start words in front of a sentence, for an NSE."""
+    """Learned word vectors put in front of a sentence, for an NSE."""
 
     init: Literal["uniform", "lookup"] = "uniform"
-    """How an NSE starts: uniform, as in the paper; lookup: by looking each word up in its memory."""
+    """Initialization of an NSE. uniform: as in the paper. lookup: it first finds each word in its memory."""
 
     init_range: Annotated[float, Range(0, 10)] = 0.0
-    """Weights and biases start uniform within this range, as in the original; 0 leaves it to each layer."""
+    """Draw weights uniformly from [-x, x], as the original code; 0 for PyTorch's defaults."""
 
-    map: Literal["learned", "fixed"] = "learned"
-    """The linear map to k. fixed: drawn once so that it keeps lengths and angles, and never learned."""
+    projection: Literal["learned", "fixed"] = "learned"
+    """Linear layer from `embedding_size` to k. fixed: a random orthogonal matrix, never trained."""
 
     def __post_init__(self) -> None:
         """Refuse sizes, probabilities and combinations that make no model."""
         check_ranges(self)
-        if self.padding == "paper" and not self.longest:
-            raise ValueError('padding = "paper" needs longest, such as 32: how far to pad')
+        if self.padding == "paper" and not self.max_words:
+            raise ValueError('padding = "paper" needs max_words, such as 32: how far to pad')
         if self.encoder in ("lstm", "bow") and (self.blanks or self.starts):
             raise ValueError("blanks and starts need an NSE as the encoder")
         if self.encoder == "bow" and (self.directions == 2 or self.layers > 1):
             raise ValueError("a bag of words has no directions and no layers")
         if self.init != "uniform" and self.encoder in ("lstm", "bow"):
             raise ValueError(f'init = "{self.init}" needs an NSE as the encoder')
-        if self.map == "fixed" and self.words in (0, self.size):
-            raise ValueError('map = "fixed" needs words other than size, or there is no map')
+        if self.projection == "fixed" and self.embedding_size in (0, self.size):
+            raise ValueError('projection = "fixed" needs an embedding_size other than size')
 
 
 @dataclass
@@ -90,10 +90,10 @@ class HeadConfig(TextConfig):
     """What a model has whose labels come out of a hidden layer over one vector of each sentence."""
 
     pool: Pool = "last"
-    """One vector out of a sentence's outputs: the last, the largest of each unit, or mean and largest."""
+    """Pooling of the encoder's outputs: the last, the maximum over time, or mean and maximum."""
 
     hidden: Annotated[int, Range(1, 65_536)] = 1024
-    """Units of the head's hidden layer."""
+    """Size of the classifier's hidden layer."""
 
 
 class TextModel(nn.Module):
@@ -102,12 +102,12 @@ class TextModel(nn.Module):
     def __init__(self, config: TextConfig, vocab_size: int):
         super().__init__()
         self.config = config
-        embedding_size = config.words or config.size
+        embedding_size = config.embedding_size or config.size
         self.embedding = nn.Embedding(vocab_size, embedding_size, padding_idx=PAD)
-        self.embedding.weight.requires_grad_(config.trained)
-        self.drop = nn.Dropout(config.word_dropout)
+        self.embedding.weight.requires_grad_(config.trainable)
+        self.drop = nn.Dropout(config.embedding_dropout)
         self.projection = nn.Linear(embedding_size, config.size) if embedding_size != config.size else None
-        self.padding, self.max_words = config.padding, config.longest
+        self.padding, self.max_words = config.padding, config.max_words
 
     def truncate(self, ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Truncate and pad ids [B, T] as configured."""
@@ -129,9 +129,11 @@ class TextModel(nn.Module):
             for name, parameter in self.named_parameters():
                 if not name.startswith("embedding.") and ".nse." not in name:
                     nn.init.uniform_(parameter, -config.init_range, config.init_range)
-        if self.projection is not None and config.map == "fixed":
+        if self.projection is not None and config.projection == "fixed":
             # Fewer dimensions keep size / embedding_size of a vector's squared length: scale it up again.
-            nn.init.orthogonal_(self.projection.weight, gain=max(1.0, config.words / config.size) ** 0.5)
+            nn.init.orthogonal_(
+                self.projection.weight, gain=max(1.0, config.embedding_size / config.size) ** 0.5
+            )
             nn.init.zeros_(self.projection.bias)
             self.projection.requires_grad_(False)
 

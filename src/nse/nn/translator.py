@@ -27,25 +27,25 @@ class TranslationConfig(TextConfig):
     """The model of a translation."""
 
     decoder: Literal["nse", "lstm"] = "nse"
-    """What writes the translation. nse: reads and writes the memory of the encoder, which must be an NSE."""
+    """Decoder of the translation. nse: reads and writes the memory of the encoder, which must be an NSE."""
 
     output_dropout: Probability = 0.0
-    """On the last hidden layer, before the scores of words."""
+    """Dropout rate on the last hidden layer."""
 
-    tied: bool = False
-    """Whether the scores of words are products with the words' own vectors."""
+    tie_embeddings: bool = False
+    """Use the target word vectors as the weights of the output layer."""
 
-    most: Annotated[int, Range(1, LONGEST)] = 25
-    """A translation has at most so many words."""
+    max_target_words: Annotated[int, Range(1, LONGEST)] = 25
+    """Maximum length of a translation in words."""
 
     beam: Annotated[int, Range(1, 100)] = 1
-    """How many translations are followed at a time; 1 always takes the best next word."""
+    """Beam size; 1 is greedy search."""
 
-    penalty: Annotated[float, Range(0, 5)] = 1.0
-    """Translations are compared by their log probability divided by this power of their length."""
+    length_penalty: Annotated[float, Range(0, 5)] = 1.0
+    """Rank translations by log probability / length ** length_penalty."""
 
-    replace: bool = False
-    """Whether an unknown word in a translation becomes the source word that was most attended to."""
+    replace_unknown: bool = False
+    """Replace each unknown word by the source word with the largest attention weight."""
 
     def __post_init__(self) -> None:
         """Refuse what makes no model."""
@@ -126,8 +126,8 @@ class Translator(TextModel):
         self.target = nn.Embedding(target_vocab_size, k, padding_idx=PAD)
         self.hidden = nn.Linear(k, k)
         self.drop_output = nn.Dropout(config.output_dropout)
-        self.output = None if config.tied else nn.Linear(k, target_vocab_size)
-        self.bias = nn.Parameter(torch.zeros(target_vocab_size)) if config.tied else None
+        self.output = None if config.tie_embeddings else nn.Linear(k, target_vocab_size)
+        self.bias = nn.Parameter(torch.zeros(target_vocab_size)) if config.tie_embeddings else None
         self.reset_parameters()
 
     def forward(
@@ -179,10 +179,10 @@ class Translator(TextModel):
             max_length: Largest number of words; as configured by default.
         """
         encoded, state = self.decoder.begin(*self.encode_source(source, lengths))
-        beam, max_length = beam or self.config.beam, max_length or self.config.most
+        beam, max_length = beam or self.config.beam, max_length or self.config.max_target_words
         if beam == 1:
             return greedy(self, encoded, state, max_length)
-        return beam_search(self, encoded, state, max_length, beam, self.config.penalty)
+        return beam_search(self, encoded, state, max_length, beam, self.config.length_penalty)
 
     def predict_next(
         self, word: Tensor, source: DecoderSource, state: DecoderState

@@ -35,7 +35,7 @@ class CandidateData:
     """Questions with candidate answers."""
 
     answerable: bool = False
-    """Train only on questions that have a right answer among their candidates."""
+    """Train only on questions with a correct answer among their candidates."""
 
     def pick(self, rows: LabelledRows, columns: EncodedSplit) -> LabelledRows:
         """Pick the rows whose question has a right answer, if that is wanted."""
@@ -51,7 +51,7 @@ class WikiQAData(CandidateData, PublishedData):
 
     table = "wikiqa"
     name: Literal["wikiqa"] = "wikiqa"
-    """The data set."""
+    """Name of the data set."""
 
 
 @dataclass
@@ -59,13 +59,13 @@ class CandidateColumns(ColumnNames):
     """Which column of the files is what."""
 
     question: str = "question"
-    """The question."""
+    """Column of the question."""
     answer: str = "answer"
-    """A candidate answer to it."""
+    """Column of the candidate answer."""
     label: str = "label"
-    """Whether it is right: 1, true or yes; or wrong: 0, false or no."""
+    """Column of the label: 1, true or yes if the answer is correct; 0, false or no if not."""
     group: str = ""
-    """What the rows of a question have in common; "" means the question itself."""
+    """Column that identifies a question; "" for the question itself."""
 
 
 @dataclass
@@ -74,7 +74,7 @@ class CandidateFiles(CandidateData, OwnFiles):
 
     table, labels_known, numbers = "own-ranking", LABELS, RIGHT
     columns: CandidateColumns = field(default_factory=CandidateColumns)
-    """Which column is what."""
+    """Names of the columns."""
 
     def check_row(self, labels: tuple[str, ...], row: dict[str, str]) -> None:
         """Refuse a label that is neither right nor wrong."""
@@ -86,20 +86,20 @@ class CandidateFiles(CandidateData, OwnFiles):
 
 @dataclass
 class RankingTraining(Training):
-    """How a model that ranks is trained."""
+    """Training settings of a ranking model."""
 
     loss: Literal["sigmoid", "pairwise"] = "sigmoid"
-    """sigmoid: each candidate by itself. pairwise: right ones above the wrong ones of a question."""
-    weight: float = 1.0
-    """What a right answer counts for, where a wrong one counts 1; of twenty candidates one is right."""
+    """sigmoid: cross-entropy per candidate. pairwise: correct above incorrect candidates of a question."""
+    pos_weight: float = 1.0
+    """Weight of correct answers in the sigmoid loss, relative to incorrect ones."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot train."""
         super().__post_init__()
-        if self.weight <= 0:
-            raise ValueError(f"weight must be above 0, got {self.weight}")
-        if self.loss == "pairwise" and not self.together:
-            raise ValueError('loss = "pairwise" needs together = true: it compares those of one question')
+        if self.pos_weight <= 0:
+            raise ValueError(f"pos_weight must be above 0, got {self.pos_weight}")
+        if self.loss == "pairwise" and not self.group_by_question:
+            raise ValueError('loss = "pairwise" needs group_by_question = true')
 
 
 def examples(recipe: Recipe, folder: Path | None = None) -> Examples:
@@ -122,7 +122,7 @@ def loss(recipe: Recipe, scores: Tensor, batch: LabelledRows) -> Judged:
     counted = ((score.detach() > 0) == right).sum()
     if recipe.train.loss == "pairwise":
         return pairwise(score, batch), counted
-    weights = torch.where(right, recipe.train.weight, 1.0)
+    weights = torch.where(right, recipe.train.pos_weight, 1.0)
     return F.binary_cross_entropy_with_logits(score, right.to(score.dtype), weights), counted
 
 

@@ -25,9 +25,9 @@ class ReviewData(PublishedData):
 
     table = "documents"
     name: Literal["yelp13", "imdb", "aclimdb"] = "aclimdb"
-    """The data set."""
+    """Name of the data set."""
     vectors: str = "glove.6B.100d"
-    """Word vectors by name; two joined by + are put side by side."""
+    """Name of the word vectors; `a+b` concatenates two."""
 
 
 def figures(recipe: Recipe, scores: Tensor, examples: Examples, split: str) -> dict[str, float]:

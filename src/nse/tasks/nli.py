@@ -31,9 +31,9 @@ class SNLIData(PublishedData):
 
     table = "snli"
     name: Literal["snli"] = "snli"
-    """The data set."""
+    """Name of the data set."""
     train: int = 0
-    """Train on the first so many pairs; 0 means on all there are."""
+    """Number of training pairs, the first of the file; 0 for all."""
 
     def __post_init__(self) -> None:
         """Refuse a number of pairs that is none."""
@@ -51,7 +51,7 @@ class LogicPairs(logic.LogicData, DataSource):
 
     table = logic.NAME
     name: Literal["logic"] = "logic"
-    """The built-in corpus."""
+    """Name of the data set."""
 
     def __post_init__(self) -> None:
         """Refuse a corpus without anything to learn from or to choose by."""
@@ -81,11 +81,11 @@ class PairColumns(ColumnNames):
     """Which column of the files is what."""
 
     first: str = "first"
-    """The first text."""
+    """Column of the first text."""
     second: str = "second"
-    """The second text."""
+    """Column of the second text."""
     label: str = "label"
-    """What to tell of the two."""
+    """Column of the label."""
 
 
 @dataclass
@@ -94,7 +94,7 @@ class PairFiles(OwnFiles):
 
     table, inputs = "own-pair", ("first", "second")
     columns: PairColumns = field(default_factory=PairColumns)
-    """Which column is what."""
+    """Names of the columns."""
 
 
 TASK = Task(

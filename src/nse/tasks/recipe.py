@@ -15,83 +15,83 @@ MOST_THREADS = 1024
 
 @dataclass
 class Training:
-    """How a model is trained."""
+    """Training settings of every task."""
 
     epochs: int = 40
-    """Passes over the training data; the best on dev is kept."""
-    batch: int = 128
+    """Passes over the training data. The epoch with the best dev score is kept."""
+    batch_size: int = 128
     """Examples per step."""
-    rate: float = 3e-4
-    """Adam's learning rate."""
+    lr: float = 3e-4
+    """Learning rate of Adam."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """The learning rate over the run: as it is, or falling to zero, evenly or along half a cosine."""
+    """Learning rate schedule; linear and cosine decay to zero by the end of the run."""
     warmup: float = 0.0
-    """Share of the run in which the learning rate first rises from zero."""
-    l2: float = 0.0
-    """Adam's coupled weight decay."""
-    clip: float = 15.0
-    """The largest global norm of the gradient."""
-    smoothing: float = 0.0
-    """Share of each label's weight that is spread over all labels."""
-    average: float = 0.0
-    """What a step keeps of the moving average of the weights, such as 0.999; 0 averages nothing."""
+    """Fraction of the run with a linear warmup from zero; 0 for none."""
+    weight_decay: float = 0.0
+    """L2 penalty, as `weight_decay` of `torch.optim.Adam`."""
+    clip_norm: float = 15.0
+    """Maximum global norm of the gradient."""
+    label_smoothing: float = 0.0
+    """Label smoothing of the cross-entropy; 0 for none."""
+    ema_decay: float = 0.0
+    """Decay of the exponential moving average of the weights, such as 0.999; 0 for none."""
     patience: int = 0
-    """Stop after so many epochs in a row without a better dev; 0 never does."""
-    buckets: bool = False
-    """Batches of similar length, so that less is padded."""
-    multiple: int = 4
-    """On a GPU texts are padded to a multiple of so many words, so that few graphs are captured."""
-    together: bool = False
-    """Where candidates are ranked, those of a question one after the other, so that most are in one batch."""
-    capture: bool = True
-    """On a GPU, replay each step as one CUDA graph; false runs it operation by operation."""
+    """Stop after this many epochs in a row without a better dev score; 0 never stops early."""
+    bucket_by_length: bool = False
+    """Make batches of examples of similar length, which saves padding."""
+    pad_to_multiple: int = 4
+    """On a GPU, pad texts to a multiple of this many words, so that fewer CUDA graphs are captured."""
+    group_by_question: bool = False
+    """Ranking: put the candidates of a question into the same batch, as far as it has room."""
+    cuda_graphs: bool = True
+    """On a GPU, capture each training step as a CUDA graph."""
     tf32: bool = True
-    """On a GPU, multiply with the 10 bits of TF32 and add in float32; false takes all 23 bits, and longer."""
-    minutes: float = 10.0
-    """Between two checkpoints inside an epoch; each epoch ends with one anyway."""
+    """On a GPU, multiply matrices in TF32; false uses float32, which is slower."""
+    checkpoint_minutes: float = 10.0
+    """Minutes between checkpoints within an epoch; every epoch also ends with one."""
     threads: int = 0
-    """CPU threads of each process; 0: one per core, or 1 if `model.size` is below 128, save for documents."""
+    """CPU threads per process; 0: one per core, but 1 if `model.size` is below 128 (except documents)."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot train."""
-        for name in ("epochs", "batch", "multiple"):
+        for name in ("epochs", "batch_size", "pad_to_multiple"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.rate <= 0 or self.clip <= 0 or self.l2 < 0:
-            raise ValueError("rate and clip must be above 0, l2 at least 0")
-        for name in ("warmup", "smoothing", "average"):
+        if self.lr <= 0 or self.clip_norm <= 0 or self.weight_decay < 0:
+            raise ValueError("lr and clip_norm must be above 0, weight_decay at least 0")
+        for name in ("warmup", "label_smoothing", "ema_decay"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 0 and below 1, got {getattr(self, name)}")
-        if self.buckets and self.together:
-            raise ValueError("buckets and together cannot both be true: batches go by length or by question")
-        if self.patience < 0 or self.minutes < 0:
-            raise ValueError("patience and minutes must be at least 0")
+        if self.bucket_by_length and self.group_by_question:
+            raise ValueError("bucket_by_length and group_by_question cannot both be true")
+        if self.patience < 0 or self.checkpoint_minutes < 0:
+            raise ValueError("patience and checkpoint_minutes must be at least 0")
         if not 0 <= self.threads <= MOST_THREADS:
             raise ValueError(f"threads must be from 0 to {MOST_THREADS}, got {self.threads}")
 
 
 @dataclass
 class Recipe:
-    """A run; `nse.tasks.recipe_class` gives its sections the types of a task and of the data's source."""
+    """Settings of a run; `nse.tasks.recipe_class` types its sections by task and data source."""
 
     task: str
-    """The task this recipe is for."""
+    """Task of the model."""
     seed: int = 1
-    """Of initialisation, dropout and the order of examples."""
+    """Seed of the initial weights, of dropout and of the order of examples."""
     data: Any = None
-    """The data."""
+    """Data settings."""
     model: Any = None
-    """The model."""
+    """Model settings."""
     train: Any = None
-    """How it is trained."""
+    """Training settings."""
 
     def __post_init__(self) -> None:
-        """Refuse vectors that are neither given nor learned, and those that pieces of words cannot have."""
+        """Refuse frozen word vectors that nothing provides, and pretrained vectors for subwords."""
         vectors = getattr(self.data, "vectors", None)
-        if vectors == "" and not self.model.trained:
-            raise ValueError('vectors = "" needs model.trained = true: nobody else gives the words vectors')
-        if vectors and getattr(self.data, "subwords", 0):
-            raise ValueError('pieces of words have no vectors: subwords needs vectors = ""')
+        if vectors == "" and not self.model.trainable:
+            raise ValueError('vectors = "" needs model.trainable = true: there are no pretrained vectors')
+        if vectors and getattr(self.data, "bpe_merges", 0):
+            raise ValueError('subwords have no pretrained vectors: bpe_merges needs vectors = ""')
 
 
 def recipes() -> dict[str, Traversable]:

@@ -27,11 +27,11 @@ class SSTData(PublishedData):
 
     table = "sst"
     name: Literal["sst"] = "sst"
-    """The data set."""
+    """Name of the data set."""
     labels: Literal["binary", "fine"] = "binary"
-    """fine: five, from very negative to very positive. binary: two, and neutral phrases are left out."""
+    """fine: five labels, very negative to very positive. binary: two, without neutral phrases."""
     phrases: Literal["once", "all"] = "once"
-    """To train on: each phrase once, as the model reads it, or as often as it occurs in the trees."""
+    """Training phrases: each distinct phrase once, or as often as it occurs in the trees."""
 
     def prepare(self, folder: Path | None) -> PreparedData:
         """Take or prepare the treebank with these labels."""
@@ -55,9 +55,9 @@ class SentenceColumns(ColumnNames):
     """Which column of the files is what."""
 
     text: str = "text"
-    """The text."""
+    """Column of the text."""
     label: str = "label"
-    """What to tell of it."""
+    """Column of the label."""
 
 
 @dataclass
@@ -66,7 +66,7 @@ class SentenceFiles(OwnFiles):
 
     table, inputs = "own-sentence", ("text",)
     columns: SentenceColumns = field(default_factory=SentenceColumns)
-    """Which column is what."""
+    """Names of the columns."""
 
 
 TASK = Task(

@@ -36,7 +36,7 @@ class DataSource:
     """The section `[data]` of a recipe, and what a task needs to know of such data."""
 
     name: str = ""
-    """The data set."""
+    """Name of the data set."""
 
     table: ClassVar[str]  # the name of the table that results go to
     inputs: ClassVar[tuple[str, ...]] = ()  # what a model reads, where its kind calls that otherwise
@@ -76,7 +76,7 @@ class PublishedData(DataSource):
     """A published data set, of the name in the catalogue."""
 
     vectors: str = "spacy.md.300d"
-    """Word vectors by name, such as glove.840B.300d, the paper's; two joined by + are put side by side."""
+    """Name of the word vectors; `a+b` concatenates two. The paper's are glove.840B.300d."""
 
     def prepare(self, folder: Path | None) -> PreparedData:
         """Take the prepared data set from the data folder or the cache, or prepare it."""
@@ -102,25 +102,25 @@ class OwnFiles(DataSource):
     numbers: ClassVar[Mapping[str, int]] = {}  # of labels as they are written, where these are others
 
     name: str = "own"
-    """What the data is called, in figures and on the model's card."""
+    """Name of the data in results and on the model card."""
     train: str = ""
-    """The file to train on: .jsonl, .tsv or .csv, perhaps with .gz, .xz or .bz2 after it."""
+    """Training file: .jsonl, .tsv or .csv, also compressed (.gz, .xz, .bz2)."""
     dev: str = ""
-    """The file to choose the best epoch by; "" holds a share of the training rows out instead."""
+    """Dev file; "" holds out `dev_fraction` of the training rows."""
     test: str = ""
-    """The file to report on at the end; "" for none."""
-    share: float = 0.1
-    """How much of the training file is held out where there is no dev file."""
+    """Test file; "" for none."""
+    dev_fraction: float = 0.1
+    """Fraction of the training rows held out as the dev set if there is no dev file."""
     columns: ColumnNames = field(default_factory=ColumnNames)
-    """Which column is what."""
+    """Names of the columns."""
     tokenizer: Literal["paper", "lower", "treebank", "informal", "whitespace", "moses", "moses-en"] = (
         "treebank"
     )
-    """How a text becomes words."""
+    """Tokenizer of the texts."""
     vectors: str = ""
-    """Word vectors by name, or by the path of a file of them; "" learns them from the training file."""
-    least: int = 1
-    """Without vectors, words that occur less often in the training file are unknown."""
+    """Name or file of pretrained word vectors; "" learns them from the training file."""
+    min_count: int = 1
+    """Without pretrained vectors, words that occur less often in the training file are unknown."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant; paths become whole ones, so that the run finds its files again."""
@@ -128,10 +128,10 @@ class OwnFiles(DataSource):
             raise ValueError(f"name: expected a name that no published data set has, got {self.name!r}")
         if why := check_name(self.name):
             raise FieldsError({"name": why})
-        if not 0 < self.share < 1:
-            raise ValueError(f"share must be above 0 and below 1, got {self.share}")
-        if self.least < 1:
-            raise ValueError(f"least must be at least 1, got {self.least}")
+        if not 0 < self.dev_fraction < 1:
+            raise ValueError(f"dev_fraction must be above 0 and below 1, got {self.dev_fraction}")
+        if self.min_count < 1:
+            raise ValueError(f"min_count must be at least 1, got {self.min_count}")
         for key in SPLITS:
             setattr(self, key, complete_path(getattr(self, key)))
         if os.sep in self.vectors or VECTORS.search(self.vectors):
@@ -143,7 +143,7 @@ class OwnFiles(DataSource):
         there = [each for each in SPLITS if getattr(self, each) or each == "dev"]
         if chosen not in there:
             raise InputError(f"split: there is no {chosen!r}; there are {', '.join(there)}")
-        self.tokenizer, self.vectors, self.least = config.tokenizer, "", 0
+        self.tokenizer, self.vectors, self.min_count = config.tokenizer, "", 0
         return self.prepare(folder, (chosen,), tuple(config.labels) or self.labels_known), chosen
 
     def prepare(
@@ -158,7 +158,7 @@ class OwnFiles(DataSource):
             place, vectors = Path(self.vectors).parent, VECTORS.sub("", Path(self.vectors).name)
         translation = hasattr(self.columns, "target")
         entry = DataSet(labels, self.tokenizer, lambda _: files, lambda _: rows, translation=translation)
-        prepared = prepare(self.name, vectors, place, entry, self.least if "train" in rows else 0)
+        prepared = prepare(self.name, vectors, place, entry, self.min_count if "train" in rows else 0)
         prepared.information["notes"] = notes
         return prepared
 
@@ -179,7 +179,7 @@ class OwnFiles(DataSource):
                 rows[split] = make_rows(table, self.numbers or {name: n for n, name in enumerate(labels)})
         if self.dev or "train" not in rows:
             return rows, labels, []
-        rows["train"], rows["dev"] = hold_out(tables["train"], rows["train"], self.share)
+        rows["train"], rows["dev"] = hold_out(tables["train"], rows["train"], self.dev_fraction)
         held = f"{rows['dev'].total:,} of the {rows['dev'].total + rows['train'].total:,} rows"
         note = f"dev is {held} of {Path(self.train).name}, held out of training"
         return rows, labels, [note]

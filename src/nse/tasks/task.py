@@ -44,7 +44,7 @@ def read_examples(recipe: Recipe, folder: Path | None = None) -> Examples:
     data, inputs = recipe.data, recipe.data.inputs or KINDS[recipe.task].inputs
     prepared = data.prepare(folder)
     splits = {
-        name: read_rows(columns, inputs, recipe.model.longest) for name, columns in prepared.splits.items()
+        name: read_rows(columns, inputs, recipe.model.max_words) for name, columns in prepared.splits.items()
     }
     return make_examples(recipe, prepared, splits)
 
@@ -88,10 +88,10 @@ def read_vectors(model: TextConfig, prepared: PreparedData) -> Tensor | None:
     """Give the vectors of a data set's words, if a model of these sizes takes them."""
     if prepared.vectors is None:
         return None
-    size, width = prepared.vectors.shape[1], model.words or model.size
+    size, width = prepared.vectors.shape[1], model.embedding_size or model.size
     if size != width:
         given = f"{prepared.information['vectors']} has vectors of {size} numbers and the model takes {width}"
-        raise ConfigError(f"{given}: set model.words={size}")
+        raise ConfigError(f"{given}: set model.embedding_size={size}")
     return torch.from_numpy(prepared.vectors).float()
 
 
@@ -100,7 +100,7 @@ def build_model(recipe: Recipe, examples: Examples) -> nn.Module:
     outputs = examples.labels if examples.target is None else examples.target
     model: Any = KINDS[recipe.task].module(recipe.model, len(examples.vocabulary), len(outputs))
     give_vectors(model, examples)
-    if getattr(recipe.model, "counts", False):
+    if getattr(recipe.model, "word_overlap", False):
         model.rarity.copy_(measure_rarity(examples.splits["train"].texts[0], len(examples.vocabulary)))
     made: nn.Module = model
     return made
@@ -139,14 +139,14 @@ def measure_rarity(answers: Texts, words: int) -> Tensor:
 
 def describe_model(recipe: Recipe, examples: Examples) -> ModelConfig:
     """Tell what a model folder says of the model, to be loaded without the recipe."""
-    data, fixed = recipe.data, examples.vectors is not None and not recipe.model.trained
+    data, fixed = recipe.data, examples.vectors is not None and not recipe.model.trainable
     told: dict[str, Any] = {
         "kind": recipe.task,
         "inputs": list(data.inputs),
         "task": data.table,
         "labels": list(examples.labels),
         "tokenizer": examples.tokenizer,
-        "pieces": getattr(data, "subwords", 0) > 0,
+        "pieces": getattr(data, "bpe_merges", 0) > 0,
         "vectors": "float16" if fixed else "float32",
         "data": examples.about["name"],
     }
@@ -173,7 +173,7 @@ def judged(scores: Tensor, labels: Tensor, smoothing: float = 0.0) -> Judged:
 
 def cross_entropy(recipe: Recipe, scores: Tensor, batch: LabelledRows) -> Judged:
     """Compute the loss where one of several labels is right."""
-    return judged(scores, batch.labels, recipe.train.smoothing)
+    return judged(scores, batch.labels, recipe.train.label_smoothing)
 
 
 def scores_of(recipe: Recipe | None, model: nn.Module, batch: LabelledRows) -> Tensor:

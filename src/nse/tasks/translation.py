@@ -51,23 +51,23 @@ UNTAUGHT = 0.1
 class TranslationData:
     """Sentences and their translations."""
 
-    targets: int = 25_000
-    """So many of the most frequent target words are known; 0 means all."""
-    longest: int = 25
-    """Pairs with more words on a side are not trained on; 0 means that all are."""
-    subwords: int = 0
-    """Cut words of both languages into pieces, found by so many merges; 0 leaves words whole."""
+    target_vocab_size: int = 25_000
+    """Size of the target vocabulary, the most frequent words; 0 for all."""
+    max_words: int = 25
+    """Skip training pairs with more words on either side; 0 keeps all."""
+    bpe_merges: int = 0
+    """Merges of byte-pair encoding, learned from both languages; 0 for whole words."""
 
     def __post_init__(self) -> None:
         """Refuse numbers that mean nothing."""
-        if min(self.targets, self.longest, self.subwords) < 0:
-            raise ValueError("targets, longest and subwords must be at least 0")
+        if min(self.target_vocab_size, self.max_words, self.bpe_merges) < 0:
+            raise ValueError("target_vocab_size, max_words and bpe_merges must be at least 0")
 
     def pick(self, rows: LabelledRows, columns: EncodedSplit) -> LabelledRows:
         """Pick the pairs that have at most so many words on each side."""
-        if not self.longest:
+        if not self.max_words:
             return rows
-        kept = np.maximum(*(columns.texts[name].lengths for name in COLUMNS)) <= self.longest
+        kept = np.maximum(*(columns.texts[name].lengths for name in COLUMNS)) <= self.max_words
         return rows.select(torch.from_numpy(kept.nonzero()[0]))
 
 
@@ -77,7 +77,7 @@ class ParallelData(TranslationData, PublishedData):
 
     table = "translation"
     name: Literal["iwslt14", "multi30k", "europarl"] = "multi30k"
-    """The data set."""
+    """Name of the data set."""
 
 
 @dataclass
@@ -85,9 +85,9 @@ class TranslationColumns(ColumnNames):
     """Which column of the files is what."""
 
     source: str = "source"
-    """A sentence."""
+    """Column of the source sentence."""
     target: str = "target"
-    """Its translation."""
+    """Column of the translation."""
 
 
 @dataclass
@@ -96,11 +96,11 @@ class TranslationFiles(TranslationData, OwnFiles):
 
     table, labels_known = "own-translation", LABELS
     columns: TranslationColumns = field(default_factory=TranslationColumns)
-    """Which column is what."""
+    """Names of the columns."""
     tokenizer: Literal["moses-en", "treebank", "informal", "whitespace"] = "moses-en"
-    """How a source sentence becomes words; moses-en: by the rules of Moses for English, in lower case."""
+    """Tokenizer of the source; moses-en is the Moses tokenizer for English, lower-cased."""
     language: str = "de"
-    """Of the translations, whose words Moses makes by its rules, in lower case; "" takes what is spaced."""
+    """Language of the Moses tokenizer for the target, lower-cased; "" splits at spaces."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant."""
@@ -155,8 +155,8 @@ def learn_words(
 ) -> tuple[Vocabulary, TargetVocabulary, dict[str, Ids]]:
     """Learn from train what a model reads and writes, words or pieces, and which of it each word becomes."""
     counts = {name: count_words(prepared, name) for name in COLUMNS}
-    if data.subwords:
-        pieces = Pieces.learn(counts["source"] + counts[TARGET], data.subwords)
+    if data.bpe_merges:
+        pieces = Pieces.learn(counts["source"] + counts[TARGET], data.bpe_merges)
         source = Vocabulary.from_counts(count_pieces(pieces, counts["source"]))
         target = TargetVocabulary.from_counts(count_pieces(pieces, counts[TARGET]))
     else:
@@ -164,10 +164,11 @@ def learn_words(
         first, special = len(Vocabulary.SPECIAL), len(TargetVocabulary.SPECIAL)
         known = len(counts[TARGET].keys() - set(TargetVocabulary.SPECIAL))
         source = Vocabulary(prepared.vocabulary.words[first : prepared.information["known"]])
-        target = TargetVocabulary(prepared.target.words[special:][: min(data.targets or known, known)])
+        size = min(data.target_vocab_size or known, known)
+        target = TargetVocabulary(prepared.target.words[special:][:size])
     tables = {}
     for name, vocabulary in zip(COLUMNS, (source, target), strict=True):
-        cut = Pieces(vocabulary.words).split if data.subwords else lambda word: [word]
+        cut = Pieces(vocabulary.words).split if data.bpe_merges else lambda word: [word]
         tables[name] = [vocabulary.encode(cut(word)) for word in prepared.get_vocabulary(name).words]
     return source, target, tables
 
@@ -225,7 +226,7 @@ def loss(recipe: Recipe, scores: Tensor, batch: LabelledRows) -> Judged:
     """Cross-entropy of the next words [B, T + 1, V], and of how many rows they are right, as a share."""
     ids, lengths = batch.texts[1]
     wanted = F.pad(ids, (0, 1)).scatter(1, lengths[:, None], TargetVocabulary.END)
-    pad, smoothing = Vocabulary.PAD, recipe.train.smoothing
+    pad, smoothing = Vocabulary.PAD, recipe.train.label_smoothing
     found = F.cross_entropy(
         scores.flatten(0, 1), wanted.flatten(), ignore_index=pad, label_smoothing=smoothing
     )
@@ -248,12 +249,12 @@ def figures(recipe: Recipe, found: Tensor, examples: Examples, split: str) -> di
     pairs = examples.pairs[split]
     ids, places = found.long().chunk(2, dim=1)
     sources = [source.split(" ") for source, _ in pairs]
-    if recipe.data.subwords:  # places are those of pieces
+    if recipe.data.bpe_merges:  # places are those of pieces
         sources = list(map(Pieces(examples.vocabulary.words).split_all, sources))
     translations = []
     for row, at, source in zip(ids.tolist(), places.tolist(), sources, strict=True):
-        words = examples.target.decode(row, at, source if recipe.model.replace else ())
-        translations.append(" ".join(Pieces.join(words) if recipe.data.subwords else words))
+        words = examples.target.decode(row, at, source if recipe.model.replace_unknown else ())
+        translations.append(" ".join(Pieces.join(words) if recipe.data.bpe_merges else words))
     return {"bleu": bleu(translations, [reference for _, reference in pairs])}
 
 

@@ -152,7 +152,7 @@ def score_rows(
     """Score the rows of a split, and compute accuracy, or MAP and MRR."""
     columns, max_words = prepared.splits[split], limit(model)
     if model.kind.has_sentences:  # long sentences are split, not truncated
-        max_words = model.config.model.longest
+        max_words = model.config.model.max_words
     if missing := [name for name in model.inputs if name not in columns.texts]:
         raise ModelError(f"{model.folder}: the model needs a {missing[0]}, and {prepared.name} has none")
     ids = np.array(model.vocabulary.encode(prepared.vocabulary.words))

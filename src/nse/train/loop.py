@@ -60,7 +60,7 @@ class TrainingLoop:
         self.settings, self.start_time = settings, time.perf_counter()
         self.splits = {name: split.to(device) for name, split in self.examples.splits.items()}
         self.rows = {name: len(split.labels) for name, split in self.examples.splits.items()}
-        self.steps_per_epoch = math.ceil(self.rows["train"] / settings.batch)
+        self.steps_per_epoch = math.ceil(self.rows["train"] / settings.batch_size)
         self.total_steps = self.steps_per_epoch * settings.epochs
         torch.manual_seed(seed)
         model = self.task.model(self.recipe, self.examples)
@@ -69,14 +69,14 @@ class TrainingLoop:
         if self.processes.rank:
             torch.manual_seed(self.process_seed)
         parameters = [p for p in model.parameters() if p.requires_grad]
-        optimizer = make_adam(parameters, settings.rate, settings.l2, device)
-        ema = WeightEMA(parameters, settings.average) if settings.average else None
+        optimizer = make_adam(parameters, settings.lr, settings.weight_decay, device)
+        ema = WeightEMA(parameters, settings.ema_decay) if settings.ema_decay else None
         self.state = TrainingState(model, optimizer, torch.Generator().manual_seed(seed), ema)
-        use_graphs = settings.capture and device.type == "cuda" and self.processes.size == 1
+        use_graphs = settings.cuda_graphs and device.type == "cuda" and self.processes.size == 1
         step_class = CapturedStep if use_graphs else TrainStep
-        self.train_step = step_class(optimizer, self.compute_loss, settings.clip, ema)
-        self.current_lr = settings.rate
-        self.compute_lr = partial(compute_lr, settings.rate, settings.schedule, warmup=settings.warmup)
+        self.train_step = step_class(optimizer, self.compute_loss, settings.clip_norm, ema)
+        self.current_lr = settings.lr
+        self.compute_lr = partial(compute_lr, settings.lr, settings.schedule, warmup=settings.warmup)
 
     def run(self) -> TrainingResult:
         """Resume from the checkpoint, if there is one; train; score the test splits."""
@@ -128,12 +128,12 @@ class TrainingLoop:
     def shuffle_batches(self) -> Iterable[tuple[Tensor, Shape | None]]:
         """Draw the indices of the epoch's batches, with the shapes to pad them to if steps need them."""
         settings, rows = self.settings, self.examples.splits["train"]
-        lengths = rows.lengths if settings.buckets else None
-        groups = rows.groups if settings.together else None
-        indices = draw_batches(len(rows.labels), settings.batch, self.state.shuffler, lengths, groups)
+        lengths = rows.lengths if settings.bucket_by_length else None
+        groups = rows.groups if settings.group_by_question else None
+        indices = draw_batches(len(rows.labels), settings.batch_size, self.state.shuffler, lengths, groups)
         shapes: Sequence[Shape | None] = [None] * len(indices)
         if self.train_step.needs_shapes:
-            shapes = rows.compute_shapes(indices, settings.multiple)
+            shapes = rows.compute_shapes(indices, settings.pad_to_multiple)
         # One copy for all batches: a copy per step would keep a fast device waiting.
         on_device = torch.cat(indices).to(self.processes.device).split(list(map(len, indices)))
         return zip(on_device, shapes, strict=True)

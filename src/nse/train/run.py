@@ -17,6 +17,7 @@ import json
 import os
 import time
 import tomllib
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import fields, is_dataclass
@@ -142,7 +143,8 @@ def read_result(file: Path, task: str) -> dict[str, Any]:
 def check_same_recipe(folder: Path, content: bytes, recipe: Any) -> None:
     """Raise RunError if a recipe is not the one that the run was started with, given as TOML."""
     try:
-        original = read_recipe(tomllib.loads(content.decode()), source=RECIPE)
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):  # old names of keys
+            original = read_recipe(tomllib.loads(content.decode()), source=RECIPE)
     except (ConfigError, ValueError) as error:
         raise RunError(f"{folder} has a recipe that cannot be read: {error}") from None
     if changes := list(list_changes(original, recipe)):
@@ -248,7 +250,7 @@ class RunFolder(RunStorage):
 
     def is_save_due(self) -> bool:
         """Return whether the last checkpoint is too old."""
-        return time.monotonic() - self.last_save >= 60 * float(self.recipe.train.minutes)
+        return time.monotonic() - self.last_save >= 60 * float(self.recipe.train.checkpoint_minutes)
 
     def save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Write a checkpoint."""

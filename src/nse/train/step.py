@@ -37,7 +37,7 @@ MAX_GRAPHS = 96
 SYNC_ERROR = "called a synchronizing CUDA operation"  # part of PyTorch's message
 
 MAX_SHOWN_EXAMPLES = 8  # of a batch, in an error
-ADVICE = "try a smaller train.rate or train.clip"
+ADVICE = "try a smaller train.lr or train.clip_norm"
 
 
 class TrainStep:
@@ -160,7 +160,7 @@ class CapturedStep(TrainStep):
             if SYNC_ERROR not in str(error):
                 reason = str(error).split("\n")[0]
                 raise RunError(
-                    f"the step cannot be captured as a CUDA graph ({reason}): set train.capture=false"
+                    f"the step cannot be captured as a CUDA graph ({reason}): set train.cuda_graphs=false"
                 ) from error
             self.needs_shapes = False
             logging.getLogger(__name__).warning(

@@ -51,18 +51,18 @@ class Pair:
 
 @dataclass
 class LogicData:
-    """How many pairs to generate, and from which seed."""
+    """Sizes of the generated splits, in pairs, and their seed."""
 
     train: int = 30_000
-    """Pairs to train on. Far above the default the reorderings run out, and counting words pays more."""
+    """Pairs to train on. Far above the default, word counts alone predict more labels."""
     dev: int = 1_000
-    """Pairs to choose a model by."""
+    """Pairs to choose the best epoch on."""
     test: int = 3_000
-    """Pairs like the training pairs, none of which occurs among them."""
+    """Test pairs, none of them among the training pairs."""
     unseen: int = 2_000
-    """Pairs in which words stand together that never do so in the other splits."""
+    """Test pairs with combinations of words that no other split has."""
     seed: int = 0
-    """Every seed and every set of sizes has its own corpus, the same on every machine."""
+    """Seed of the generator. The corpus depends on it and on the sizes, not on the machine."""
 
 
 SentencePair = tuple[Sentence, Sentence]
