@@ -145,7 +145,7 @@ def test_a_run_with_old_names_of_keys_goes_on_to_the_same_end(tmp_path):
     folder = tmp_path / "stopped"
     stop(folder, "train.ema_decay=0.9", small=SMALL, after=5)
     new = (folder / "recipe.toml").read_text()
-    checkpoint = checkpoints.load(folder).checkpoint
+    checkpoint = checkpoints.load(folder).content
     assert checkpoint["recipe"] == new != with_old_names(new)
     (folder / "recipe.toml").write_text(with_old_names(new))
     checkpoints.save(folder, checkpoint | {"recipe": with_old_names(new)})
