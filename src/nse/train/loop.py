@@ -25,8 +25,6 @@ from nse.train.signals import TrainingInterrupted
 from nse.train.state import BestEpoch, RunStorage, TrainingResult, TrainingState, copy_weights
 from nse.train.step import CapturedStep, NotFiniteError, StepAccumulator, TrainStep
 
-SEED_STRIDE = 1_000_003  # between the seeds of two processes, which draw different dropout masks
-
 
 def fit(
     task: Task,
@@ -36,7 +34,7 @@ def fit(
     storage: RunStorage | None = None,
     processes: Processes | None = None,
 ) -> TrainingResult:
-    """Train a model by its recipe; without a storage nothing is saved, without processes use `torchrun`'s."""
+    """Train a model by its recipe; by default save nothing, and use the processes of `torchrun` if any."""
     processes = processes or Processes()
     with set_precision(recipe.train.tf32, processes.device):
         return TrainingLoop(task, recipe, examples, progress, storage or RunStorage(), processes).run()
@@ -55,19 +53,18 @@ class TrainingLoop:
 
     def __post_init__(self) -> None:
         """Build model, optimizer and training step."""
-        settings = self.recipe.train
+        self.start_time = time.perf_counter()
+        settings = self.settings = self.recipe.train
         seed, device = self.recipe.seed, self.processes.device
-        self.settings, self.start_time = settings, time.perf_counter()
         self.splits = {name: split.to(device) for name, split in self.examples.splits.items()}
-        self.rows = {name: len(split.labels) for name, split in self.examples.splits.items()}
-        self.steps_per_epoch = math.ceil(self.rows["train"] / settings.batch_size)
+        self.steps_per_epoch = math.ceil(len(self.splits["train"].labels) / settings.batch_size)
         self.total_steps = self.steps_per_epoch * settings.epochs
         torch.manual_seed(seed)
         model = self.task.model(self.recipe, self.examples)
-        self.wrapped_model = self.processes.wrap_model(model)  # in DistributedDataParallel, if necessary
-        self.process_seed = seed + SEED_STRIDE * self.processes.rank
+        self.wrapped_model = self.processes.wrap_model(model)  # in DistributedDataParallel
+        self.process_seed = seed + 1_000_003 * self.processes.rank
         if self.processes.rank:
-            torch.manual_seed(self.process_seed)
+            torch.manual_seed(self.process_seed)  # for other dropout masks in each process
         parameters = [p for p in model.parameters() if p.requires_grad]
         optimizer = make_adam(parameters, settings.lr, settings.weight_decay, device)
         ema = WeightEMA(parameters, settings.ema_decay) if settings.ema_decay else None
@@ -83,7 +80,7 @@ class TrainingLoop:
         checkpoint = self.processes.on_rank_zero(self.storage.load_checkpoint)
         set_thread_count(self.recipe, checkpoint, self.processes)
         if checkpoint:
-            self.state.check_progress(checkpoint, self.settings.epochs, self.steps_per_epoch, self.rows)
+            self.state.check_progress(checkpoint, self.settings.epochs, self.steps_per_epoch, self.splits)
             self.state.load_checkpoint(checkpoint, self.processes, self.process_seed)
             self.storage.saved_step = self.state.step
             self.start_time -= checkpoint["seconds"]
@@ -112,8 +109,7 @@ class TrainingLoop:
         self.wrapped_model.train()
         self.clock = time.perf_counter()
         for index, shape in islice(epoch_batches, state.cursor, None):
-            lr = self.compute_lr(state.step / self.total_steps)
-            if lr != self.current_lr:
+            if (lr := self.compute_lr(state.step / self.total_steps)) != self.current_lr:
                 set_lr(state.optimizer, lr)
                 self.current_lr = lr
             shard = processes.shard_batch(index)
@@ -158,9 +154,8 @@ class TrainingLoop:
     def synchronize(self) -> None:
         """Wait for the results of all steps so far, and add their time to that of the epoch."""
         self.results.synchronize()
-        now = time.perf_counter()
-        self.state.epoch_seconds += now - self.clock
-        self.clock = now
+        self.state.epoch_seconds += time.perf_counter() - self.clock
+        self.clock = time.perf_counter()
 
     def show_progress(self) -> None:
         """Show the mean of the results so far, without waiting for those still on the device."""

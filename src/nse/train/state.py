@@ -178,25 +178,20 @@ class TrainingState:
         self.sums = EpochSums(loss, correct, int(examples))
 
     @staticmethod
-    def check_progress(checkpoint: dict[str, Any], epochs: int, steps: int, rows: Mapping[str, int]) -> None:
-        """Raise RunError if the counts of a checkpoint do not fit each other or this run's.
-
-        Args:
-            checkpoint: Checkpoint to be loaded.
-            epochs: Number of epochs of the run.
-            steps: Number of steps per epoch.
-            rows: Number of rows by split.
-        """
+    def check_progress(
+        checkpoint: dict[str, Any], epochs: int, steps_per_epoch: int, splits: Mapping[str, LabelledRows]
+    ) -> None:
+        """Raise RunError if the counts of a checkpoint do not fit each other or those of the run."""
         cursor, best, done = checkpoint["cursor"], checkpoint["best"], checkpoint["epoch"] - 1
         examples = sum(process["sums"][2] for process in checkpoint["processes"])
         is_valid = {
             "epoch": done <= epochs and done == len(checkpoint["metrics"]),
-            "cursor": cursor <= steps,
-            "step": checkpoint["step"] == done * steps + cursor,
-            "sums": (cursor <= examples <= rows["train"]) if cursor else examples == 0,
+            "cursor": cursor <= steps_per_epoch,
+            "step": checkpoint["step"] == done * steps_per_epoch + cursor,
+            "sums": (cursor <= examples <= len(splits["train"].labels)) if cursor else examples == 0,
             "epoch_seconds": (checkpoint["epoch_seconds"] > 1e-9) == (cursor > 0),
             "best.epoch": (0 < best["epoch"] <= done) if done else best["epoch"] == 0,
-            "best.scores": not best["epoch"] or len(best["scores"]) == rows["dev"],
+            "best.scores": not best["epoch"] or len(best["scores"]) == len(splits["dev"].labels),
         }
         if invalid := [name for name, valid in is_valid.items() if not valid]:
             raise RunError(f"the checkpoint does not fit this run: {', '.join(invalid)}; {ADVICE}")
