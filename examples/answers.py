@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 
 import nse
-from nse.data.readers.logic import LABELS, LogicData, generate_pairs
-from nse.data.readers.logic_grammar import label, parse
+from nse.data.readers.logic import LogicData, generate_pairs
+from nse.data.readers.logic_grammar import LABELS, label, parse
 
 pairs = generate_pairs(LogicData(train=600, dev=3, test=3, unseen=3))["train"]
 

@@ -15,17 +15,8 @@ from torch import nn
 
 import nse
 from nse.data.readers import logic, logic_grammar
-from nse.data.readers.logic import (
-    LABELS,
-    LogicData,
-    Pair,
-    Property,
-    Sentence,
-    generate_pairs,
-    label,
-    parse,
-    sample_combinations,
-)
+from nse.data.readers.logic import LogicData, Pair, generate_pairs, sample_combinations
+from nse.data.readers.logic_grammar import LABELS, Property, Sentence, label, parse
 from nse.errors import InputError
 
 SMALL = LogicData(train=1800, dev=200, test=301, unseen=200, seed=3)

@@ -9,7 +9,7 @@ from torch import nn
 
 import nse
 from faults.made_models import LABELS, saved
-from nse.data.readers import logic
+from nse.data.readers import logic, logic_grammar
 from nse.errors import DataError, InputError, ModelError, RunError
 from nse.inference import folder as hub
 from nse.inference.batches import compute_rows
@@ -131,7 +131,7 @@ def test_the_split_of_a_run_is_made_by_its_own_recipe(tmp_path):
     vocabulary = Vocabulary(words)
     config = hub.ModelConfig(
         task="logic",
-        labels=list(logic.LABELS),
+        labels=list(logic_grammar.LABELS),
         tokenizer="whitespace",
         data="logic",
         model=PairConfig(size=6),
@@ -143,7 +143,7 @@ def test_the_split_of_a_run_is_made_by_its_own_recipe(tmp_path):
         answer(model, vocabulary, str.split, pair.premise, pair.hypothesis) == pair.label for pair in pairs
     )
     assert (result["n"], result["right"], result["published"]) == (36, right, 36)
-    assert [result["by_label"][label]["n"] for label in logic.LABELS] == [12, 12, 12]
+    assert [result["by_label"][label]["n"] for label in logic_grammar.LABELS] == [12, 12, 12]
 
 
 def test_a_bare_logic_model_is_scored_on_the_default_corpus(tmp_path, monkeypatch):

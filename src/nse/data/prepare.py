@@ -93,8 +93,8 @@ def make_file_name(name: str, vectors: str | None) -> str:
 
 def list_prepared_files(name: str, folder: Path) -> list[Path]:
     """List the prepared files of a data set in a data folder."""
-    listings = [sorted(path.glob(f"{name}.*safetensors")) for path in (folder, folder / "prepared")]
-    return [file for listing in listings for file in listing if file.is_file()]
+    folders = (folder, folder / "prepared")
+    return [file for path in folders for file in sorted(path.glob(f"{name}.*safetensors")) if file.is_file()]
 
 
 def _load_checked(file: Path, file_name: str = "") -> PreparedData:
@@ -137,10 +137,10 @@ def prepare(
     """
     entry = entry or get_data_set(name)
     files = list_sources(entry, vectors, data)  # before anything is read, so that missing files are reported
-    rows = entry.read(data)
-    columns = {split: list(split_rows.texts) for split, split_rows in rows.items()}
+    splits = entry.read(data)
+    columns = {split: list(rows.texts) for split, rows in splits.items()}
     names = [name for name in next(iter(columns.values())) if name != TARGET]
-    texts, words = _number_words(rows, names, TOKENIZERS[entry.tokenizer], entry.documents)
+    texts, words = _number_words(splits, names, TOKENIZERS[entry.tokenizer], entry.documents)
     counts = _count_words(words, texts.values())
     word_vectors, known = None, counts.keys()
     if vectors:
@@ -155,6 +155,7 @@ def prepare(
     vocabulary = Vocabulary(sorted(kept, key=lambda word: (word not in known, -counts[word], word)))
     _replace_numbers(texts, words, vocabulary)
     size = len(Vocabulary.SPECIAL) + len(known - set(Vocabulary.SPECIAL))
+    totals = {split: {"read": rows.total, "kept": len(rows.labels)} for split, rows in splits.items()}
     information = {
         "format": FORMAT,
         "data": name,
@@ -162,29 +163,24 @@ def prepare(
         "tokenizer": entry.tokenizer,
         "vectors": vectors,
         "rows": {
-            split: {
-                "read": split_rows.total,
-                "kept": len(split_rows.labels),
-                "published": entry.published.get(split, split_rows.total),
-            }
-            for split, split_rows in rows.items()
+            split: n | {"published": entry.published.get(split, n["read"])} for split, n in totals.items()
         },
         "columns": columns,
         "coverage": asdict(measure_coverage(counts, known)),
         "sources": _describe_files(files),
     }
-    if grouped := [split for split, split_rows in rows.items() if split_rows.groups is not None]:
+    if grouped := [split for split, rows in splits.items() if rows.groups is not None]:
         information["groups"] = grouped
     if entry.translation:
         information["known"] = size
     information = json.loads(json.dumps(information))  # as it is after loading
     matrix = _make_matrix(word_vectors, vocabulary.words[:size]) if word_vectors else None
-    target = _add_target(rows, texts) if entry.translation else None
-    splits = {}
-    for split, split_rows in rows.items():
-        groups = None if split_rows.groups is None else np.array(split_rows.groups, np.int32)
-        splits[split] = EncodedSplit(texts[split], np.array(split_rows.labels, np.int32), groups)
-    return PreparedData(name, vocabulary, matrix, splits, entry.labels, information, target)
+    target = _add_target(splits, texts) if entry.translation else None
+    encoded = {}
+    for split, rows in splits.items():
+        groups = None if rows.groups is None else np.array(rows.groups, np.int32)
+        encoded[split] = EncodedSplit(texts[split], np.array(rows.labels, np.int32), groups)
+    return PreparedData(name, vocabulary, matrix, encoded, entry.labels, information, target)
 
 
 def list_sources(entry: DataSet, vectors: str | None, data: Path) -> list[Path]:
@@ -208,16 +204,14 @@ Tokenize = Callable[[str], list[str]]
 
 
 def _number_words(
-    rows: Mapping[str, Rows], names: Sequence[str], tokenize: Tokenize, documents: bool = False
+    splits: Mapping[str, Rows], names: Sequence[str], tokenize: Tokenize, documents: bool = False
 ) -> tuple[Texts, list[str]]:
     """Number words by first occurrence, because lists of words would fill the memory; return words too."""
     numbers: dict[str, int] = {}
     texts: Texts = {}
-    for split, split_rows in rows.items():
-        cut = _split_spaced if split_rows.tokenized else tokenize
-        texts[split] = {
-            name: _number_column(split_rows.texts[name], cut, documents, numbers) for name in names
-        }
+    for split, rows in splits.items():
+        cut = _split_spaced if rows.tokenized else tokenize
+        texts[split] = {name: _number_column(rows.texts[name], cut, documents, numbers) for name in names}
     return texts, list(numbers)
 
 
@@ -257,9 +251,9 @@ def _replace_numbers(texts: Texts, words: Sequence[str], vocabulary: Vocabulary)
         columns.update({name: column._replace(ids=table[column.ids]) for name, column in columns.items()})
 
 
-def _add_target(rows: Mapping[str, Rows], texts: Texts) -> TargetVocabulary:
+def _add_target(splits: Mapping[str, Rows], texts: Texts) -> TargetVocabulary:
     """Add the column of translations; its vocabulary is sorted by frequency in the training split."""
-    targets, words = _number_words(rows, [TARGET], _split_spaced)
+    targets, words = _number_words(splits, [TARGET], _split_spaced)
     vocabulary = TargetVocabulary.from_counts(_count_words(words, [targets.get("train", {})]))
     _replace_numbers(targets, words, vocabulary)
     for split, columns in texts.items():

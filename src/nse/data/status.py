@@ -47,22 +47,16 @@ def _report_entry(name: str, entry: DataSet | VectorSet | None, folder: Path, fe
     where = source.path if source.member or source.path.suffix == ".npy" else source.path.parent
     row |= {"where": str(where), "form": source.form}
     try:
-        if isinstance(entry, DataSet):
-            counts = _count_rows(entry, folder)
-        else:
-            counts = _measure_vectors(source, entry)
+        counts = _count_rows(entry, folder) if isinstance(entry, DataSet) else _measure_vectors(source, entry)
     except DataError as error:
         return row | {"problem": str(error)}
     return row | {"present": True} | counts
 
 
 def _count_rows(entry: DataSet, folder: Path) -> Report:
-    rows, published = (entry.count or entry.read)(folder), entry.published
-    counts = {
-        split: {"found": len(split_rows.labels), "published": published[split]}
-        for split, split_rows in rows.items()
-    }
-    return {"counts": counts}
+    splits, published = (entry.count or entry.read)(folder), entry.published
+    found = {split: len(rows.labels) for split, rows in splits.items()}
+    return {"counts": {name: {"found": n, "published": published[name]} for name, n in found.items()}}
 
 
 def _measure_vectors(source: DataFile, entry: VectorSet | None) -> Report:

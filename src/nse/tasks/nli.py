@@ -17,6 +17,7 @@ from nse.data.cache import EncodedSplit, PreparedData
 from nse.data.catalogue import DataSet
 from nse.data.prepare import prepare
 from nse.data.readers import logic
+from nse.data.readers.logic_grammar import LABELS as LOGIC_LABELS
 from nse.inference.folder import ModelConfig
 from nse.inference.kinds import PAIR
 from nse.tasks.source import ColumnNames, DataSource, NamedSplit, OwnFiles, PublishedData
@@ -61,7 +62,7 @@ class LogicPairs(logic.LogicData, DataSource):
     def prepare(self, folder: Path | None, least: int = 1) -> PreparedData:
         """Generate the corpus; no folder of data is looked at. Its words are in the order of the alphabet."""
         rows = logic.read(self)
-        entry = DataSet(logic.LABELS, "whitespace", find_sources=lambda _: {}, read=lambda _: rows)
+        entry = DataSet(LOGIC_LABELS, "whitespace", find_sources=lambda _: {}, read=lambda _: rows)
         found = prepare(logic.NAME, None, Path(), entry, least)
         found.information["fingerprint"] = logic.compute_fingerprint(rows)
         vocabulary = Vocabulary.from_texts([found.vocabulary.words])

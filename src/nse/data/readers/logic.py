@@ -18,21 +18,9 @@ from functools import cache
 from itertools import permutations, product
 
 from nse.data.readers import logic_grammar as grammar
-from nse.data.readers.logic_grammar import LABELS, NOUNS, QUANTIFIERS, VERBS, Property, Sentence, label, parse
+from nse.data.readers.logic_grammar import LABELS, NOUNS, QUANTIFIERS, VERBS, Property, Sentence, label
 from nse.data.sources import Rows
 from nse.errors import InputError
-
-__all__ = [
-    "LABELS",
-    "LogicData",
-    "Pair",
-    "Property",
-    "Sentence",
-    "generate_pairs",
-    "label",
-    "parse",
-    "sample_combinations",
-]
 
 NAME = "logic"  # of the data set
 PLAIN = 0.1  # fraction of draws without a reordering that has another label, so that short sentences occur
@@ -150,9 +138,8 @@ def _draw_with_label(rng: random.Random, accept: Filter, label: int, clause: boo
         if premise == hypothesis and quantifier in choices:
             choices.remove(quantifier)
         if choices:
-            return replace(premise, quantifier=rng.choice(choices)), replace(
-                hypothesis, quantifier=quantifier
-            )
+            premise = replace(premise, quantifier=rng.choice(choices))
+            return premise, replace(hypothesis, quantifier=quantifier)
 
 
 def _draw_pairs(rng: random.Random, accept: Filter) -> list[Pair]:
@@ -163,19 +150,18 @@ def _draw_pairs(rng: random.Random, accept: Filter) -> list[Pair]:
     """
     if rng.random() < PLAIN:
         wanted = rng.randrange(3)
-        return [_write_pair(*_draw_with_label(rng, accept, wanted, clause=rng.random() < 0.5), wanted)]
+        premise, hypothesis = _draw_with_label(rng, accept, wanted, clause=rng.random() < 0.5)
+        return [Pair(str(premise), str(hypothesis), wanted)]
     while True:
         wanted = rng.choice((grammar.ENTAILMENT, grammar.CONTRADICTION))
         premise, hypothesis = _draw_with_label(rng, accept, wanted, clause=True)
         candidates = list(product(_list_reorderings(premise), _list_reorderings(hypothesis)))
         rng.shuffle(candidates)
         if neutral := next((c for c in candidates if label(*c) == grammar.NEUTRAL), None):
-            pair = _write_pair(premise, hypothesis, wanted)
-            return [pair, _write_pair(*neutral, grammar.NEUTRAL)] if rng.random() < 0.5 else [pair]
-
-
-def _write_pair(premise: Sentence, hypothesis: Sentence, label: int) -> Pair:
-    return Pair(str(premise), str(hypothesis), label)
+            pairs = [Pair(str(premise), str(hypothesis), wanted)]
+            if rng.random() < 0.5:
+                pairs.append(Pair(str(neutral[0]), str(neutral[1]), grammar.NEUTRAL))
+            return pairs
 
 
 def sample_combinations(rng: random.Random, combinations: int = 8) -> list[frozenset[str]]:
@@ -256,7 +242,7 @@ def read(config: LogicData) -> dict[str, Rows]:
 def compute_fingerprint(rows: Mapping[str, Rows]) -> str:
     """Hash the rows of a corpus."""
     digest = hashlib.sha256()
-    for split, split_rows in rows.items():
-        for row in zip(*split_rows.texts.values(), split_rows.labels, strict=True):
+    for split, (texts, labels, *_) in rows.items():
+        for row in zip(*texts.values(), labels, strict=True):
             digest.update(("\t".join([split, *map(str, row)]) + "\n").encode())
     return digest.hexdigest()

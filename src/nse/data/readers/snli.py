@@ -15,9 +15,9 @@ NO_LABEL = "-"  # the annotators did not agree
 def find_sources(folder: Path) -> dict[str, DataFile]:
     """Find each split, in a data folder or in `snli_1.0/` in it; `DataError` says what is missing."""
     names = {split: f"snli_1.0_{split}.jsonl" for split in SPLITS}
-    places = [folder / "snli_1.0", folder]
-    archives = [place / ARCHIVE for place in places]
-    return find_files("snli", names, places, "", archives, ("fetch", "snli", str(folder)))
+    folders = [folder / "snli_1.0", folder]
+    archives = [path / ARCHIVE for path in folders]
+    return find_files("snli", names, folders, "", archives, ("fetch", "snli", str(folder)))
 
 
 def read(folder: Path) -> dict[str, Rows]:

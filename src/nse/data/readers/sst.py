@@ -25,9 +25,9 @@ _PIECE = re.compile(r"[()]|[^ ()]+")
 def find_sources(folder: Path) -> dict[str, DataFile]:
     """Find each split, in `sst/trees/` or `trees/` in a data folder; `DataError` says what is missing."""
     names = {split: f"{split}.txt" for split in SPLITS}
-    places = [folder / "sst" / "trees", folder / "trees"]  # elsewhere, train.txt says too little
+    folders = [folder / "sst" / "trees", folder / "trees"]  # elsewhere, train.txt says too little
     archives = [folder / "sst" / ARCHIVE, folder / ARCHIVE]
-    return find_files("sst", names, places, f" in {folder}", archives, ("fetch", "sst-fine", str(folder)))
+    return find_files("sst", names, folders, f" in {folder}", archives, ("fetch", "sst-fine", str(folder)))
 
 
 def read(folder: Path, binary: bool = False) -> dict[str, Rows]:

@@ -15,9 +15,9 @@ HEADER = ["QuestionID", "Question", "DocumentID", "DocumentTitle", "SentenceID",
 def find_sources(folder: Path) -> dict[str, DataFile]:
     """Find each split, in a data folder or in `WikiQACorpus/`; `DataError` says what is missing."""
     names = {split: f"WikiQA-{split}.tsv" for split in SPLITS}
-    places = [folder / "WikiQACorpus", folder]
-    archives = [place / ARCHIVE for place in places]
-    return find_files("wikiqa", names, places, "", archives, ("fetch", "wikiqa", str(folder)))
+    folders = [folder / "WikiQACorpus", folder]
+    archives = [path / ARCHIVE for path in folders]
+    return find_files("wikiqa", names, folders, "", archives, ("fetch", "wikiqa", str(folder)))
 
 
 def read(folder: Path) -> dict[str, Rows]:
