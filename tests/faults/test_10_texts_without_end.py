@@ -27,7 +27,7 @@ def test_if_strict_it_is_refused(served):
 
 def test_more_characters_than_are_let_in(served):
     ask = {"texts": ["good", "a" * 10_001]}
-    message = "text 2 has 10,001 characters and 10,000 are read: shorten it"
+    message = "text 2 has 10,001 characters, and at most 10,000 allowed: shorten it"
     assert error(asked(served, "/v1/predict", ask), 413) == message
     ask["texts"][1] = "\U0001f600" * 10_000  # a word, of which JSON makes twelve bytes a character
     assert told(asked(served, "/v1/predict", ask))["predictions"][1]["unknown"] == 1
@@ -35,7 +35,7 @@ def test_more_characters_than_are_let_in(served):
 
 def test_more_texts_than_are_let_in(served):
     many = {"texts": ["good"] * 257}
-    message = "there are 257 texts and at most 256 are read at a time: send the others separately"
+    message = "there are 257 texts, and at most 256 allowed: send fewer"
     assert error(asked(served, "/v1/predict", many), 413) == message
     assert len(told(asked(served, "/v1/predict", {"texts": ["good"] * 256}))["predictions"]) == 256
 

@@ -78,15 +78,15 @@ TWICE = {
 def test_a_key_that_is_there_twice_is_told(served, body):
     for path in ("/v1/predict", "/v1/encode", "/v1/trace"):
         message = error(asked(served, path, body), 400)
-        assert "is there twice: send it once; send {" in message
+        assert "occurs twice: send it once; send {" in message
 
 
 @pytest.mark.parametrize("text", ["\x00", "a\x00b", "good film\x00"])
 def test_a_nul_is_told(served, text):
     for path in ("/v1/predict", "/v1/encode"):
         message = error(asked(served, path, {"texts": ["good", text]}), 400)
-        assert message == "text 2 holds a NUL character: leave it out"
-    assert "text 1 holds a NUL" in error(asked(served, "/v1/trace", {"texts": [text]}), 400)
+        assert message == "text 2 contains a NUL character: remove it"
+    assert "text 1 contains a NUL" in error(asked(served, "/v1/trace", {"texts": [text]}), 400)
 
 
 def test_odd_texts_are_texts(served):

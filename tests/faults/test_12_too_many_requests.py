@@ -48,7 +48,7 @@ def test_everybody_gets_an_answer_or_is_told_when_to_come_back(small):
         assert statuses[429] > 0
         for refusal in refusals:
             assert int(refusal[1]["Retry-After"]) >= 1
-            assert "too many requests wait already: come back in" in error(refusal, 429)
+            assert "too many requests are waiting: try again in" in error(refusal, 429)
         served, refused = served + statuses[200], refused + statuses[429]
     assert resident(server.pid) < before + 20
     assert told(asked(address, "/v1/predict", {"texts": ["good"]}))["predictions"]  # and then it is as before

@@ -52,10 +52,10 @@ def test_requests_in_flight_finish(server):
         process.send_signal(signal.SIGTERM)
         assert events(process, "stopping")[0]["signal"] == "SIGTERM"
         # From now on it says so, and takes nothing new.
-        assert error(asked(address, "/health/ready"), 503) == "the server is about to stop"
+        assert error(asked(address, "/health/ready"), 503) == "the server is shutting down"
         assert told(asked(address, "/health/live")) == {"status": "live"}
         refused = asked(address, "/v1/predict", {"texts": ["good"]})
-        assert "about to stop" in error(refused, 503)
+        assert "the server is shutting down" in error(refused, 503)
         assert refused[1]["Connection"] == "close"
         assert int(refused[1]["Retry-After"]) >= 1
         assert not first.done(), "it was too fast to see anything"

@@ -55,7 +55,7 @@ def test_no_memory(tmp_path):
         resource.prlimit(engine, resource.RLIMIT_AS, (room, room))
         with ThreadPoolExecutor(3) as pool:  # which come into one batch
             answers = list(pool.map(lambda ask: asked(address, "/v1/predict", ask), [small, large, small]))
-        assert error(answers[1], 503) == "the model failed on this request; see the server's log"
+        assert error(answers[1], 503) == "the model failed on this request; see the log of the server"
         assert answers[0][0] == answers[2][0] == asked(address, "/v1/predict", small)[0] == 200
         assert told(asked(address, "/health/ready")) == {"status": "ready"}
         [line] = events(server, "error")
@@ -75,13 +75,13 @@ def test_the_process_that_computes_is_killed(tmp_path):
             while worked(engine) < before + 5:
                 assert not first.done(), "it was too fast to see anything"
             os.kill(engine, signal.SIGKILL)
-            assert error(first.result(), 503) == "the model failed on this request; see the server's log"
+            assert error(first.result(), 503) == "the model failed on this request; see the log of the server"
         assert told(asked(address, "/health/live")) == {"status": "live"}
         assert len(told(asked(address, "/v1/predict", long))["predictions"]) == 64
         [other] = [pid for pid in children(server.pid) if "spawn_main" in command_of(pid)]
         assert other != engine
         [line] = events(server, "error")
-        assert "the process that computed this has died" in line["traceback"]
+        assert "the worker process has died" in line["traceback"]
         [line] = events(server, "engine_lost")
         assert (line["process"], line["code"]) == (engine, -9)
 
@@ -112,7 +112,7 @@ def test_it_computes_for_too_long(tmp_path):
             assert told(asked(address, "/health/live")) == {"status": "live"}
             assert time.monotonic() < end
             time.sleep(0.05)
-        assert "the processes that compute have died or hung: others are being started" in reasons
+        assert "all worker processes have died or hung, and are being replaced" in reasons
         assert asked(address, "/v1/predict", {"texts": ["good"]})[0] == 200
 
 
@@ -129,7 +129,7 @@ def test_what_failed_is_not_told_to_strangers(tmp_path):
     with running(sentence_model(tmp_path / "mine"), first=first) as (address, server):
         for _ in range(2):
             answer = asked(address, "/v1/predict", {"texts": ["good"]})
-            assert error(answer, 503) == "the model failed on this request; see the server's log"
+            assert error(answer, 503) == "the model failed on this request; see the log of the server"
         assert asked(address, "/v1/predict", {"texts": ["good"]})[0] == 200
         one, two = events(server, "error", 2)
         assert "/secret/path" in one["traceback"]

@@ -63,7 +63,7 @@ def test_what_cannot_be_started_is_not_ready_and_tried_again(served):
     for engine in engines(server):
         os.kill(engine, signal.SIGKILL)
     until(lambda: asked(address, "/health/ready")[0] == 503)
-    assert "others are being started" in error(asked(address, "/health/ready"), 503)
+    assert "are being replaced" in error(asked(address, "/health/ready"), 503)
     assert figure(address, "nse_engines") == figure(address, "nse_ready") == 0
     assert status(address) == 504  # it waited for one as long as it may
     assert told(asked(address, "/health/live")) == {"status": "live"}
@@ -72,7 +72,7 @@ def test_what_cannot_be_started_is_not_ready_and_tried_again(served):
     assert status(address) == 200
     until(lambda: figure(address, "nse_engines") == 2)
     lines = events(server, "error", 2)
-    message = "a process that computes cannot be started; it is tried again"
+    message = "cannot start a worker process; trying again"
     assert [line["message"] for line in lines] == [message] * 2
     assert all(line["tries"] > 1 for line in events(server, "engine_replaced", count + 2)[count:])
 

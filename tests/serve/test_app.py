@@ -5,7 +5,7 @@ import json
 import pytest
 
 from nse.serve.observe import Log
-from nse.serve.settings import Keys
+from nse.serve.settings import ApiKeys
 from serve.inside import inside
 from serve.running import error, told
 from small_models import sentence_model
@@ -21,7 +21,7 @@ def model(tmp_path):
 def test_with_keys_only_the_health_is_open(model):
     written = []
     log = Log(written.append)
-    with inside(model, keys=Keys([KEY, OTHER]), log=log) as server:
+    with inside(model, keys=ApiKeys([KEY, OTHER]), log=log) as server:
         for path in ("/health/live", "/health/ready"):
             assert server.ask(path)[0] == 200
         wrong = [
@@ -65,7 +65,7 @@ def test_with_keys_only_the_health_is_open(model):
 
 
 def test_a_wrong_key_is_told_before_the_body_is_read(model):
-    with inside(model, keys=Keys([KEY])) as server:
+    with inside(model, keys=ApiKeys([KEY])) as server:
         answer = server.ask("/v1/predict", parts=[b"x" * 1000, None])  # a client that then goes away
         assert error(answer, 401)
         assert answer[1]["Connection"] == "close"
@@ -88,9 +88,9 @@ def test_a_bug_is_told_and_logged_and_ends_nothing(model, monkeypatch):
     written = []
     log = Log(written.append)
     with inside(model, log=log) as server:
-        monkeypatch.setattr(server.app, "find_obstacle", lambda: {}["no such key"])
+        monkeypatch.setattr(server.app, "explain_unready", lambda: {}["no such key"])
         answer = server.ask("/health/ready")
-        assert error(answer, 500) == "something is wrong with the server; see its log"
+        assert error(answer, 500) == "internal server error; see the log of the server"
         assert answer[1]["X-Content-Type-Options"] == "nosniff"
         monkeypatch.undo()
         assert server.ask("/health/ready")[0] == 200
@@ -105,5 +105,5 @@ def test_a_bug_is_told_and_logged_and_ends_nothing(model, monkeypatch):
 def test_a_thread_that_has_ended_makes_it_unready_and_leaves_it_alive(model):
     with inside(model) as server:
         assert server.app.batcher.stop(10)
-        assert "start the server again" in error(server.ask("/health/ready"), 503)
+        assert "restart the server" in error(server.ask("/health/ready"), 503)
         assert told(server.ask("/health/live")) == {"status": "live"}

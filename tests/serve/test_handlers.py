@@ -8,7 +8,7 @@ import pytest
 import nse
 from faults.made_models import saved
 from nse.serve.handlers import find_examples
-from nse.serve.settings import LARGEST_BEAM
+from nse.serve.settings import MAX_BEAM
 from serve.inside import inside
 from serve.running import error, told
 from small_models import CANDIDATES, SENTENCES, document_model, ranking_model, sentence_model, translator
@@ -104,7 +104,7 @@ def test_translations(tmp_path):
             found = told(server.ask("/v1/translate", {"texts": texts, "beam": beam}))
             assert found["translations"] == without_texts(model.translate(texts, beam))
         assert "sentence 2 is empty" in error(server.ask("/v1/translate", {"texts": ["a", " "]}), 400)
-        wide = {"texts": ["a"], "beam": LARGEST_BEAM + 1}
+        wide = {"texts": ["a"], "beam": MAX_BEAM + 1}
         assert error(server.ask("/v1/translate", wide), 422).startswith("beam: ")
 
 
@@ -134,7 +134,7 @@ def test_only_what_the_model_does_is_described_and_its_examples_are_answered(tmp
         paths = told(server.ask("/openapi.json"))["paths"]
         assert {path for path in paths if "post" in paths[path]} == {f"/v1/{own}", "/v1/encode", "/v1/trace"}
         for path in {"/v1/predict", "/v1/rank", "/v1/translate"} - paths.keys():
-            assert error(server.ask(path, {"texts": ["a"]}), 400).endswith(f": ask /v1/{own}")
+            assert error(server.ask(path, {"texts": ["a"]}), 400).endswith(f": use /v1/{own}")
         for path, operations in paths.items():
             if "post" not in operations:
                 continue

@@ -31,8 +31,8 @@ def test_lines_are_written_in_their_order_and_at_the_end():
 
 
 def test_a_reader_that_stopped_reading_holds_nobody_up(monkeypatch):
-    monkeypatch.setattr(logs, "MOST_LINES", 50)
-    monkeypatch.setattr(logs, "PERIOD", 0.001)
+    monkeypatch.setattr(logs, "MAX_LINES", 50)
+    monkeypatch.setattr(logs, "WRITE_PERIOD", 0.001)
     stuck, inside_write = threading.Event(), threading.Event()
 
     def write(content):
@@ -52,8 +52,8 @@ def test_a_reader_that_stopped_reading_holds_nobody_up(monkeypatch):
 
 
 def test_what_waits_is_bounded_in_bytes(monkeypatch):
-    monkeypatch.setattr(logs, "MOST_BYTES", 10_000)
-    monkeypatch.setattr(logs, "WRITTEN_AT_ONCE", 3000)
+    monkeypatch.setattr(logs, "MAX_BYTES", 10_000)
+    monkeypatch.setattr(logs, "WRITE_BYTES", 3000)
     written = []
     log = Log(written.append)
     for number in range(100):

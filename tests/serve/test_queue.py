@@ -9,10 +9,10 @@ import torch
 
 from nse.errors import InputError, RunError
 from nse.inference.requests import Request
-from nse.serve.errors import Problem
+from nse.serve.errors import HTTPError
 from nse.serve.queue import Batcher, HttpRequest
 from nse.serve.settings import Settings
-from nse.serve.worker import DiedError
+from nse.serve.worker import EngineDiedError
 
 
 class Model:
@@ -68,8 +68,8 @@ def job(*numbers, group="scores"):
     made = HttpRequest({"path": "/", "method": "POST", "headers": []}, None, 60)
     made.group, made.rows = group, len(numbers)
     rows = [[number] for number in numbers]
-    made.read = lambda: Request("scores", rows, lambda found: found.flatten().tolist())
-    made.write = lambda rows: repr([int(row) for row in rows]).encode()
+    made.prepare = lambda: Request("scores", rows, lambda found: found.flatten().tolist())
+    made.serialize = lambda rows: repr([int(row) for row in rows]).encode()
     return made
 
 
@@ -153,7 +153,7 @@ def test_nothing_is_computed_beside_what_wants_to_be_alone(model):
 
         jobs = [job(number, group=None if number % 4 == 1 else "scores") for number in range(40)]
         for each in jobs:
-            each.read = each.read if each.group else alone
+            each.prepare = each.prepare if each.group else alone
         for each in jobs:
             made.submit(each)
         assert (await asyncio.gather(*(each.future for each in jobs))).count(b"alone") == 10
@@ -193,11 +193,11 @@ def test_too_many_are_refused_and_told_when_to_come_back(model):
         for each in jobs:
             made.submit(each)
         made.row_seconds = 2.5
-        with pytest.raises(Problem, match="come back in 8 s") as full:
+        with pytest.raises(HTTPError, match="try again in 8 s") as full:
             made.submit(job(9))
         assert (full.value.status, full.value.headers) == (429, {"Retry-After": "8"})
         made.row_seconds = 0.0
-        with pytest.raises(Problem, match="come back in 1 s"):
+        with pytest.raises(HTTPError, match="try again in 1 s"):
             made.submit(job(9))
         assert len(made.queue) == 3
         model.gate.set()
@@ -257,8 +257,8 @@ def test_what_cannot_be_read_or_told_costs_nobody_else(model):
     async def story(made):
         await busy(made, model)
         jobs = [job(2), job(1), job(5)]
-        jobs[0].read = unreadable
-        jobs[2].write = lambda rows: rows["no such thing"]
+        jobs[0].prepare = unreadable
+        jobs[2].serialize = lambda rows: rows["no such thing"]
         for each in jobs:
             made.submit(each)
         model.gate.set()
@@ -289,7 +289,7 @@ def test_a_thread_outlives_everything(model):
 @pytest.mark.parametrize("deadly", [True, False])
 def test_those_a_process_died_at_are_computed_by_themselves(deadly, model):
     """And the one that it died of, again alone, is told so."""
-    died, engine = DiedError("it died"), Engine(model)
+    died, engine = EngineDiedError("it died"), Engine(model)
     model.wrong = {2: died} if deadly else {}
     engine.deaths = [] if deadly else [died]
 
@@ -307,7 +307,7 @@ def test_those_a_process_died_at_are_computed_by_themselves(deadly, model):
 
 def test_what_a_process_did_not_die_of_is_computed_by_the_next(model):
     engine = Engine(model)
-    engine.deaths = [DiedError("it died", delivered=False)] * 2
+    engine.deaths = [EngineDiedError("it died", delivered=False)] * 2
 
     async def story(made):
         first = job(1)
@@ -325,13 +325,13 @@ def test_a_thread_without_its_process_takes_no_job(model):
             each = job(number)
             made.submit(each)
             assert await each.future == f"[{number}]".encode()
-        assert made.find_able() == {1}
+        assert made.find_ready_threads() == {1}
         here.ready = False
         waiting = job(20)
         made.submit(waiting)
-        assert not made.find_able()
+        assert not made.find_ready_threads()
         away.ready = True
-        made.look_again()
+        made.wake_threads()
         assert await waiting.future == b"[20]"
         away.ready = False
 
@@ -345,13 +345,13 @@ def test_it_is_late_if_every_thread_that_can_compute_is(model):
         model.gate.clear()
         jobs = [job(1), job(2)]
         for number, each in enumerate(jobs, start=1):
-            assert not made.is_late(0)
+            assert not made.is_overdue(0)
             made.submit(each)
             await until(lambda number=number: len(model.batches) == number)
-        assert made.is_late(0)
-        assert not made.is_late(60)
+        assert made.is_overdue(0)
+        assert not made.is_overdue(60)
         engines[2].ready = True
-        assert not made.is_late(0)
+        assert not made.is_overdue(0)
         model.gate.set()
         await asyncio.gather(*(each.future for each in jobs))
 
@@ -365,7 +365,7 @@ def test_stopping_computes_what_waits(model):
         for each in jobs:
             made.submit(each)
         assert len(made.running) == 1
-        assert made.is_late(0)
+        assert made.is_overdue(0)
         assert not made.stop(0.01)  # it still computes
         model.gate.set()
         return await asyncio.gather(*(each.future for each in jobs))

@@ -10,7 +10,7 @@ import pytest
 import nse
 from nse import InputError
 from nse.serve.run import listen
-from nse.serve.settings import LARGEST_BODY, MOST_CANDIDATES, MOST_SENTENCES, MOST_WORDS
+from nse.serve.settings import MAX_TRACE_CANDIDATES, MAX_TRACE_SENTENCES, MAX_TRACE_WORDS, MIN_BODY_LIMIT
 from nse.viz import report
 from nse.viz.trace import MemoryTrace
 from serve.inside import inside
@@ -52,8 +52,8 @@ def test_other_models_take_other_texts(tmp_path):
         given = {"texts": ["who runs ?", "a dog runs .", "the cat sleeps ."]}
         trace = MemoryTrace.from_json(server.ask("/v1/trace", given)[2])
         assert len(trace.prediction["ranking"]) == 2
-        many = {"texts": ["who runs ?", *["a dog ."] * (MOST_CANDIDATES + 1)]}
-        assert "there are 22 texts and 21 can be looked at" in error(server.ask("/v1/trace", many), 413)
+        many = {"texts": ["who runs ?", *["a dog ."] * (MAX_TRACE_CANDIDATES + 1)]}
+        assert "there are 22 texts, and at most 21 can be drawn" in error(server.ask("/v1/trace", many), 413)
     with inside(translator(tmp_path / "translates")) as server:
         assert [field["label"] for field in told(server.ask("/v1/model"))["fields"]] == ["English sentence"]
         for beam in (None, 2):
@@ -88,15 +88,17 @@ def test_bad_texts_are_told(address):
 
 
 def test_too_much_is_told_before_it_is_computed(address, tmp_path):
-    answer = asked(address, "/v1/trace", {"texts": ["a " * (MOST_WORDS + 1)]})
-    expected = f"text 1 has 201 words, and at most {MOST_WORDS} can be drawn: shorten it"
+    answer = asked(address, "/v1/trace", {"texts": ["a " * (MAX_TRACE_WORDS + 1)]})
+    expected = f"text 1 has 201 words, and at most {MAX_TRACE_WORDS} can be drawn: shorten it"
     assert error(answer, 413) == expected
     with inside(document_model(tmp_path / "documents")) as server:
-        many = {"texts": ["A dog runs. " * (MOST_SENTENCES + 1)]}
-        expected = f"text 1 has 51 sentences, and at most {MOST_SENTENCES} can be drawn: shorten it"
+        many = {"texts": ["A dog runs. " * (MAX_TRACE_SENTENCES + 1)]}
+        expected = f"text 1 has 51 sentences, and at most {MAX_TRACE_SENTENCES} can be drawn: shorten it"
         assert error(server.ask("/v1/trace", many), 413) == expected
-        some = {"texts": ["A dog runs. " * MOST_SENTENCES]}
-        assert len(MemoryTrace.from_json(server.ask("/v1/trace", some)[2]).readings) == MOST_SENTENCES + 1
+        some = {"texts": ["A dog runs. " * MAX_TRACE_SENTENCES]}
+        assert (
+            len(MemoryTrace.from_json(server.ask("/v1/trace", some)[2]).readings) == MAX_TRACE_SENTENCES + 1
+        )
 
 
 def test_a_model_without_a_memory_answers_but_is_not_traced(tmp_path):
@@ -110,14 +112,16 @@ def test_a_model_without_a_memory_answers_but_is_not_traced(tmp_path):
 
 def test_what_does_not_say_that_it_is_json_is_told(address):
     answer = asked(address, "/v1/trace", b'{"texts": ["a"]}', {"Content-Type": "text/plain"})
-    assert "must say Content-Type: application/json" in error(answer, 415)
+    assert "needs the header Content-Type: application/json" in error(answer, 415)
 
 
 def test_another_name_is_refused(address):
     """A page from elsewhere, whose name is made to lead to this machine, learns nothing."""
     port = address.rpartition(":")[2]
     for name in ("evil.example", f"evil.example:{port}", "", "[::2]"):
-        assert "answers to 127.0.0.1" in error(asked(address, "/v1/model", headers={"Host": name}), 400)
+        assert "this server is reached as 127.0.0.1" in error(
+            asked(address, "/v1/model", headers={"Host": name}), 400
+        )
     for name in (f"localhost:{port}", "127.0.0.1", "[::1]:80", "localhost"):
         assert asked(address, "/v1/model", headers={"Host": name})[0] == 200
 
@@ -130,12 +134,12 @@ def test_heads(address):
 
 
 def test_a_large_body_is_refused_whatever_its_headers_say(address):
-    large = json.dumps({"texts": ["a" * LARGEST_BODY]}).encode()
+    large = json.dumps({"texts": ["a" * MIN_BODY_LIMIT]}).encode()
     assert "shorten it" in error(asked(address, "/v1/trace", large), 413)
     with line_to(address) as line:
         line.sendall(b"POST /v1/trace HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
         piece = b"a" * 8192
-        for _ in range(LARGEST_BODY // len(piece) + 2):
+        for _ in range(MIN_BODY_LIMIT // len(piece) + 2):
             line.sendall(b"%x\r\n%s\r\n" % (len(piece), piece))
         line.sendall(b"0\r\n\r\n")
         assert b" 413 " in line.recv(4096).split(b"\r\n")[0]
@@ -185,11 +189,11 @@ def test_a_port_that_is_taken():
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        with pytest.raises(InputError, match="choose another port, or 0 for any that is free"):
+        with pytest.raises(InputError, match="use another port, or 0 for a free one"):
             listen("127.0.0.1", other.getsockname()[1])
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "a" * 90])
 def test_an_address_that_is_not_of_this_machine(host):
-    with pytest.raises(InputError, match=f"cannot listen at {host}:0: .*; give an address of this machine"):
+    with pytest.raises(InputError, match=f"cannot listen at {host}:0: .*; use an address of this machine"):
         listen(host, 0)

@@ -5,7 +5,7 @@ import re
 import jsonschema
 import pytest
 
-from nse.serve.schemas import DESCRIPTIONS, WORD, visible
+from nse.serve.schemas import DESCRIPTIONS, WORD, make_visible_pattern
 from nse.text import moses
 from serve.inside import inside
 from serve.running import told
@@ -54,7 +54,7 @@ def test_what_counts_as_a_word_is_what_python_does_not_strip():
 
 
 def test_what_counts_as_a_word_of_a_translator_is_what_moses_does_not_leave_out():
-    seen = re.compile(visible())
+    seen = re.compile(make_visible_pattern())
     assert [
         letter for letter in LETTERS if bool(seen.search(letter)) != bool(moses.normalize_spaces(letter))
     ] == []

@@ -10,7 +10,7 @@ from nse.cli import main as cli
 from nse.cli import serve as serve_commands
 from nse.errors import InputError
 from nse.serve import run
-from nse.serve.settings import LARGEST_BODY, Keys, Settings, read_keys
+from nse.serve.settings import MIN_BODY_LIMIT, ApiKeys, Settings, read_keys
 
 KEY = "correct-horse-battery"
 
@@ -70,7 +70,7 @@ def test_the_options_are_those_of_the_settings(monkeypatch):
 
 
 def test_a_long_text_fits_into_a_body():
-    assert Settings().max_body == LARGEST_BODY
+    assert Settings().max_body == MIN_BODY_LIMIT
     assert Settings(max_chars=100_000).max_body > 12 * 100_000
 
 
@@ -113,7 +113,7 @@ def test_a_key_file_that_others_can_read_is_told(tmp_path, monkeypatch, mode, to
 def test_every_key_is_compared_whichever_is_right(monkeypatch):
     seen = []
     monkeypatch.setattr("hmac.compare_digest", lambda one, other: seen.append(len(other)) or one == other)
-    keys = Keys(["a" * 16, "b" * 30, "c" * 90])
+    keys = ApiKeys(["a" * 16, "b" * 30, "c" * 90])
     assert keys.allow(b"a" * 16)
     assert seen == [32, 32, 32]
 
@@ -123,8 +123,8 @@ def test_every_key_is_compared_whichever_is_right(monkeypatch):
     [
         (None, "cannot be read: No such file"),
         (b"\xff\xfe", "cannot be read: is not UTF-8"),
-        (b"", "there is no key in it; make one: python -c"),
-        (b"# nothing\n\n", "there is no key in it"),
+        (b"", "contains no key; make one: python -c"),
+        (b"# nothing\n\n", "contains no key"),
         (b"long-enough-for-a-key\nshort\n", "line 2: a key needs 16 characters"),
         (b"two words are no key for a header\n", "line 1: use ASCII without spaces"),
         ("schlüssel-sind-lang-genug\n".encode(), "line 1: use ASCII without spaces"),

@@ -12,7 +12,7 @@ import nse
 from nse.errors import RunError
 from nse.serve import worker
 from nse.serve.observe import Log
-from nse.serve.worker import DiedError, Engine, EngineProcess, end_all, make_engines
+from nse.serve.worker import Engine, EngineDiedError, EngineProcess, make_engines, stop_engines
 from small_models import SENTENCES, sentence_model, translator
 
 
@@ -27,7 +27,7 @@ def started():
         return found[-1], model
 
     yield start
-    end_all(found, 5)
+    stop_engines(found, 5)
     for each in found:
         assert not each.process.is_alive()
 
@@ -99,7 +99,7 @@ def test_what_it_did_not_die_of_can_be_told(started, tmp_path):
     engine.process.kill()
     engine.process.join()
     for _ in range(2):  # once at the line, and once because it is known
-        with pytest.raises(DiedError) as died:
+        with pytest.raises(EngineDiedError) as died:
             engine.compute(*parts(model.request("predict", SENTENCES)))
         assert not died.value.delivered
         assert not engine.ready
@@ -108,7 +108,7 @@ def test_what_it_did_not_die_of_can_be_told(started, tmp_path):
 def test_an_idle_one_that_hangs_is_noticed(started, tmp_path, monkeypatch):
     engine, _ = started(sentence_model(tmp_path / "mine"))
     assert not engine._hangs(10)
-    monkeypatch.setattr(worker, "PATIENCE", 0.1)
+    monkeypatch.setattr(worker, "GRACE_PERIOD", 0.1)
     os.kill(engine.process.pid, signal.SIGSTOP)
     assert engine._hangs(0.1)
     os.kill(engine.process.pid, signal.SIGCONT)
@@ -120,7 +120,7 @@ def test_those_that_hang_end_in_time(started, tmp_path):
     for each in several:
         os.kill(each.process.pid, signal.SIGSTOP)
     begun = time.monotonic()
-    end_all(several, 0.5)
+    stop_engines(several, 0.5)
     assert time.monotonic() - begun < 3
 
 
@@ -128,7 +128,7 @@ def test_only_a_model_on_a_cpu_is_computed_elsewhere(tmp_path):
     model = nse.load(sentence_model(tmp_path / "mine"))
     engines = make_engines(model, 2)
     assert [type(engine) for engine in engines] == [EngineProcess] * 2
-    end_all(engines, 5)
+    stop_engines(engines, 5)
     assert [type(engine) for engine in make_engines(model.with_module(model.module.to("meta")), None)] == [
         Engine
     ]

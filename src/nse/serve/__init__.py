@@ -1,1 +1,1 @@
-"""The server: a loaded model behind HTTP, and the page to explore it."""
+"""HTTP server of a model, with a page to explore its memory."""

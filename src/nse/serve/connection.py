@@ -1,7 +1,7 @@
-"""Connections: whole request heads of a bounded size, one request at a time, an answer before one closes.
+"""HTTP connections with limits: bounded heads, one request at a time, and timeouts.
 
-What is not part of a request that can be answered is refused before it is kept: bytes of a head are counted
-before the parser sees them, and a request that follows another one waits unread until that one is answered.
+The bytes of a head are counted before the parser gets them. A request that follows another one on the same
+connection stays unread until the first is answered.
 """
 
 from __future__ import annotations
@@ -18,332 +18,332 @@ from httptools import HttpParserError, HttpParserUpgrade
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from nse.serve.errors import Problem
+from nse.serve.errors import HTTPError
 from nse.serve.observe import Log, Metrics
-from nse.serve.settings import MOST_HEAD, MOST_HEADERS, MOST_PATH, connection_room
+from nse.serve.settings import MAX_HEAD, MAX_HEADERS, MAX_PATH, compute_connection_limits
 
-END = b"\r\n\r\n"  # of a head, and of a body in chunks
-MOST_LINE = MOST_PATH + 32  # bytes of the first line: the method, the path, the version
+END = b"\r\n\r\n"  # of a head, and of a chunked body
+MAX_LINE = MAX_PATH + 32  # bytes of the request line: method, path, version
 UPGRADE = re.compile(rb"(?i)\r\nupgrade(?=[ \t]*:)")
-TURN = 0.001  # seconds for which one connection may keep the event loop parsing before others have their turn
-PIECE = 4096  # bytes of a body in chunks that are parsed at a time
-LINGER, LINGER_BYTES = 2.0, 1 << 24  # how long and how much a refused client may go on sending
-FIRST_CHECK, CHECK = 0.3, 0.1  # seconds until a look whether a client that ended sending waits; to the next
-EPISODE = 60.0  # seconds with room for every connection after which the next one without is logged again
+TURN = 0.001  # seconds of parsing before other connections get their turn
+PIECE = 4096  # bytes of a chunked body per call of the parser
+LINGER, LINGER_BYTES = 2.0, 1 << 24  # seconds and bytes that are read and discarded before a close
+FIRST_CHECK, CHECK = 0.3, 0.1  # seconds between probes of a half-closed connection
+LOG_INTERVAL = 60.0  # seconds without a closed connection before the next one is logged again
 
 
 class ConnectionLimit:
-    """Makes room for new connections by closing those that have waited longest for a whole request to come.
+    """Limit of open connections: a new one closes the connection that has waited longest for a request.
 
-    A connection whose request is being answered is never closed for another; if all are, the new one is.
+    Connections whose request is being answered stay open; if all are, the new one is closed.
     """
 
     def __init__(self, log: Log, metrics: Metrics):
         self.log, self.metrics = log, metrics
-        self.most, self.backlog = connection_room()
+        self.max_open, self.backlog = compute_connection_limits()
         self.open: set[Connection] = set()
-        self.idle: dict[Connection, None] = {}  # in the order in which they began to wait for a whole request
-        self.last = -EPISODE
+        self.idle: dict[Connection, None] = {}  # an ordered set, the longest wait first
+        self.last_closed = -LOG_INTERVAL
         metrics.add_gauge("nse_connections", "Open connections.", lambda: len(self.open))
 
     def add(self, connection: Connection) -> None:
-        """Take a new connection in, and close another one if there is no room."""
+        """Add a connection, and close another one if there are too many."""
         self.open.add(connection)
         self.idle[connection] = None
-        if len(self.open) <= self.most:
+        if len(self.open) <= self.max_open:
             return
         oldest = next(iter(self.idle))
         self.remove(oldest)
         oldest.transport.abort()
-        self.metrics.crowded_out.inc()
+        self.metrics.closed_connections.inc()
         now = time.monotonic()
-        if now > self.last + EPISODE:
+        if now > self.last_closed + LOG_INTERVAL:
             message = "too many connections: the oldest without a request are closed; see ulimit -n"
-            self.log.put("crowded", message=message, connections=self.most)
-        self.last = now
+            self.log.put("crowded", message=message, connections=self.max_open)
+        self.last_closed = now
 
     def remove(self, connection: Connection) -> None:
-        """Forget a connection that is closed."""
+        """Remove a closed connection."""
         self.open.discard(connection)
         self.idle.pop(connection, None)
 
 
-class Flow(FlowControl):
-    """Flow control that does not read on while received bytes wait to be parsed."""
+class BufferedFlowControl(FlowControl):
+    """Flow control that stops reading while received bytes wait to be parsed."""
 
-    full = False  # whether they do
+    has_buffered = False
 
     def resume_reading(self) -> None:
-        """Read on, unless there is enough to do."""
-        if not self.full:
+        """Resume reading, unless bytes wait to be parsed."""
+        if not self.has_buffered:
             super().resume_reading()
 
 
 class Connection(HttpToolsProtocol):
-    """A connection that bounds what it keeps of its client, and how long it waits for it."""
+    """HTTP/1.1 connection with bounded memory and timeouts."""
 
-    def __init__(self, *words: Any, **settings: Any):
-        super().__init__(*words, **settings)
-        app: Any = self.config.app  # itself, whatever uvicorn makes of it
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        app: Any = self.config.app  # `App`
         self.limit: ConnectionLimit = app.connections
-        self.note_refused, self.timeout = app.note_refused, app.settings.timeout
-        self.held = b""  # bytes that were received and not parsed yet
-        self.head = b""  # the beginning of a head whose end has not come yet
-        self.in_head = True  # whether the next byte belongs to a head, and not to a body
-        self.left: int | None = 0  # bytes of the body that are missing; None for a body in chunks
-        self.tail = b""  # the last bytes of a body in chunks that were parsed; its end may begin in them
-        self.framing = 0  # bytes of a body in chunks since the last one that is content
-        self.leaving = False  # whether it is about to be closed; what still comes is counted and thrown away
+        self.log_refusal, self.timeout = app.log_refusal, app.settings.timeout
+        self.buffer = b""  # received bytes that are not parsed yet
+        self.partial_head = b""
+        self.in_head = True  # whether the next byte belongs to a head
+        self.body_left: int | None = 0  # bytes of the body still to come; None for a chunked body
+        self.tail = b""  # last parsed bytes of a chunked body, which may contain the beginning of END
+        self.overhead = 0  # bytes of a chunked body since its last content
+        self.lingering = False  # whether received bytes are discarded until the connection is closed
         self.discarded = 0
-        self.finished = False  # whether the client has said that it sends nothing more
-        self.waiting: asyncio.TimerHandle | None = None  # for the rest of a request
-        self.stalled: asyncio.TimerHandle | None = None  # because answers are not read
+        self.half_closed = False  # whether the client has sent EOF
+        self.close_timer: asyncio.TimerHandle | None = None  # until the rest of a request must arrive
+        self.write_timer: asyncio.TimerHandle | None = None  # until the client must read its answer
 
     @property
     def is_answering(self) -> bool:
-        """Whether a request that is complete is not answered yet."""
+        """Whether a complete request waits for its answer."""
         return self.cycle is not None and not self.cycle.response_complete and self.in_head
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to wait for a request."""
+        """Set up the connection."""
         super().connection_made(transport)
-        self.flow: Flow = Flow(transport)
-        # What answers a request writes to the transport itself, but closes it as `hang_up` does.
+        self.flow: BufferedFlowControl = BufferedFlowControl(transport)
+        # Responses are written to the transport, but closing it is left to `close_gracefully`.
         self.outlet = SimpleNamespace(
-            write=transport.write, is_closing=transport.is_closing, close=self.hang_up
+            write=transport.write, is_closing=transport.is_closing, close=self.close_gracefully
         )
         self.limit.add(self)
-        self.expect()
+        self.start_close_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no longer, and keep nothing."""
+        """Release everything that the connection holds."""
         super().connection_lost(exc)
-        self.held, self.head, self.headers = b"", b"", []
-        self.outlet.close = self.transport.close  # no circle of references is left to the garbage collector
-        self.forget()
-        if self.stalled:
-            self.stalled.cancel()
+        self.buffer, self.partial_head, self.headers = b"", b"", []
+        self.outlet.close = self.transport.close  # breaks a reference cycle
+        self.cancel_close_timer()
+        if self.write_timer:
+            self.write_timer.cancel()
         self.limit.remove(self)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came, once its turn comes."""
-        if self.leaving:
+        """Parse received bytes, or discard them before a close."""
+        if self.lingering:
             self.discarded += len(data)
             if self.discarded > LINGER_BYTES:
                 self.transport.abort()
             return
-        self.held = self.held + data if self.held else data
-        self.parse_held()
+        self.buffer = self.buffer + data if self.buffer else data
+        self.parse_buffer()
 
-    def parse_held(self) -> None:
-        """Parse the bytes that wait, up to the end of a request that has to be answered before the next."""
-        if self.leaving or self.transport.is_closing():
+    def parse_buffer(self) -> None:
+        """Parse the buffer, up to the end of a request that must be answered before the next."""
+        if self.lingering or self.transport.is_closing():
             return
         self._unset_keepalive_if_required()
         end = time.perf_counter() + TURN
         try:
-            while self.held and not self.leaving:
+            while self.buffer and not self.lingering:
                 if self.is_answering or (self.in_head and self.flow.write_paused):
-                    break  # and on it goes when the answer is written
+                    break  # `on_response_complete` or `resume_writing` continues
                 if time.perf_counter() > end:
-                    self.loop.call_soon(self.parse_held)
+                    self.loop.call_soon(self.parse_buffer)
                     break
                 if self.in_head:
                     self.parse_head()
-                elif self.left is None:
+                elif self.body_left is None:
                     self.parse_chunks()
                 else:
-                    self.parse_body(self.left)
-        except (HttpParserError, HttpParserUpgrade):  # the latter of CONNECT
-            self.refuse(Problem(400, "no_http", "this is no HTTP request that can be understood"))
-        self.control_reading()
-        self.expect()
+                    self.parse_body(self.body_left)
+        except (HttpParserError, HttpParserUpgrade):  # the latter for CONNECT
+            self.refuse(HTTPError(400, "no_http", "the request is not valid HTTP"))
+        self.update_reading()
+        self.start_close_timer()
 
     def parse_head(self) -> None:
-        """Take the bytes of a head, and give it to the parser, which has no limit, once it is whole."""
-        start = max(0, len(self.head) - len(END) + 1)
-        data = self.head + self.held if self.head else self.held.lstrip(b"\r\n")  # empty lines may come first
-        at = data.find(END, start)
-        if at < 0:
-            self.head, self.held = data, b""
+        """Collect a head within the limits, and parse it when it is complete: the parser has no limits."""
+        start = max(0, len(self.partial_head) - len(END) + 1)
+        # Empty lines may precede a request.
+        data = self.partial_head + self.buffer if self.partial_head else self.buffer.lstrip(b"\r\n")
+        end = data.find(END, start)
+        if end < 0:
+            self.partial_head, self.buffer = data, b""
             self.check_head(data)
             return
-        head, self.head, self.held = data[: at + len(END)], b"", data[at + len(END) :]
+        head, self.partial_head, self.buffer = data[: end + len(END)], b"", data[end + len(END) :]
         self.check_head(head)
-        if not self.leaving:
-            # A request to change the protocol is answered in this one. The parser would take its body for
-            # bytes of another protocol, so it must not see the header.
+        if not self.lingering:
+            # Upgrades are ignored. The parser must not see the header, or it would not parse the body.
             self.parser.feed_data(UPGRADE.sub(b"\r\nignored", head))
 
     def check_head(self, head: bytes) -> None:
-        """Refuse a head above the limits, or the beginning of one."""
-        if len(head) > MOST_HEAD:
-            self.refuse_large(f"the head of a request may have {MOST_HEAD:,} bytes: send fewer")
-        elif len(head) > MOST_LINE and head.find(b"\r\n", 0, MOST_LINE) < 0:
-            self.refuse_large(f"the path of a request may have {MOST_PATH:,} bytes: shorten it")
-        elif head.count(b"\r\n") > MOST_HEADERS + 2:
-            self.refuse_large(f"a request may have {MOST_HEADERS} headers: send fewer")
+        """Refuse a complete or partial head that exceeds the limits."""
+        if len(head) > MAX_HEAD:
+            self.refuse_large(f"the head of a request may have {MAX_HEAD:,} bytes: send fewer")
+        elif len(head) > MAX_LINE and head.find(b"\r\n", 0, MAX_LINE) < 0:
+            self.refuse_large(f"the path of a request may have {MAX_PATH:,} bytes: shorten it")
+        elif head.count(b"\r\n") > MAX_HEADERS + 2:
+            self.refuse_large(f"a request may have {MAX_HEADERS} headers: send fewer")
 
     def parse_body(self, left: int) -> None:
-        """Give bytes of a body to the parser, and none after its end."""
-        piece, self.held = self.held[:left], self.held[left:]
-        self.left = left - len(piece)
+        """Parse the bytes that belong to the body."""
+        piece, self.buffer = self.buffer[:left], self.buffer[left:]
+        self.body_left = left - len(piece)
         self.parser.feed_data(piece)
-        if not self.left and not self.in_head:
+        if not self.body_left and not self.in_head:
             raise HttpParserError("the body should end here")
 
     def parse_chunks(self) -> None:
-        """Give bytes of a body in chunks to the parser, and none after its end, which END always precedes."""
-        joined = self.tail + self.held[:PIECE]
-        at = joined.find(END)
-        size = len(joined) if at < 0 else at + len(END)
-        piece, self.held = self.held[: size - len(self.tail)], self.held[size - len(self.tail) :]
+        """Parse a piece of a chunked body, up to END, which it always ends with."""
+        joined = self.tail + self.buffer[:PIECE]
+        end = joined.find(END)
+        size = len(joined) if end < 0 else end + len(END)
+        piece, self.buffer = self.buffer[: size - len(self.tail)], self.buffer[size - len(self.tail) :]
         self.tail = joined[max(0, size - len(END) + 1) : size]
         before = len(self.cycle.body)
         self.parser.feed_data(piece)
-        self.framing = 0 if len(self.cycle.body) > before else self.framing + len(piece)
-        if self.framing > MOST_HEAD or len(self.headers) > MOST_HEADERS:
-            self.refuse_large(f"trailers may have {MOST_HEAD:,} bytes and be {MOST_HEADERS}: send fewer")
+        self.overhead = 0 if len(self.cycle.body) > before else self.overhead + len(piece)
+        if self.overhead > MAX_HEAD or len(self.headers) > MAX_HEADERS:
+            self.refuse_large(f"a request may have {MAX_HEADERS} trailers of {MAX_HEAD:,} bytes: send fewer")
 
-    def control_reading(self) -> None:
-        """Read on only when everything that was read is parsed."""
-        if self.held and not self.leaving:
-            self.flow.full = True
+    def update_reading(self) -> None:
+        """Pause reading while the buffer is not empty."""
+        if self.buffer and not self.lingering:
+            self.flow.has_buffered = True
             self.flow.pause_reading()
-        elif self.flow.full:
-            self.flow.full = False
+        elif self.flow.has_buffered:
+            self.flow.has_buffered = False
             if self.in_head or len(self.cycle.body) <= HIGH_WATER_LIMIT:
                 self.flow.resume_reading()
 
     def on_headers_complete(self) -> None:
-        """Begin to answer, and to read the body."""
+        """Start the application, and expect the body."""
         super().on_headers_complete()
         self.cycle.transport = self.outlet  # type: ignore[assignment]
-        headers = dict(self.headers)  # the parser refuses two lengths, and a length of chunks
-        self.left = None if b"transfer-encoding" in headers else int(headers.get(b"content-length", 0))
-        self.in_head, self.framing, self.tail = False, 0, b""
-        self.headers = []  # for trailers, which are no headers
+        headers = dict(self.headers)  # the parser refuses two lengths, and a length of a chunked body
+        self.body_left = None if b"transfer-encoding" in headers else int(headers.get(b"content-length", 0))
+        self.in_head, self.overhead, self.tail = False, 0, b""
+        self.headers = []  # trailers will be appended
 
     def on_message_complete(self) -> None:
-        """Note that there is a request to answer."""
+        """Expect the next head."""
         super().on_message_complete()
         self.in_head = True
         if not self.cycle.response_complete:
             self.limit.idle.pop(self, None)
 
     def on_response_complete(self) -> None:
-        """Go on with the next request."""
-        if self.leaving:
+        """Continue with the next request."""
+        if self.lingering:
             self.server_state.total_requests += 1
             return
         super().on_response_complete()
         if self.transport.is_closing():
             return
         self.limit.idle[self] = None
-        if self.held:
-            self.parse_held()
-        if self.finished and not self.held and not self.is_answering:
+        if self.buffer:
+            self.parse_buffer()
+        if self.half_closed and not self.buffer and not self.is_answering:
             self.transport.close()
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Close, unless the client waits for an answer: many shut down their side once they have asked."""
-        if self.leaving or not (self.is_answering or self.held):
+        """Close the connection, unless the client waits for an answer with its own side closed."""
+        if self.lingering or not (self.is_answering or self.buffer):
             return False
-        self.finished = True
-        self.loop.call_later(FIRST_CHECK, self.check_client)
+        self.half_closed = True
+        self.loop.call_later(FIRST_CHECK, self.probe_client)
         return True
 
-    def check_client(self, probed: bool = False) -> None:
-        """Look whether a client that has finished sending has gone: it then resets what is written to it."""
+    def probe_client(self, probed: bool = False) -> None:
+        """Probe whether a half-closed client has disconnected: then the kernel resets what is written."""
         if not self.is_answering or self.transport.is_closing():
             return
         cycle = self.cycle
         if not probed:
             if not cycle.response_started and cycle.scope["http_version"] == "1.1":
-                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")  # which a client skips
+                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")  # clients ignore it
         elif self.transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self.transport.abort()
             return
-        self.loop.call_later(CHECK, self.check_client, True)
+        self.loop.call_later(CHECK, self.probe_client, True)
 
     def refuse_large(self, message: str) -> None:
-        """Refuse what is above the limits."""
-        self.refuse(Problem(431, "head_too_large", message))
+        """Refuse a request that exceeds the limits."""
+        self.refuse(HTTPError(431, "head_too_large", message))
 
-    def refuse(self, problem: Problem) -> None:
-        """Answer what is no request, in the shape of all errors, and close."""
+    def refuse(self, error: HTTPError) -> None:
+        """Answer an invalid request with an error, and close the connection."""
         started = False
         if self.cycle is not None and not self.cycle.response_complete:
             started = self.cycle.response_started
             scope: Any = self.cycle.scope
-            scope["refused"] = problem  # the application stops reading, and notes it
+            scope["refused"] = error  # the application stops reading the body, and logs the error
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         else:
-            self.note_refused(problem)
+            self.log_refusal(error)
         if not started:
-            body = bytes(problem.response().body)
-            head = f"HTTP/1.1 {problem.status} {HTTPStatus(problem.status).phrase}\r\nConnection: close\r\n"
+            body = bytes(error.make_response().body)
+            head = f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\nConnection: close\r\n"
             head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
             self.transport.write(head.encode() + body)
-        self.in_head = False  # nothing after this is a request
-        self.hang_up()
+        self.in_head = False  # what follows is not a request
+        self.close_gracefully()
 
-    def hang_up(self) -> None:
-        """Close once the client has had time to read the answer, which a reset would overtake."""
-        if self.transport.is_closing() or self.leaving:
+    def close_gracefully(self) -> None:
+        """Discard what the client still sends, then close: a reset could lose the answer."""
+        if self.transport.is_closing() or self.lingering:
             return
-        if self.finished or (self.in_head and not self.held and not self.head):
+        if self.half_closed or (self.in_head and not self.buffer and not self.partial_head):
             self.transport.close()
             return
-        self.leaving = True
-        self.held, self.head = b"", b""
+        self.lingering = True
+        self.buffer, self.partial_head = b"", b""
         self.limit.idle[self] = None
-        self.forget()
-        self.waiting = self.loop.call_later(LINGER, self.transport.abort)
-        self.flow.full = False
+        self.cancel_close_timer()
+        self.close_timer = self.loop.call_later(LINGER, self.transport.abort)
+        self.flow.has_buffered = False
         self.flow.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()
 
-    def expect(self) -> None:
-        """See to it that half a request is not waited for without end."""
-        if self.leaving:
+    def start_close_timer(self) -> None:
+        """Start the timeout of an incomplete request, or cancel it while a request is answered."""
+        if self.lingering:
             return
         if self.cycle is not None and not self.cycle.response_complete:
-            self.forget()
-        elif self.waiting is None:
-            self.waiting = self.loop.call_later(self.timeout, self.transport.close)
+            self.cancel_close_timer()
+        elif self.close_timer is None:
+            self.close_timer = self.loop.call_later(self.timeout, self.transport.close)
 
-    def forget(self) -> None:
-        """Wait no longer."""
-        if self.waiting:
-            self.waiting.cancel()
-            self.waiting = None
+    def cancel_close_timer(self) -> None:
+        """Cancel the timeout of an incomplete request."""
+        if self.close_timer:
+            self.close_timer.cancel()
+            self.close_timer = None
 
     def pause_writing(self) -> None:
-        """Give a client that does not read its answers the time limit to go on."""
+        """Start the timeout of a client that does not read its answer."""
         super().pause_writing()
-        self.watch_reader()
+        self.check_writing()
 
     def resume_writing(self) -> None:
-        """Go on with requests that waited."""
+        """Continue with the requests in the buffer."""
         super().resume_writing()
-        if self.stalled:
-            self.stalled.cancel()
-        if self.held:
-            self.parse_held()
+        if self.write_timer:
+            self.write_timer.cancel()
+        if self.buffer:
+            self.parse_buffer()
 
-    def watch_reader(self, before: int | None = None) -> None:
-        """Cut off a client that reads nothing of its answer for as long as the time limit."""
+    def check_writing(self, before: int | None = None) -> None:
+        """Close the connection if the client has read nothing since the last check."""
         size = self.transport.get_write_buffer_size()
         if before is not None and size >= before:
             self.transport.abort()
         else:
-            self.stalled = self.loop.call_later(self.timeout, self.watch_reader, size)
+            self.write_timer = self.loop.call_later(self.timeout, self.check_writing, size)
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close a connection that is not used, also where its answer was never read."""
+        """Close an idle connection, even if its last answer was not read."""
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         super().timeout_keep_alive_handler()

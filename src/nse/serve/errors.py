@@ -1,4 +1,4 @@
-"""What goes wrong, in the one shape that every error has: {"error": {"type": ..., "message": ...}}."""
+"""Error responses, all of the form {"error": {"type": ..., "message": ...}}."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from collections.abc import Mapping
 
 from starlette.responses import JSONResponse
 
-CLOSE = {"Connection": "close"}  # nothing more is read: the rest of a body may still be on its way
-GONE = 499  # the status of a request whose client went away, as nginx has it
+CLOSE = {"Connection": "close"}  # the rest of the body is not read
+CLIENT_CLOSED_REQUEST = 499  # as nginx calls it
 
 
-class Problem(Exception):  # noqa: N818 - it is an answer
-    """An answer that is not the one that was asked for: a kind for programs, a message for people."""
+class HTTPError(Exception):
+    """Error response: a status, a type for programs and a message for people."""
 
     def __init__(self, status: int, kind: str, message: str, headers: Mapping[str, str] | None = None):
         super().__init__(message)
         self.status, self.kind, self.message, self.headers = status, kind, message, headers
 
-    def response(self) -> JSONResponse:
-        """Make the answer."""
+    def make_response(self) -> JSONResponse:
+        """Make the response."""
         content = {"error": {"type": self.kind, "message": self.message}}
         return JSONResponse(content, self.status, self.headers)
 
 
-def gone() -> Problem:
-    """Note that nobody waits for an answer any more."""
-    return Problem(GONE, "gone", "the client has gone away")
+def make_disconnect_error() -> HTTPError:
+    """Make the error of a request whose client has disconnected; only the log shows it."""
+    return HTTPError(CLIENT_CLOSED_REQUEST, "gone", "the client has disconnected")
 
 
-def stopping() -> Problem:
-    """Refuse those who come too late."""
-    message = "the server is about to stop: ask another one, or again later"
-    return Problem(503, "stopping", message, {"Retry-After": "1", **CLOSE})
+def make_stopping_error() -> HTTPError:
+    """Make the error of a request that arrives while the server shuts down."""
+    message = "the server is shutting down: send the request to another server, or later"
+    return HTTPError(503, "stopping", message, {"Retry-After": "1", **CLOSE})

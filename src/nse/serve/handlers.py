@@ -1,4 +1,4 @@
-"""What is asked of the model: requests become questions, or are refused, and what it says becomes JSON."""
+"""Routes under /v1: they parse and check requests, prepare them for the model, and serialize its answers."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from nse.inference.inputs import limit
 from nse.inference.model import Model
 from nse.inference.requests import Request, Verb
 from nse.serve import schemas
-from nse.serve.errors import Problem
+from nse.serve.errors import HTTPError
 from nse.serve.queue import HttpRequest
-from nse.serve.settings import MOST_CANDIDATES, MOST_SENTENCES, MOST_WORDS, Settings
+from nse.serve.settings import MAX_TRACE_CANDIDATES, MAX_TRACE_SENTENCES, MAX_TRACE_WORDS, Settings
 from nse.text.sentence_splitter import split_sentences
 
-LONGEST_NAME = 60  # characters of the name of a part that a request has too much, or twice
-write_json = partial(json.dumps, allow_nan=False, separators=(",", ":"), default=methodcaller("tolist"))
+MAX_NAME = 60  # characters of a field name that an error quotes
+dump_json = partial(json.dumps, allow_nan=False, separators=(",", ":"), default=methodcaller("tolist"))
 
-EXAMPLES: dict[str, list[list[str]]] = {  # texts to begin with, by the kind of model
+EXAMPLES: dict[str, list[list[str]]] = {  # by the kind of model
     "pair": [
         ["A little child sits quietly on a hand built rock wall in autumn.", "A child is sitting outdoors."],
         ["Three puppies are in the tub being sprayed with water by the vet.", "The dogs are being washed."],
@@ -56,165 +56,163 @@ EXAMPLES: dict[str, list[list[str]]] = {  # texts to begin with, by the kind of 
 }
 
 
-def find_examples(model: Model, most: int = 3) -> list[list[str]]:
-    """Find a few texts of the model's kind, most of whose words it knows."""
+def find_examples(model: Model, count: int = 3) -> list[list[str]]:
+    """Return example texts for a model, if it knows most of their words."""
 
-    def are_known(texts: list[str]) -> bool:
+    def is_known(texts: list[str]) -> bool:
         ids = model.vocabulary.encode([word for text in texts for word in model.tokenize(text)])
         return 2 * ids.count(model.vocabulary.UNKNOWN) < len(ids)
 
-    return list(filter(are_known, EXAMPLES[model.kind.name]))[:most]
+    return list(filter(is_known, EXAMPLES[model.kind.name]))[:count]
 
 
-ROUTES: dict[str, tuple[str, Any]] = {  # what each does, and the form of its answers
-    "predict": ("The labels of texts, and how sure the model is.", schemas.Predictions),
-    "rank": (
-        "Candidate answers to a question, the best first; of equal ones the earlier first.",
-        schemas.Ranks,
-    ),
-    "translate": ("The translations of sentences.", schemas.Translations),
-    "encode": ("A vector for each text.", schemas.Vectors),
-    "trace": ("What the memory did with texts, and what the model says to them.", None),  # but in viz
+ROUTES: dict[str, tuple[str, Any]] = {  # description and schema of the answers
+    "predict": ("Labels of texts, with probabilities.", schemas.Predictions),
+    "rank": ("Candidate answers, the best first; equal ones in the given order.", schemas.Ranks),
+    "translate": ("Translations of sentences.", schemas.Translations),
+    "encode": ("Vectors of texts.", schemas.Vectors),
+    "trace": ("Prediction and memory trace of texts.", None),  # trace.schema.json
 }
 
 
 @dataclass
-class Route:
-    """A route under /v1 that asks the model."""
+class ModelRoute:
+    """Route under /v1 that sends requests to the model."""
 
     model: Model
     settings: Settings
     name: str  # of the route and of the model's method
-    takes: type[schemas.Question]  # the form of a request
-    examples: Sequence[dict[str, Any]]  # requests that the model answers
+    request_type: type[schemas.ModelRequest]
+    examples: Sequence[dict[str, Any]]  # valid requests
 
     def __post_init__(self) -> None:
-        """Write the schema of a request, and find why the model does not answer, if it does not."""
-        self.about, self.gives = ROUTES[self.name]
-        self.schema = self.takes.model_json_schema()
-        self.hint = f"send {schemas.show_shape(self.schema)}"
-        self.unfit = self.find_unfit()
+        """Make the schema of requests."""
+        self.description, self.answer_type = ROUTES[self.name]
+        self.schema = self.request_type.model_json_schema()
+        self.hint = f"send {schemas.format_example(self.schema)}"
+        self.mismatch = self.explain_mismatch()
 
-    def find_unfit(self) -> str | None:
-        """Find why the model does not answer, if so; then the route is not described."""
-        why = self.model.kind.describe_lack(self.model.labels, self.name)
-        return why and f"this model {why}: ask /v1/{self.model.task}"
+    def explain_mismatch(self) -> str | None:
+        """Return why the model cannot answer this route, or None; such a route is not described."""
+        reason = self.model.kind.describe_lack(self.model.labels, self.name)
+        return reason and f"this model {reason}: use /v1/{self.model.task}"
 
-    def ask(self, request: HttpRequest, body: bytes) -> None:
-        """Tell a request what is asked by its body, or refuse it."""
-        kind = request.headers.get(b"content-type", b"").decode("latin-1")
-        if kind.partition(";")[0].strip().lower() != "application/json":
-            message = f"the request must say Content-Type: application/json; {self.hint}"
-            raise Problem(415, "not_json", message)
-        if self.unfit:
-            raise Problem(400, "wrong_model", self.unfit)
+    def read_request(self, request: HttpRequest, body: bytes) -> None:
+        """Fill a request from its body, or refuse it."""
+        content_type = request.headers.get(b"content-type", b"").decode("latin-1")
+        if content_type.partition(";")[0].strip().lower() != "application/json":
+            message = f"the request needs the header Content-Type: application/json; {self.hint}"
+            raise HTTPError(415, "not_json", message)
+        if self.mismatch:
+            raise HTTPError(400, "wrong_model", self.mismatch)
         self.fill(request, self.parse(body))
-        if request.rows > self.settings.max_texts:
-            most = f"at most {self.settings.max_texts:,} are read at a time"
-            refuse_length(f"there are {request.rows:,} texts and {most}: send the others separately")
+        max_texts, max_chars = self.settings.max_texts, self.settings.max_chars
+        if request.rows > max_texts:
+            refuse_size(f"there are {request.rows:,} texts, and at most {max_texts:,} allowed: send fewer")
         for number, text in enumerate(request.texts, start=1):
-            if len(text) > self.settings.max_chars:
-                most = f"{self.settings.max_chars:,} are read"
-                refuse_length(f"text {number} has {len(text):,} characters and {most}: shorten it")
-            if "\0" in text:  # which no text file has
-                raise Problem(400, "invalid_text", f"text {number} holds a NUL character: leave it out")
+            if len(text) > max_chars:
+                size = f"{len(text):,} characters, and at most {max_chars:,} allowed"
+                refuse_size(f"text {number} has {size}: shorten it")
+            if "\0" in text:
+                raise HTTPError(400, "invalid_text", f"text {number} contains a NUL character: remove it")
 
     def parse(self, body: bytes) -> Any:
-        """Parse a body in the form that the route takes."""
+        """Parse and validate a body."""
         try:
-            question = self.takes.model_validate_json(body)
-            # Of two equal keys that takes the last. What numbers there are does not matter any more.
-            json.loads(body, object_pairs_hook=self.refuse_twice, parse_int=str, parse_float=str)
-            return question
+            content = self.request_type.model_validate_json(body)
+            # Pydantic takes the last of two equal keys. Numbers need no second conversion.
+            json.loads(body, object_pairs_hook=self.check_keys, parse_int=str, parse_float=str)
+            return content
         except ValidationError as error:
-            wrong = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = ".".join(str(part) for part in wrong["loc"])[:LONGEST_NAME] or "body"
-        what = wrong["msg"] if wrong["type"] == "json_invalid" else f"{place}: {wrong['msg']}"
-        raise Problem(422, "invalid_request", f"{what}; {self.hint}")
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        field = ".".join(str(part) for part in first["loc"])[:MAX_NAME] or "body"
+        message = first["msg"] if first["type"] == "json_invalid" else f"{field}: {first['msg']}"
+        raise HTTPError(422, "invalid_request", f"{message}; {self.hint}")
 
-    def refuse_twice(self, pairs: list[tuple[str, Any]]) -> None:
-        """Refuse a JSON object with a key twice."""
+    def check_keys(self, pairs: list[tuple[str, Any]]) -> None:
+        """Refuse a JSON object in which a key occurs twice."""
         names = [name for name, _ in pairs]
         if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)[:LONGEST_NAME]
-            message = f"the key {twice!r} is there twice: send it once; {self.hint}"
-            raise Problem(400, "invalid_request", message)
+            duplicate = next(name for name in names if names.count(name) > 1)[:MAX_NAME]
+            message = f"the key {duplicate!r} occurs twice: send it once; {self.hint}"
+            raise HTTPError(400, "invalid_request", message)
 
-    def fill(self, request: HttpRequest, question: Any) -> None:
-        """Tell a request what is asked by a question."""
-        verb, parts = cast(Verb, self.name), dict(question)
-        items = parts.pop("candidates", None) or parts.pop("texts")
+    def fill(self, request: HttpRequest, content: Any) -> None:
+        """Fill a request with the texts of its body, and how to prepare and serialize them."""
+        verb, fields = cast(Verb, self.name), dict(content)
+        items = fields.pop("candidates", None) or fields.pop("texts")
         texts = [text for item in items for text in ([item] if isinstance(item, str) else item)]
 
-        def read() -> Request:
-            made = self.model.request(verb, items, **parts, repeats=False)
-            if ((),) in made.rows:  # which a translator would translate by nothing
+        def prepare() -> Request:
+            model_request = self.model.request(verb, items, **fields, repeats=False)
+            if ((),) in model_request.rows:  # a translator would translate it to nothing
                 number = next(n for n, text in enumerate(texts, start=1) if not self.model.tokenize(text))
                 raise InputError(f"sentence {number} is empty: give it at least one word")
-            return made
+            return model_request
 
-        request.group, request.rows = (verb, parts.get("beam")), len(items)
-        request.texts = [parts["question"], *texts] if "question" in parts else texts
-        request.read, request.write = read, self.write
+        request.group, request.rows = (verb, fields.get("beam")), len(items)
+        request.texts = [fields["question"], *texts] if "question" in fields else texts
+        request.prepare, request.serialize = prepare, self.serialize
 
-    def write(self, rows: list[dict[str, Any]]) -> bytes:
+    def serialize(self, rows: list[dict[str, Any]]) -> bytes:
         """Write an answer as JSON."""
-        *more, name = self.gives.model_fields
-        size = {"size": len(rows[0]["vector"])} if "size" in more else {}
-        answer = {"model": self.model.name, **size, name: rows}
-        return write_json(answer).encode()
+        *others, list_name = self.answer_type.model_fields
+        size = {"size": len(rows[0]["vector"])} if "size" in others else {}
+        return dump_json({"model": self.model.name, **size, list_name: rows}).encode()
 
 
-class TraceRoute(Route):
-    """The route of traces. They ask the encoders for more than others need, so nothing is computed beside."""
+class TraceRoute(ModelRoute):
+    """Route of traces; they need all keys of the encoders, so nothing else is computed meanwhile."""
 
-    def find_unfit(self) -> str | None:
-        """Find out whether the model has a memory."""
+    def explain_mismatch(self) -> str | None:
+        """Return why the model cannot be traced, or None."""
         try:
             tracing.refuse_memoryless(self.model)
         except InputError as error:
             return hide_folder(self.model, error)
         return None
 
-    def fill(self, request: HttpRequest, question: Any) -> None:
-        """Tell a request what is asked by a question."""
-        texts, most = question.texts, 1 + MOST_CANDIDATES
+    def fill(self, request: HttpRequest, content: Any) -> None:
+        """Fill a request with the texts of its body, and how to trace them."""
+        texts, max_texts = content.texts, 1 + MAX_TRACE_CANDIDATES
 
-        def read() -> bytes:
-            refuse_undrawable(self.model, texts)
-            beam = getattr(question, "beam", None)
-            return self.model.trace(*texts, beam=beam, strict=question.strict).to_json().encode()
+        def prepare() -> bytes:
+            check_drawable(self.model, texts)
+            beam = getattr(content, "beam", None)
+            return self.model.trace(*texts, beam=beam, strict=content.strict).to_json().encode()
 
-        if self.model.kind.ranks and len(texts) > most:
-            refuse_length(f"there are {len(texts):,} texts and {most} can be looked at: leave some out")
-        request.rows, request.texts, request.read = 1, texts, read
+        if self.model.kind.ranks and len(texts) > max_texts:
+            refuse_size(f"there are {len(texts):,} texts, and at most {max_texts} can be drawn: send fewer")
+        request.rows, request.texts, request.prepare = 1, texts, prepare
 
 
-def make_routes(model: Model, settings: Settings) -> dict[str, Route]:
-    """Make the routes of a model: those that fit it, and those that tell why they do not."""
+def make_routes(model: Model, settings: Settings) -> dict[str, ModelRoute]:
+    """Make the routes of a model; those that do not fit it answer with the reason."""
     text = schemas.make_text(settings.max_chars, model.config.tokenizer)
     texts = schemas.make_list(text, settings.max_texts)
     is_pair, fields = len(model.inputs) > 1, len(list_fields(model))
     items = schemas.make_list(schemas.make_pair(text), settings.max_texts) if is_pair else texts
-    shown = schemas.make_list(text, fields - 1 + (MOST_CANDIDATES if model.kind.ranks else 1), fields)
+    max_traced = fields - 1 + (MAX_TRACE_CANDIDATES if model.kind.ranks else 1)
+    traced = schemas.make_list(text, max_traced, fields)
     examples = find_examples(model) or [["A dog runs.", "A cat sleeps."][:fields]]
-    whole = [{"texts": each} for each in examples]
-    ranked = [{"question": each[0], "candidates": each[1:]} for each in examples]
-    form = partial(schemas.make_form, "Question", None)
-    plain, beam = partial(form, schemas.Question), partial(form, schemas.BeamQuestion)
-    make = partial(Route, model, settings)
+    predict_examples = [{"texts": [item if is_pair else item[0]]} for item in examples]
+    rank_examples = [{"question": item[0], "candidates": item[1:]} for item in examples]
+    text_examples = [{"texts": item} for item in examples]
+    make_request = partial(schemas.make_schema, "Question", None)
+    plain, beam = partial(make_request, schemas.ModelRequest), partial(make_request, schemas.BeamRequest)
+    make, trace_request = partial(ModelRoute, model, settings), beam if model.kind.translates else plain
     routes = [
-        make("predict", plain(texts=items), [{"texts": [each if is_pair else each[0]]} for each in examples]),
-        make("rank", plain(question=text, candidates=texts), ranked),
-        make("translate", beam(texts=texts), whole),
-        make("encode", plain(texts=texts), whole),
-        TraceRoute(model, settings, "trace", (beam if model.kind.translates else plain)(texts=shown), whole),
+        make("predict", plain(texts=items), predict_examples),
+        make("rank", plain(question=text, candidates=texts), rank_examples),
+        make("translate", beam(texts=texts), text_examples),
+        make("encode", plain(texts=texts), text_examples),
+        TraceRoute(model, settings, "trace", trace_request(texts=traced), text_examples),
     ]
     return {f"/v1/{route.name}": route for route in routes}
 
 
 def describe_model(model: Model, settings: Settings) -> dict[str, Any]:
-    """Tell what a model does, what it takes, and examples to click."""
+    """Describe a model for /v1/model: its inputs, limits and examples."""
     limits = ("max_texts", "max_chars", "max_body", "timeout")
     return {
         **tracing.describe_model(model),
@@ -227,29 +225,29 @@ def describe_model(model: Model, settings: Settings) -> dict[str, Any]:
 
 
 def list_fields(model: Model) -> list[dict[str, Any]]:
-    """List the fields of a form, in the order in which texts are given to `nse.Model.trace`."""
+    """List the fields of the page's form, in the order of the arguments of `nse.Model.trace`."""
     if model.kind.ranks:
-        return [{"label": "Question", "many": False}, {"label": "Candidates, one a line", "many": True}]
+        return [{"label": "Question", "many": False}, {"label": "Candidates, one per line", "many": True}]
     if model.kind.translates:
         return [{"label": "English sentence", "many": False, "language": "en"}]
     return [{"label": name.capitalize(), "many": False} for name in model.inputs]
 
 
 def hide_folder(model: Model, error: Exception) -> str:
-    """Write a message without the folder that the model lies in, which is nobody's business."""
+    """Return the message of an error without the path of the model folder."""
     return str(error).replace(str(model.folder), model.name)
 
 
-def refuse_length(message: str) -> NoReturn:
-    """Refuse what is more than is read, or than a picture shows."""
-    raise Problem(413, "too_long", message)
+def refuse_size(message: str) -> NoReturn:
+    """Refuse a request that exceeds a limit."""
+    raise HTTPError(413, "too_long", message)
 
 
-def refuse_undrawable(model: Model, texts: Sequence[str]) -> None:
-    """Refuse texts of which there could be no picture that somebody looks at."""
+def check_drawable(model: Model, texts: Sequence[str]) -> None:
+    """Refuse texts that are too long for a readable picture."""
     for number, text in enumerate(texts, start=1):
-        words, what, most = min(len(model.tokenize(text)), limit(model)), "words", MOST_WORDS
+        count, unit, most = min(len(model.tokenize(text)), limit(model)), "words", MAX_TRACE_WORDS
         if model.kind.has_sentences:
-            words, what, most = len(split_sentences(text)), "sentences", MOST_SENTENCES
-        if words > most:
-            refuse_length(f"text {number} has {words:,} {what}, and at most {most} can be drawn: shorten it")
+            count, unit, most = len(split_sentences(text)), "sentences", MAX_TRACE_SENTENCES
+        if count > most:
+            refuse_size(f"text {number} has {count:,} {unit}, and at most {most} can be drawn: shorten it")

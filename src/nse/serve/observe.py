@@ -1,6 +1,6 @@
-"""What the server tells of itself: events on standard error, a line of JSON each, and figures for Prometheus.
+"""Log and metrics of the server: JSON Lines on standard error, and Prometheus.
 
-A thread writes the lines, so that neither a slow disk nor a reader that has stopped holds up an answer.
+A thread writes the log, so that a slow disk or a stopped reader never delays an answer.
 """
 
 from __future__ import annotations
@@ -21,92 +21,91 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
 
-MOST_LINES, MOST_BYTES = 10_000, 1 << 23  # that wait to be written
-WRITTEN_AT_ONCE = 1 << 20  # bytes, about; a reader that has stopped holds them up, no more
-PERIOD = 0.2  # seconds between two writes
+MAX_LINES, MAX_BYTES = 10_000, 1 << 23  # of lines that wait to be written; the oldest are dropped
+WRITE_BYTES = 1 << 20  # per write, about
+WRITE_PERIOD = 0.2  # seconds
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, math.inf)
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, math.inf)
 
 
 def write_to_stderr(content: bytes) -> None:
-    """Write all of it to standard error, or nothing where that is closed."""
+    """Write all bytes to standard error, or none if it is closed."""
     with suppress(OSError, ValueError):
         while content:
             content = content[os.write(sys.stderr.fileno(), content) :]
 
 
 class Log:
-    """A log that never blocks who writes to it; `write` takes the lines, as bytes."""
+    """Log that never blocks its callers; a thread passes the lines to `write`."""
 
     def __init__(self, write: Callable[[bytes], None] = write_to_stderr):
         self.write = write
         self.lines: deque[str] = deque()
         self.bytes = self.dropped = 0
         self.closing = threading.Event()
-        self.queueing, self.writing = threading.Lock(), threading.Lock()
+        self.queue_lock, self.write_lock = threading.Lock(), threading.Lock()
         self.thread = threading.Thread(target=self._run, name="nse-log", daemon=True)
 
     def close(self, seconds: float = 1.0) -> None:
-        """Write what is left, unless nobody takes it for so long."""
+        """Write the remaining lines, with a timeout."""
         self.closing.set()
         self.thread.join(seconds)
 
     def put(self, event: str, **fields: Any) -> None:
-        """Note an event."""
+        """Log an event."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        content = {"time": now, "event": event, **fields}
-        line = json.dumps(content, default=str)  # ASCII: as many characters as bytes
-        with self.queueing:
+        line = json.dumps({"time": now, "event": event, **fields}, default=str)  # ASCII
+        with self.queue_lock:
             self.lines.append(line)
             self.bytes += len(line)
-            while len(self.lines) > MOST_LINES or self.bytes > MOST_BYTES:  # the oldest are dropped
+            while len(self.lines) > MAX_LINES or self.bytes > MAX_BYTES:
                 self.bytes -= len(self.lines.popleft())
                 self.dropped += 1
 
-    def error(self, message: str, error: BaseException, **fields: Any) -> None:
-        """Note an error that nobody expected, with where it happened."""
-        where = "".join(traceback.format_exception(error))
-        self.put("error", message=message, error=type(error).__name__, traceback=where, **fields)
+    def put_error(self, message: str, error: BaseException, **fields: Any) -> None:
+        """Log an unexpected error with its traceback."""
+        lines = "".join(traceback.format_exception(error))
+        self.put("error", message=message, error=type(error).__name__, traceback=lines, **fields)
 
     def flush(self) -> None:
-        """Write what waits."""
-        with self.writing:
-            while content := self._take():
+        """Write all waiting lines."""
+        with self.write_lock:
+            while content := self._take_lines():
                 self.write(content)
 
-    def _take(self) -> bytes:
+    def _take_lines(self) -> bytes:
         lines, size = [], 0
-        with self.queueing:
-            while self.lines and size < WRITTEN_AT_ONCE:
+        with self.queue_lock:
+            while self.lines and size < WRITE_BYTES:
                 lines.append(self.lines.popleft() + "\n")
                 size += len(lines[-1])
             self.bytes -= size - len(lines)
         return "".join(lines).encode()
 
     def _run(self) -> None:
-        while not self.closing.wait(PERIOD):
+        while not self.closing.wait(WRITE_PERIOD):
             self.flush()
         self.flush()
 
 
 class LogHandler(logging.Handler):
-    """Takes what libraries say from warnings on into the same log, a line each."""
+    """Handler that sends warnings and errors of libraries to the log."""
 
     def __init__(self, log: Log):
         super().__init__(logging.WARNING)
         self.log = log
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Note a message, and the error with it."""
+        """Log a message, and its exception if it has one."""
         if record.exc_info and record.exc_info[1]:
-            self.log.error(record.getMessage(), record.exc_info[1])
+            self.log.put_error(record.getMessage(), record.exc_info[1])
         else:
             self.log.put("server", level=record.levelname.lower(), message=record.getMessage())
 
 
 @contextmanager
 def open_log() -> Iterator[Log]:
-    """Start the log of a server, where uvicorn and asyncio write too."""
+    """Start the log, which uvicorn and asyncio write to as well."""
     log = Log()
     handler, root = LogHandler(log), logging.getLogger()
     log.thread.start()
@@ -119,37 +118,37 @@ def open_log() -> Iterator[Log]:
 
 
 class Metrics:
-    """The figures of one server, in a registry of its own."""
+    """Prometheus metrics of one server, in their own registry."""
 
-    def __init__(self, about: dict[str, str]):
+    def __init__(self, model_info: dict[str, str]):
         registry = self.registry = CollectorRegistry()
         count, measure = partial(Counter, registry=registry), partial(Histogram, registry=registry)
         ProcessCollector(registry=registry)  # memory, CPU time, open files
-        Info("nse_model", "What is served.", registry=registry).info(about)
+        Info("nse_model", "Served model.", registry=registry).info(model_info)
         self.requests = count("nse_requests", "Requests answered.", ["route", "status"])
-        what = "From the first line of a request to its answer."
-        self.seconds = measure("nse_request_seconds", what, ["route"], buckets=SECONDS)
-        self.refused = count("nse_refused", "Requests that were not let in.", ["reason"])
-        what = "Connections without a request that were closed to make room for others."
-        self.crowded_out = count("nse_connections_crowded_out", what)
+        text = "Seconds from the first line of a request to its answer."
+        self.seconds = measure("nse_request_seconds", text, ["route"], buckets=SECONDS)
+        self.refused = count("nse_refused", "Requests refused because of load or shutdown.", ["reason"])
+        text = "Connections without a request that were closed to make room for others."
+        self.closed_connections = count("nse_connections_crowded_out", text)
         self.texts = count("nse_texts", "Texts computed.")
         self.failed = count("nse_model_failures", "Requests on which the model failed.")
-        self.batch_rows = measure("nse_batch_rows", "Texts computed at a time.", buckets=ROWS)
-        self.batch_seconds = measure("nse_batch_seconds", "How long a batch took.", buckets=SECONDS)
+        self.batch_rows = measure("nse_batch_rows", "Texts per batch.", buckets=ROWS)
+        self.batch_seconds = measure("nse_batch_seconds", "Seconds per batch.", buckets=SECONDS)
         for reason in ("queue_full", "draining"):
-            self.refused.labels(reason)  # so that it is 0 from the start, and not missing
+            self.refused.labels(reason)  # exported as 0 from the start
 
-    def add_gauge(self, name: str, about: str, value: Callable[[], float]) -> None:
-        """Look a figure up whenever it is asked for."""
-        Gauge(name, about, registry=self.registry).set_function(value)
+    def add_gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
+        """Export the current value of a function."""
+        Gauge(name, text, registry=self.registry).set_function(value)
 
     def count_request(self, route: str, status: int, seconds: float) -> None:
-        """Count a request that was answered."""
+        """Count an answered request."""
         self.requests.labels(route, str(status)).inc()
         self.seconds.labels(route).observe(seconds)
 
     def count_batch(self, rows: int, seconds: float) -> None:
-        """Count a batch that was computed."""
+        """Count a computed batch."""
         self.texts.inc(rows)
         self.batch_rows.observe(rows)
         self.batch_seconds.observe(seconds)

@@ -1,4 +1,4 @@
-"""What the server takes in, from whom, and for how long; every bound in one place."""
+"""Settings and limits of the server, and its API keys."""
 
 from __future__ import annotations
 
@@ -17,57 +17,53 @@ from nse.errors import InputError
 
 try:
     import resource
-except ImportError:  # Windows has no such limits
+except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-MOST_HEAD, MOST_HEADERS, MOST_PATH = 1 << 16, 100, 1 << 13  # of a request: bytes, headers, bytes of the path
-RECEIVE_BUFFER = 1 << 16  # bytes of a connection that the system keeps until they are read, about
-MOST_CONNECTIONS = 2048  # open at a time, if the limit of open files allows for so many
-MORE_FILES = 32  # that a server opens later: pipes to processes that it starts anew
-LARGEST_BODY = 1 << 18  # bytes of a request, if no text of the longest kind needs more
-BYTES_OF_A_CHARACTER = 12  # as JSON may write one: \ud83d\ude00
-MOST_WORDS, MOST_SENTENCES = 200, 50  # of a text that is traced: nobody could look at a larger picture
-MOST_CANDIDATES = 20  # of a question that is traced
-LARGEST_BEAM = 32  # translations of a sentence that are followed at a time: each of them takes memory
-SHORTEST_KEY = 16  # characters: a shorter one can be guessed
+MAX_HEAD, MAX_HEADERS, MAX_PATH = 1 << 16, 100, 1 << 13  # of a request: bytes, number, bytes
+RECEIVE_BUFFER = 1 << 16  # bytes per connection that the kernel buffers
+MAX_CONNECTIONS = 2048  # fewer if the limit of open files is low
+SPARE_FILES = 32  # open files kept free for new worker processes
+MIN_BODY_LIMIT = 1 << 18  # bytes; `Settings.max_body` is larger if a text may be longer
+MAX_BYTES_PER_CHARACTER = 12  # in JSON: \ud83d\ude00
+MAX_TRACE_WORDS, MAX_TRACE_SENTENCES = 200, 50  # of a text; a larger picture would be unreadable
+MAX_TRACE_CANDIDATES = 20
+MAX_BEAM = 32  # every beam needs memory
+MIN_KEY_LENGTH = 16  # shorter keys could be guessed
 MAKE_KEY = 'python -c "import secrets; print(secrets.token_urlsafe(32))"'
 
 
-class Keys:
-    """The keys that are let in, of which only digests are kept."""
+class ApiKeys:
+    """Accepted API keys, stored as digests."""
 
     def __init__(self, keys: Iterable[str]):
         self.digests = [sha256(key.encode()).digest() for key in keys]
 
     def allow(self, key: bytes) -> bool:
-        """Tell whether a key is one of them; it takes as long whichever it is, and however much is right."""
+        """Return whether a key is accepted, in a time that does not depend on the key."""
         digest = sha256(key).digest()
         return sum(hmac.compare_digest(digest, known) for known in self.digests) > 0
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How a server runs and what it lets in."""
+    """Settings of a server."""
 
     host: str = "127.0.0.1"
-    port: int = 8000  # 0 takes one that is free
-    max_batch: int = 64  # texts computed at a time
-    max_wait_ms: float = (
-        5.0  # how long a request waits for others to be computed with, while they keep coming
-    )
-    max_queue: int = 256  # requests that wait for the model; one more is told to come back later
-    max_chars: int = 10_000  # of a text
-    max_texts: int = 256  # of a request
-    timeout: float = 30.0  # seconds until a request is answered, one way or the other
-    workers: int | None = (
-        None  # threads that compute, on a CPU each in a process; as many as suit the machine
-    )
-    keys: Keys | None = None  # of which one is needed, if any
-    access_log: bool = True  # whether every request is logged
-    log_texts: bool = False  # whether the log has the texts
+    port: int = 8000  # 0 takes a free one
+    max_batch: int = 64  # texts per batch
+    max_wait_ms: float = 5.0  # longest wait for more requests to fill a batch
+    max_queue: int = 256  # requests that wait for the model; more are refused with 429
+    max_chars: int = 10_000  # per text
+    max_texts: int = 256  # per request
+    timeout: float = 30.0  # seconds until a request is answered or refused
+    workers: int | None = None  # processes on a CPU, threads on a GPU; default: one per core, or one on a GPU
+    keys: ApiKeys | None = None  # if any, a request needs one of them
+    access_log: bool = True
+    log_texts: bool = False  # whether the access log contains the texts
 
     def __post_init__(self) -> None:
-        """Refuse what contradicts itself."""
+        """Check the values."""
         for name in ("max_batch", "max_queue", "max_chars", "max_texts"):
             if (value := getattr(self, name)) < 1:
                 raise InputError(f"{name}: expected at least 1, got {value}")
@@ -83,14 +79,15 @@ class Settings:
 
     @property
     def max_body(self) -> int:
-        """Bytes of a request."""
-        return max(LARGEST_BODY, BYTES_OF_A_CHARACTER * self.max_chars + 4096)
+        """Largest body of a request, in bytes."""
+        return max(MIN_BODY_LIMIT, MAX_BYTES_PER_CHARACTER * self.max_chars + 4096)
 
 
-def read_keys(file: Path) -> Keys:
-    """Read the keys of a file, one on each line; blank lines and those that begin with # are left out.
+def read_keys(file: Path) -> ApiKeys:
+    """Read API keys from a file, one per line; blank lines and lines that begin with # are skipped.
 
-    Keys that could be guessed or not be sent are refused; the message names the line, and never the key.
+    Raises:
+        InputError: The file cannot be read, or a key is too short or not ASCII. The message has no key in it.
     """
     where = f"api_key_file: {file}:"
     try:
@@ -101,28 +98,29 @@ def read_keys(file: Path) -> Keys:
     numbered = enumerate((line.strip() for line in lines), start=1)
     keys = {number: key for number, key in numbered if key and not key.startswith("#")}
     if not keys:
-        raise InputError(f"{where} there is no key in it; make one: {MAKE_KEY}")
+        raise InputError(f"{where} contains no key; make one: {MAKE_KEY}")
     for number, key in keys.items():
         if not re.fullmatch(r"[!-~]+", key):
             raise InputError(f"{where} line {number}: use ASCII without spaces: {MAKE_KEY}")
-        if len(key) < SHORTEST_KEY:
-            raise InputError(f"{where} line {number}: a key needs {SHORTEST_KEY} characters: {MAKE_KEY}")
-    return Keys(keys.values())
+        if len(key) < MIN_KEY_LENGTH:
+            raise InputError(f"{where} line {number}: a key needs {MIN_KEY_LENGTH} characters: {MAKE_KEY}")
+    return ApiKeys(keys.values())
 
 
 def is_open_to_others(file: Path) -> bool:
-    """Tell whether other users may read or change a file; on Windows that is not known."""
+    """Return whether other users can read or change a file; always False on Windows."""
     others = stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
     return os.name == "posix" and bool(file.stat().st_mode & others)
 
 
-def connection_room() -> tuple[int, int]:
-    """Count how many connections may be open, and how many may wait to be: they have files, too."""
-    allowed, used = math.inf, 32
+def compute_connection_limits() -> tuple[int, int]:
+    """Return the limits of open connections and of waiting ones that the limit of open files allows."""
+    file_limit, open_files = math.inf, 32
     if resource is not None:
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        allowed = math.inf if soft == resource.RLIM_INFINITY else soft
+        file_limit = math.inf if soft == resource.RLIM_INFINITY else soft
     with suppress(OSError):
-        used = len(os.listdir("/dev/fd"))
-    backlog = int(max(16, min(1024, allowed // 4)))
-    return int(max(16, min(MOST_CONNECTIONS, allowed - backlog - used - MORE_FILES))), backlog
+        open_files = len(os.listdir("/dev/fd"))
+    backlog = int(max(16, min(1024, file_limit // 4)))
+    free = file_limit - backlog - open_files - SPARE_FILES
+    return int(max(16, min(MAX_CONNECTIONS, free))), backlog

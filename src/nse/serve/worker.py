@@ -1,4 +1,4 @@
-"""What computes: other processes, so that no crash and no model at work holds up who talks to clients."""
+"""Engines that compute batches: worker processes on a CPU, so that computing never delays the event loop."""
 
 from __future__ import annotations
 
@@ -24,17 +24,15 @@ from nse.inference.batches import compute_request, cores
 from nse.inference.model import Model
 from nse.serve.observe import Log
 
-PATIENCE = (
-    5.0  # seconds in which a process ends that was told to, or an idle one answers, before it is killed
-)
-STARTING = 60.0  # seconds within which another process is there, or it is killed and a next one tried
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds between two tries: each is twice the one before it
+GRACE_PERIOD = 5.0  # seconds for a process to end, or to answer a ping, before it is killed
+START_TIMEOUT = 60.0  # seconds for a new process to load the model, before it is killed
+FIRST_PAUSE, MAX_PAUSE = 0.5, 30.0  # seconds between two attempts to start a process; the pause doubles
 
-_starting = threading.Semaphore(4)  # processes at a time: for each the model is in memory once more
+_starting = threading.Semaphore(4)  # processes at a time: each needs memory for another copy of the model
 
 
-class DiedError(Exception):
-    """A process that computed has died, perhaps of the question, if that was delivered."""
+class EngineDiedError(Exception):
+    """Raised when a worker process has died; the request may be the cause if it was delivered."""
 
     def __init__(self, message: str, delivered: bool = True):
         super().__init__(message)
@@ -42,208 +40,208 @@ class DiedError(Exception):
 
 
 class Engine:
-    """A model that computes in the thread that asks it."""
+    """Model that computes in the calling thread."""
 
     def __init__(self, model: Model):
         self.model = model
-        self.ready = True  # whether it can be asked; not while another process is being started
-        self.replaced = 0  # how many processes followed the first one
+        self.ready = True  # False while a process is being replaced
+        self.replaced = 0  # number of replacements
 
     def compute(self, what: str, rows: Sequence[Any], beam: int | None, batch: int) -> Tensor:
-        """Compute rows, many at a time."""
+        """Compute rows, `batch` at a time."""
         return compute_request(self.model, what, rows, beam, batch)
 
 
 class EngineProcess(Engine):
-    """A process with a model, and the line to it. One that dies or hangs is followed by another.
+    """Model in a worker process, which is replaced when it dies or hangs.
 
-    Made before a server has threads, it shares the memory of the model with the server. Those that follow get
-    the model through the line, as it was loaded: its folder may have changed or gone since.
+    The first process is forked before the server starts threads, and shares the memory of the model. Later
+    ones get the model through a pipe, since its folder may have changed.
     """
 
     def __init__(self, model: Model):
         super().__init__(model)
-        self.since: float | None = None  # when it was asked what it now computes
-        self.using = threading.Lock()  # the line
-        self.ended = threading.Event()
+        self.busy_since: float | None = None
+        self.lock = threading.Lock()  # of the pipe
+        self.stopped = threading.Event()
         self._start("fork", model)
-        atexit.register(self.end)
+        atexit.register(self.stop)
 
     def compute(self, what: str, rows: Sequence[Any], beam: int | None, batch: int) -> Tensor:
-        """Let the process compute rows; a `DiedError` where it has died or was killed because it hung."""
-        with self.using:
+        """Compute rows in the process; raise `EngineDiedError` if it dies or is killed."""
+        with self.lock:
             if not self.ready:
-                raise DiedError("the process that computes is being replaced", delivered=False)
-            self.since, delivered = time.monotonic(), False
+                raise EngineDiedError("the worker process is being replaced", delivered=False)
+            self.busy_since, delivered = time.monotonic(), False
             try:
-                self.line.send((what, rows, beam, batch))
+                self.pipe.send((what, rows, beam, batch))
                 delivered = True
-                found = self.line.recv()
+                result = self.pipe.recv()
             except (EOFError, OSError):
-                self.ready = False  # before anybody asks again
-                raise DiedError("the process that computed this has died", delivered) from None
+                self.ready = False
+                raise EngineDiedError("the worker process has died", delivered) from None
             finally:
-                self.since = None
-        if isinstance(found, BaseException):
-            raise found
-        return torch.from_numpy(found)
+                self.busy_since = None
+        if isinstance(result, BaseException):
+            raise result
+        return torch.from_numpy(result)
 
-    def watch(self, seconds: float, log: Log, changed: Callable[[], None]) -> None:
-        """Replace the process whenever it dies or hangs, idle or for so long at one batch, and tell so."""
-        self.log, self.changed = log, changed
-        threading.Thread(target=self._watch, args=[seconds], name="nse-watch", daemon=True).start()
+    def watch(self, timeout: float, log: Log, on_change: Callable[[], None]) -> None:
+        """Start a thread that replaces the process when it dies, or does not answer within the timeout."""
+        self.log, self.on_change = log, on_change
+        threading.Thread(target=self._watch, args=[timeout], name="nse-watch", daemon=True).start()
 
-    def end(self, patience: float = PATIENCE) -> None:
-        """Let the process end: at once if it has nothing to do, soon if it has, else by force."""
-        self.dismiss()
-        self.process.join(patience)
+    def stop(self, seconds: float = GRACE_PERIOD) -> None:
+        """End the process: after its current batch, or by force after some seconds."""
+        self.close()
+        self.process.join(seconds)
         self._kill()
 
-    def dismiss(self) -> None:
-        """Tell the process to end when it is done, and start no other."""
-        self.ended.set()
+    def close(self) -> None:
+        """Close the pipe, so that the process ends after its current batch and is not replaced."""
+        self.stopped.set()
         self.ready = False
-        self.line.close()
+        self.pipe.close()
 
     def _kill(self) -> None:
-        self.process.kill()  # which ends a process that is stopped, too
+        self.process.kill()  # SIGKILL also ends a process that is stopped by SIGSTOP
         self.process.join()
 
-    def _watch(self, seconds: float) -> None:
-        while not self.ended.is_set():
-            since = self.since
-            left = seconds if since is None else since + seconds - time.monotonic()
-            died = bool(wait([self.process.sentinel], max(0.0, left)))
-            hangs = not died and self.ready and self._hangs(seconds)
-            if (died or hangs or not self.ready) and not self.ended.is_set():
+    def _watch(self, timeout: float) -> None:
+        while not self.stopped.is_set():
+            since = self.busy_since
+            seconds = timeout if since is None else since + timeout - time.monotonic()
+            has_died = bool(wait([self.process.sentinel], max(0.0, seconds)))
+            hangs = not has_died and self.ready and self._hangs(timeout)
+            if (has_died or hangs or not self.ready) and not self.stopped.is_set():
                 self._replace(hangs)
 
-    def _hangs(self, seconds: float) -> bool:
-        """Tell whether it is late with an answer, or idle and does not even say that it is there."""
-        if not self.using.acquire(blocking=False):
-            since = self.since
-            return since is not None and time.monotonic() - since >= seconds
+    def _hangs(self, timeout: float) -> bool:
+        """Return whether the process exceeds the timeout with a batch, or does not answer a ping."""
+        if not self.lock.acquire(blocking=False):
+            since = self.busy_since
+            return since is not None and time.monotonic() - since >= timeout
         try:
-            self.line.send(None)
-            if not self.line.poll(max(seconds, PATIENCE)):
+            self.pipe.send(None)
+            if not self.pipe.poll(max(timeout, GRACE_PERIOD)):
                 return True
-            self.line.recv()
+            self.pipe.recv()
         except (EOFError, OSError):
             self.ready = False
         finally:
-            self.using.release()
+            self.lock.release()
         return False
 
     def _replace(self, hangs: bool) -> None:
-        """Start another process, and try again until there is one."""
-        self.ready, begun = False, time.monotonic()
-        self.changed()
-        self.process.join(0 if hangs else PATIENCE)
+        """Start a new process, with retries."""
+        self.ready, start = False, time.monotonic()
+        self.on_change()
+        self.process.join(0 if hangs else GRACE_PERIOD)
         self._kill()
         reason = "did not answer" if hangs else "died"
         self.log.put("engine_lost", process=self.process.pid, code=self.process.exitcode, reason=reason)
-        with self.using:  # soon: whoever waited for an answer has heard that there is none
-            self.line.close()
+        with self.lock:  # free soon: `compute` raises because the process is dead
+            self.pipe.close()
         tries, pause = 1, FIRST_PAUSE
-        while error := self._start_again():
-            if tries == 1 and not self.ended.is_set():
-                self.log.error("a process that computes cannot be started; it is tried again", error)
-            if self.ended.wait(pause):
+        while error := self._restart():
+            if tries == 1 and not self.stopped.is_set():
+                self.log.put_error("cannot start a worker process; trying again", error)
+            if self.stopped.wait(pause):
                 return
-            tries, pause = tries + 1, min(2 * pause, LONGEST_PAUSE)
-        seconds = round(time.monotonic() - begun, 1)
+            tries, pause = tries + 1, min(2 * pause, MAX_PAUSE)
+        seconds = round(time.monotonic() - start, 1)
         self.log.put("engine_replaced", process=self.process.pid, seconds=seconds, tries=tries)
         self.replaced += 1
-        self.ready = not self.ended.is_set()
-        self.changed()
+        self.ready = not self.stopped.is_set()
+        self.on_change()
 
-    def _start_again(self) -> Exception | None:
-        """Start a process and hand it the model, or give back what went wrong."""
+    def _restart(self) -> Exception | None:
+        """Start a process and send it the model; return the error if that fails."""
         with _starting:
             try:
                 content = pickle.dumps(self.model)
-                self._start("spawn", None)  # a process that has threads by now must not be forked
-            except Exception as error:  # no memory, no room for another process
+                self._start("spawn", None)  # a process with threads must not be forked
+            except Exception as error:
                 return error
-            timer = threading.Timer(STARTING, self.process.kill)  # which ends the wait, whatever it hangs at
+            timer = threading.Timer(START_TIMEOUT, self.process.kill)
             timer.daemon = True
             timer.start()
-            wrong: Exception | None
+            failure: Exception | None
             try:
-                self.line.send_bytes(content)
-                wrong = self.line.recv()
+                self.pipe.send_bytes(content)
+                failure = self.pipe.recv()
             except (EOFError, OSError):
-                self.process.join(PATIENCE)
-                wrong = DiedError(f"it ended with exit code {self.process.exitcode} before it was ready")
+                self.process.join(GRACE_PERIOD)
+                failure = EngineDiedError(f"exit code {self.process.exitcode} before it was ready")
             except Exception as error:
-                wrong = error
+                failure = error
             timer.cancel()
-            if wrong or self.ended.is_set():
+            if failure or self.stopped.is_set():
                 self._kill()
-                self.line.close()
-            return wrong
+                self.pipe.close()
+            return failure
 
     def _start(self, method: str, model: Model | None) -> None:
         context: Any = multiprocessing.get_context(method)
-        line, theirs = context.Pipe()
-        ours = line if model else None  # which a process that is forked has, too
-        process = context.Process(target=run_engine, args=(theirs, ours, model), name="nse-engine")
+        pipe, child_pipe = context.Pipe()
+        inherited = pipe if model else None  # a forked process inherits this end
+        process = context.Process(target=run_engine, args=(child_pipe, inherited, model), name="nse-engine")
         try:
             process.start()
         except BaseException:
-            line.close()
+            pipe.close()
             raise
         finally:
-            theirs.close()
-        self.line, self.process = line, process
+            child_pipe.close()
+        self.pipe, self.process = pipe, process
 
 
 def make_engines(model: Model, workers: int | None) -> Sequence[Engine]:
-    """Make what computes: on a CPU one for each core by default, where they can be forked processes."""
+    """Make the engines: worker processes on a CPU, by default one per core; threads elsewhere."""
     if model.device.type != "cpu":
         return [Engine(model) for _ in range(workers or 1)]
-    torch.set_num_threads(1)  # several cores at one batch would wait for each other after each small step
-    kind = EngineProcess if sys.platform == "linux" else Engine
-    return [kind(model) for _ in range(workers or cores())]
+    torch.set_num_threads(1)  # threads on one batch would wait for each other after each small step
+    engine = EngineProcess if sys.platform == "linux" else Engine
+    return [engine(model) for _ in range(workers or cores())]
 
 
-def end_all(engines: Sequence[Engine], patience: float) -> None:
-    """Let processes end, all of them within so many seconds."""
+def stop_engines(engines: Sequence[Engine], seconds: float) -> None:
+    """End all processes within some seconds."""
     processes = [engine for engine in engines if isinstance(engine, EngineProcess)]
     for engine in processes:
-        engine.dismiss()
-    end = time.monotonic() + patience
+        engine.close()
+    end = time.monotonic() + seconds
     for engine in processes:
-        engine.end(max(0.0, end - time.monotonic()))
+        engine.stop(max(0.0, end - time.monotonic()))
 
 
-def run_engine(line: Connection, other: Connection | None, model: Model | None) -> None:
-    """Compute what comes through the line until its other end is closed; first the model, if not given."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: one that hangs ends with the server, too
-    if other:
-        other.close()  # which a forked process has too, and there would be no end as long as it lives
+def run_engine(pipe: Connection, inherited: Connection | None, model: Model | None) -> None:
+    """Compute batches from a pipe until its other end is closed; without a model, receive it first."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: end with the server even when hanging
+    if inherited:
+        inherited.close()  # else the pipe would never be closed at the other end
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # which are for the server, and sent to its whole group
+        signal.signal(number, signal.SIG_IGN)  # the server handles them
     torch.set_num_threads(1)
     with suppress(EOFError, OSError):
         if model is None:
             try:
-                model = line.recv()
+                model = pipe.recv()
             except Exception as error:
-                line.send(error)
+                pipe.send(error)
                 return
-            line.send(None)
+            pipe.send(None)
         assert model is not None
         engine = Engine(model)
         while True:
-            question = line.recv()
-            line.send(question and compute_safely(engine, *question))  # none asks if it still answers
+            arguments = pipe.recv()
+            pipe.send(arguments and compute_or_return_error(engine, *arguments))  # None is a ping
 
 
-def compute_safely(engine: Engine, *question: Any) -> Any:
-    """Compute rows; what was computed, or what went wrong, as it travels."""
+def compute_or_return_error(engine: Engine, *arguments: Any) -> Any:
+    """Compute rows; return a NumPy array, or an error that can be pickled, with its traceback as a note."""
     try:
-        return engine.compute(*question).numpy()
+        return engine.compute(*arguments).numpy()
     except NSEError as error:
         return error
     except Exception as error:
