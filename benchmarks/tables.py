@@ -1,11 +1,12 @@
-"""Write the tables and pictures of the documents from the figures that the program measured: `make tables`.
+"""Write the tables of the documents from measured figures (`make tables`).
 
-A table stands between `<!-- NAME -->` and `<!-- end -->`; everything between is replaced.
+A table stands between `<!-- NAME -->` and `<!-- end -->`.
 """
 
 import json
 import re
 import sys
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -19,10 +20,9 @@ from nse.train.demo import MODELS
 from nse.viz.trace import MemoryTrace
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks import speed as bench
 from benchmarks.house import table as house_table
 from benchmarks.pictures import TRACES, compared
-from benchmarks.speed.report import CUDNN, OURS, find
+from benchmarks.speed.report import CUDNN, OURS, encoders, find
 from benchmarks.speed.sweeps import sweeps
 
 ROOT = Path(__file__).parents[1]
@@ -31,37 +31,84 @@ ELSEWHERE = ROOT / "docs" / "results" / "elsewhere"
 TRIED = {task: ROOT / "docs" / "results" / f"{task}-tried.json" for task in TASKS_OF_TABLES}
 
 
+def make_table(columns: Sequence[str], rows: Iterable[Sequence[str]], note: str = "") -> str:
+    """Write a Markdown table; columns whose names begin with > are right-aligned."""
+    lines = [[name.lstrip(">") for name in columns]]
+    lines.append(["---:" if name.startswith(">") else "---" for name in columns])
+    text = "\n".join(f"| {' | '.join(line)} |" for line in [*lines, *rows])
+    return f"{text}\n\n{note}" if note else text
+
+
+def read_result(name: str) -> Any:
+    """Read a JSON file of `docs/results`."""
+    return json.loads((ROOT / "docs" / "results" / f"{name}.json").read_text("utf-8"))
+
+
 def demo() -> str:
-    """The table of `nse demo --json > docs/results/demo.json`."""
-    lines = [
-        "| model | test | unseen combinations of words | training, two cores |",
-        "| --- | --- | --- | --- |",
-    ]
-    for row in json.loads((ROOT / "docs" / "results" / "demo.json").read_text("utf-8")):
-        figures = (
-            f"{100 * row['accuracy']:.1f}% | {100 * row['accuracy_unseen']:.1f}% | {row['seconds']:.0f} s"
+    """Write the table of `nse demo --json > docs/results/demo.json`."""
+    rows = []
+    for row in read_result("demo"):
+        accuracies = [f"{100 * row[key]:.1f}%" for key in ("accuracy", "accuracy_unseen")]
+        rows.append([MODELS[row["model"]], *accuracies, f"{row['seconds']:.0f} s"])
+    return make_table(["model", ">test", ">unseen", ">training, two cores"], rows)
+
+
+SHAPE = ("B", "T", "dtype", "mode")
+"""Keys of a measured encoder that its table has a row for."""
+
+
+def pivot(rows: list[dict[str, Any]], key: str, form: str, backends: Sequence[str]) -> str:
+    """Write one figure of encoders, a row per shape and a column per backend."""
+    shapes: dict[tuple[str, ...], dict[str, str]] = {}
+    for row in rows:
+        if row[key] is not None:
+            shape = tuple(str(row[name]) for name in SHAPE)
+            shapes.setdefault(shape, {})[row["backend"]] = form.format(row[key])
+    lines = [[*shape, *(cells.get(name, "") for name in backends)] for shape, cells in shapes.items()]
+    return make_table([">B", ">T", "type", "mode", *(f">{name}" for name in backends)], lines)
+
+
+def cpu(key: str) -> str:
+    """Write one figure of `make bench`."""
+    results = report("cpu")
+    form = "{:.1f}" if key == "ms" else "{:.0f}"
+    return pivot(results["rows"], key, form, ["reference", "lean", "lstm"])
+
+
+def h200(key: str) -> str:
+    """Write one figure of `make bench-gpu` for the shapes that were measured with every backend."""
+    rows = encoders(report("h200"))
+    complete = {(row["B"], row["T"]) for row in rows if not row["backend"].endswith("graph")}
+    rows = [row for row in rows if (row["B"], row["T"]) in complete]
+    backends = ["reference", "lean", "lean graph", "triton", "triton graph", "cudnn", "cudnn graph", "jax"]
+    if key == "kept_mb":
+        return pivot(
+            rows, key, "{:.0f}", [name for name in backends if "graph" not in name and name != "jax"]
         )
-        lines.append(f"| {MODELS[row['model']]} | {figures} |")
-    return "\n".join(lines)
+    return pivot(rows, key, "{:.2f}", backends)
 
 
-def cpu() -> str:
-    """The table of `make bench`."""
-    return bench.markdown(report("cpu")).strip()
-
-
-def h200(sheet: str) -> str:
-    """A table of `make bench-gpu`."""
-    return bench.markdown(report("h200"), sheet).strip()
+def h200_steps() -> str:
+    """Write the times of whole training steps, from `make bench-gpu`."""
+    rows = [
+        [row["batches"], row["backend"], str(row["T"]), f"{row['ms']:.1f}", f"{row['pairs_per_second']:,}"]
+        for row in report("h200")["rows"]
+        if row["name"] == "SNLI step"
+    ]
+    return make_table(["batches", "backend", ">words, padded", ">ms", ">pairs/s"], rows)
 
 
 def tasks() -> str:
-    """The table of `benchmarks/tasks.py`: how fast models train beside the first of their data set."""
-    lines = ["| recipe | in a second | | times the baseline's time |", "| --- | ---: | --- | ---: |"]
-    for row in report("h200-tasks")["rows"]:
-        speed = f"{row['in_a_second']:,.0f} | {row['unit']}"
-        lines.append(f"| {row['recipe']} | {speed} | {row['times_the_baseline']:.2f} |")
-    return "\n".join(lines)
+    """Write the table of `benchmarks/tasks.py`."""
+    rows = [
+        [
+            row["recipe"],
+            f"{row['in_a_second']:,.0f} {row['unit']}/s",
+            f"{row['times_the_baseline']:.2f}",
+        ]
+        for row in report("h200-tasks")["rows"]
+    ]
+    return make_table(["recipe", ">training speed", ">time over the baseline"], rows)
 
 
 SECTIONS = ("recipe", "data", "model", "train")
@@ -110,69 +157,73 @@ def shorten(names: list[str]) -> str:
 
 
 def results(task: str, folder: str = "") -> str:
-    """The table of `nse table TASK --markdown`, of the folder of that name or of another in docs/results."""
-    return tables.format_markdown(
-        task, tables.compute_table(task, ROOT / "docs" / "results" / (folder or task))
-    ).strip()
+    """Write the table of `nse table TASK --markdown`; columns that are equal in all rows go below it."""
+    rows = tables.compute_table(task, ROOT / "docs" / "results" / (folder or task))
+    lines, _, note = tables.format_markdown(task, rows).strip().partition("\n\n")
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines.split("\n")]
+    columns = [column for column in zip(*cells, strict=True) if any(column[2:])]
+    equal = [column for column in columns if len(set(column[2:])) == 1 and column[0] in COMMON]
+    kept = [" | ".join(row) for row in zip(*(each for each in columns if each not in equal), strict=True)]
+    common = ", ".join(COMMON[name].format(value) for name, _, value, *_ in equal)
+    notes = " ".join([*([f"All models: {common}."] if common else []), *note.split("\n")])
+    return "\n".join(f"| {row} |" for row in kept) + (f"\n\n{notes.strip()}" if notes.strip() else "")
+
+
+COMMON = {"seeds": "{} seeds", "on": "{}", "trained on": "trained on {} examples", "vectors": "vectors {}"}
+"""Columns of results that are written below a table where all rows agree."""
 
 
 def tried(task: str) -> str:
-    """The table of `benchmarks/tried.py TASK`: a change beside the recipe as it is, same seeds."""
-    lines = ["| recipe | with | seeds | dev | as it is |", "| --- | --- | ---: | ---: | ---: |"]
+    """Write the table of `benchmarks/tried.py TASK`: changed recipes beside the recipes, same seeds."""
     figure = TASKS_OF_TABLES[task][0].shown[0]
     groups: dict[tuple[str, ...], list[tuple[float, float]]] = {}
     for row in json.loads(TRIED[task].read_text("utf-8")):
-        dev = result(task, row["recipe"], row["seed"])[figure.measure]["dev"]
+        name = row["recipe"] if row["recipe"].startswith(f"{task}/") else f"{task}/{row['recipe']}"
+        dev = read_result(f"{name}-{row['seed']}")[figure.measure]["dev"]
         groups.setdefault((row["recipe"], *row["changes"]), []).append((row["dev"], dev))
-    for (recipe, *changes), found in groups.items():
-        means = (f"{figure.scale * fmean(values):.{figure.digits}f}" for values in zip(*found, strict=True))
-        changed = ", ".join(f"`{change}`" for change in changes)
-        lines.append(f"| {recipe} | {changed} | {len(found)} | {' | '.join(means)} |")
-    return "\n".join(lines)
+    rows = []
+    for (recipe, *changes), values in groups.items():
+        means = [f"{figure.scale * fmean(side):.{figure.digits}f}" for side in zip(*values, strict=True)]
+        rows.append([recipe, ", ".join(f"`{change}`" for change in changes), str(len(values)), *means])
+    return make_table(["recipe", "change", ">seeds", ">dev", ">dev without the change"], rows)
 
 
 def elsewhere() -> str:
-    """What `nse evaluate RUN --on DATA --split test --json` told of translators, a file for each."""
-    lines = [
-        "| model | seed | on the test of | BLEU | sentences | paper's |",
-        "| --- | ---: | --- | ---: | ---: | ---: |",
-    ]
+    """Write what `nse evaluate RUN --on DATA --split test --json` printed, a file per run."""
+    rows = []
     for file in sorted(ELSEWHERE.rglob("*.json")):
         row = json.loads(file.read_text("utf-8"))
         name, _, seed = file.stem.rpartition("-")
-        counts = f"{row['n']:,} | {row['published']:,}"
-        told = f"{row['data']} | {100 * row['bleu']:.2f} | {counts}"
-        lines.append(f"| {file.parent.name}/{name} | {seed} | {told} |")
-    return "\n".join(lines)
+        test = f"{row['data']}, {row['n']:,} sentences ({row['published']:,} in the paper)"
+        rows.append([f"{file.parent.name}/{name}", seed, test, f"{100 * row['bleu']:.2f}"])
+    return make_table(["model", ">seed", "test set", ">BLEU"], rows)
 
 
 def paper_and_here() -> str:
-    """What `benchmarks/pictures.py` found for the sentence of appendix A, beside the paper's."""
-    rows = compared(MemoryTrace.load(TRACES / "child.json"))
-    lines = ["| word | composed with, in the paper | here | z here | |", "| --- | --- | --- | ---: | --- |"]
-    for word, there, here, weight in rows:
-        cells = " | ".join(f"`{each}`" for each in (word, there, here))
-        lines.append(f"| {cells} | {weight:.2f} | {'the same' if there == here else ''} |")
-    same = sum(there == here for _, there, here, _ in rows)
-    chance = len(rows) / (len(rows) - 1)  # each word one of the others
-    told = f"{same} of {len(rows)} are the same; {chance:.1f} would be by chance."
-    return "\n".join([*lines, "", told])
+    """Compare the sentence of appendix A (`benchmarks/pictures.py`) with the paper."""
+    pairs = compared(MemoryTrace.load(TRACES / "child.json"))
+    rows = [
+        [*(f"`{name}`" for name in (word, paper, here)), f"{weight:.2f}", "yes" if paper == here else ""]
+        for word, paper, here, weight in pairs
+    ]
+    same = sum(paper == here for _, paper, here, _ in pairs)
+    chance = len(pairs) / (len(pairs) - 1)  # each word one of the others
+    note = f"{same} of {len(pairs)} agree; {chance:.1f} are expected by chance."
+    return make_table(["word", "composed with: paper", "here", ">z", "same"], rows, note)
 
 
 def access() -> str:
-    """What `benchmarks/access.py` counted."""
-    found = json.loads((ROOT / "docs" / "results" / "access.json").read_text("utf-8"))
-    lines = [
-        "| | of all slots | accesses per slot | of the most accessed | of the least accessed |",
-        "| --- | ---: | ---: | ---: | ---: |",
-    ]
-    groups = {f"**{name} words**": row for name, row in found["groups"].items()}
-    for name, row in {**groups, **found["parts"]}.items():
-        shares = [f"{100 * row[key]:.1f}%" for key in ("share_of_most_accessed", "share_of_least_accessed")]
-        cells = [f"{100 * row['share_of_slots']:.1f}%", f"{row['accesses_per_slot']:.2f}", *shares]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    counts = f"{found['sentences']:,} sentences, {found['slots']:,} slots, model {found['model']}"
-    return "\n".join([*lines, "", f"SNLI {found['split']}: {counts}."])
+    """Write what `benchmarks/access.py` counted."""
+    counts = read_result("access")
+    groups = {f"**{name} words**": row for name, row in counts["groups"].items()}
+    rows = []
+    for name, row in {**groups, **counts["parts"]}.items():
+        keys = ("share_of_slots", "share_of_most_accessed", "share_of_least_accessed")
+        slots, most, least = (f"{100 * row[key]:.1f}%" for key in keys)
+        rows.append([name, slots, f"{row['accesses_per_slot']:.2f}", most, least])
+    columns = ["", ">slots", ">accesses per slot", ">of the most accessed", ">of the least accessed"]
+    note = f"{counts['sentences']:,} sentences, {counts['slots']:,} slots."
+    return make_table(columns, rows, note)
 
 
 SUMMARY = [
@@ -209,12 +260,13 @@ SUMMARY = [
 ]
 """Lines of the README's table of results: task, figure, and recipes: with an LSTM, an NSE, the best."""
 
+
 OTHER_DATA = {"documents": "film reviews (aclImdb)", "translation": "Multi30k"}
 """Data of tasks whose published data was not available."""
 
 
 def summary() -> str:
-    """One line for each task, out of all results."""
+    """Write a line per task for README."""
     lines = [
         "| task | LSTM | NSE | best NSE | NSE in the paper | training data |",
         "| --- | ---: | ---: | ---: | ---: | --- |",
@@ -231,136 +283,154 @@ def summary() -> str:
 
 
 def answers() -> str:
-    """What `benchmarks/answers.py` and `http_speed.py` measured, of the shipped SNLI model."""
-    found, http = report("answers"), report("http")
-    file, loop, start, over = found["file"], found["loop"], found["start"], http["http"]
-    per_second = loop["pairs_per_second"]
+    """Write what `benchmarks/answers.py` measured with the shipped `snli`."""
+    results = report("answers")
+    file, loop, start = results["file"], results["loop"], results["start"]
+    reference = loop["pairs_per_second"]["reference"]
     rows = [
-        (
-            f"`nse predict snli --file` on SNLI test, {file['pairs']:,} pairs, the whole process",
+        [
+            f"`nse predict --file`, {file['pairs']:,} pairs, whole process",
             f"{file['pairs_per_second']:,.0f} pairs/s",
-        ),
-        ("`model.predict` in Python", f"{per_second['nse']:,.0f} pairs/s"),
-        (
-            f"the plain reference loop at batch 32 ({per_second['reference']:,.0f} pairs/s): times faster",
-            f"{loop['times_faster']:.1f}",
-        ),
-        (
-            f"HTTP on loopback, {http['clients']} clients, a pair a request",
-            f"{over['pairs_per_second']:,.0f} pairs/s, {100 * http['share']:.0f}% of the "
-            f"{http['file']['pairs_per_second']:,.0f} from a file in the same run",
-        ),
-        ("of these, p50 and p99", f"{over['p50_ms']:.0f} and {over['p99_ms']:.0f} ms"),
-        ("`nse predict` from its start to its answer", f"{start['seconds']['first answer']:.2f} s"),
-        ("`import nse` over `import torch`", f"+{start['import nse over torch']:.2f} s"),
+        ],
+        ["`model.predict`", f"{loop['pairs_per_second']['nse']:,.0f} pairs/s"],
+        [
+            "the reference loop, batches of 32",
+            f"{reference:,.0f} pairs/s ({loop['times_faster']:.1f} times slower)",
+        ],
+        ["`nse predict`, first answer of a new process", f"{start['seconds']['first answer']:.2f} s"],
+        ["`import nse` beyond `import torch`", f"{start['import nse over torch']:.2f} s"],
     ]
-    if peer := found.get("peer"):
+    if peer := results.get("peer"):
         speeds = peer["sentences_per_second"]
         best = max(speed for name, speed in speeds.items() if name != "nse")
-        rows.append(
-            (
-                f"vectors of {peer['sentences']:,} sentences; {peer['peer']}: {best:,.0f} a second",
-                f"{speeds['nse']:,.0f} a second, {peer['times_faster']:.1f} times as many",
-            )
-        )
-    lines = [f"| {what} | {told} |" for what, told in rows]
-    versions = f"torch {found['environment']['torch']}, {found['environment']['threads']} cores, float32"
-    return "\n".join(["| | |", "| --- | ---: |", *lines, "", f"Shipped model `snli`, {versions}."])
+        compared_speed = f"{speeds['nse']:,.0f} sentences/s; {peer['peer']}: {best:,.0f}"
+        rows.append(["`model.encode`", compared_speed])
+    where = results["environment"]
+    note = f"Shipped model `snli`, SNLI test, torch {where['torch']}, {where['threads']} cores, float32."
+    return make_table(["", ">speed"], rows, note)
+
+
+def http() -> str:
+    """Write what `benchmarks/http_speed.py` measured."""
+    results = report("http")
+    speed = results["http"]
+    rows = [
+        ["requests of one pair", f"{speed['pairs_per_second']:,.0f} pairs/s"],
+        ["latency, p50 and p99", f"{speed['p50_ms']:.0f} and {speed['p99_ms']:.0f} ms"],
+        ["`nse predict --file` in the same run", f"{results['file']['pairs_per_second']:,.0f} pairs/s"],
+    ]
+    return make_table([f"{results['clients']} clients, shipped model `snli`", ">"], rows)
 
 
 def answers_on_a_gpu() -> str:
-    """What `benchmarks/answers.py --device cuda` measured."""
-    found = report("answers-h200")
-    lines = ["| batch | from texts to answers | the model alone |", "| ---: | ---: | ---: |"]
-    for row in found["gpu"]:
-        told = (f"{row[name]:,.0f} pairs/s" for name in ("texts per second", "model per second"))
-        lines.append(f"| {row['batch']:,} | {' | '.join(told)} |")
-    environment = found["environment"]
-    versions = f"{environment['device']}, torch {environment['torch']}, float32"
-    return "\n".join([*lines, "", f"SNLI test, {found['gpu'][0]['pairs']:,} pairs, {versions}."])
+    """Write what `benchmarks/answers.py --device cuda` measured."""
+    results = report("answers-h200")
+    rows = [
+        [
+            f"{row['batch']:,}",
+            *(f"{row[key]:,.0f} pairs/s" for key in ("texts per second", "model per second")),
+        ]
+        for row in results["gpu"]
+    ]
+    where = results["environment"]
+    note = f"SNLI test, {where['device']}, torch {where['torch']}, float32."
+    return make_table([">batch", ">from texts to labels", ">model alone"], rows, note)
 
 
 def soak() -> str:
-    """What `benchmarks/soak.py` measured."""
-    found = report("soak")
-    times = found["sent"] / found["seconds"] / found["capacity_per_second"]
+    """Write what `benchmarks/soak.py` measured."""
+    results = report("soak")
+    times = results["sent"] / results["seconds"] / results["capacity_per_second"]
+    memory = [f"{results[f'memory_mb_{when}']:.0f}" for when in ("after_warming_up", "at_the_end")]
     rows = [
-        (
-            "capacity: 128 clients, each of which asks when it is answered",
-            f"{found['capacity_per_second']:,.0f} requests/s",
-        ),
-        (f"sent in {found['seconds'] / 60:.0f} minutes", f"{found['sent']:,}: {times:.2f} times as many"),
-        ("served + refused with 429", f"{found['served']:,} + {found['refused']:,}"),
-        ("any other outcome", f"{found['other']:,}"),
-        ("p50 and p99 of what was served", f"{found['p50_ms']:.0f} and {found['p99_ms']:.0f} ms"),
-        (
-            "memory of the server and its processes, in the second and the last minute",
-            f"{found['memory_mb_after_warming_up']:.0f} and {found['memory_mb_at_the_end']:.0f} MB",
-        ),
+        ["capacity, 128 clients in a closed loop", f"{results['capacity_per_second']:,.0f} requests/s"],
+        [
+            f"sent in {results['seconds'] / 60:.0f} minutes",
+            f"{results['sent']:,} ({times:.2f} times capacity)",
+        ],
+        [
+            "served; refused with 429; other",
+            f"{results['served']:,}; {results['refused']:,}; {results['other']:,}",
+        ],
+        [
+            "latency of served requests, p50 and p99",
+            f"{results['p50_ms']:.0f} and {results['p99_ms']:.0f} ms",
+        ],
+        ["memory in the second and the last minute", f"{memory[0]} and {memory[1]} MB"],
     ]
-    return "\n".join(["| | |", "| --- | ---: |", *(f"| {what} | {told} |" for what, told in rows)])
+    return make_table(["", ">"], rows)
 
 
 def fuzz() -> str:
-    """What `benchmarks/fuzz.py` and `fuzz_coverage.py` tried."""
+    """Write what `benchmarks/fuzz.py` and `fuzz_coverage.py` tried."""
     results = report("fuzz")
-    lines = ["| what was broken | inputs | what came of them |", "| --- | ---: | --- |"]
-    for kind, row in results.items():
-        if kind not in ("environment", "readers"):
-            outcomes = ", ".join(f"{name}: {count:,}" for name, count in row["outcomes"].items())
-            lines.append(f"| {kind} | {row['inputs']:,} | {outcomes} |")
+    rows = [
+        [
+            kind,
+            f"{row['inputs']:,}",
+            ", ".join(f"{name}: {count:,}" for name, count in row["outcomes"].items()),
+        ]
+        for kind, row in results.items()
+        if kind not in ("environment", "readers")
+    ]
+    text = make_table(["damaged input", ">inputs", "outcomes"], rows)
     if readers := results.get("readers"):
-        lines += ["", "| reader, guided by coverage | minutes | inputs | branches reached |"]
-        lines.append("| --- | ---: | ---: | ---: |")
-        for name, row in readers.items():
-            lines.append(f"| {name} | {row['seconds'] / 60:.0f} | {row['inputs']:,} | {row['branches']:,} |")
-    return "\n".join(lines)
+        rows = [
+            [name, f"{row['seconds'] / 60:.0f}", f"{row['inputs']:,}", f"{row['branches']:,}"]
+            for name, row in readers.items()
+        ]
+        columns = ["reader, guided by coverage", ">minutes", ">inputs", ">branches reached"]
+        text = f"{text}\n\n{make_table(columns, rows)}"
+    return text
 
 
 def attacks() -> str:
-    """What `benchmarks/attacks.py` tried, a line for each row of the table of faults."""
-    text = (ROOT / "docs" / "reliability.md").read_text("utf-8")
-    titles = dict(re.findall(r"^\| (\d+) \| ([^|]*) \|", text, re.MULTILINE))
+    """Write what `benchmarks/attacks.py` tried, by rows of the table of faults."""
     results = report("attacks")
-    lines = ["| | attack | tried | held | failed |", "| --- | --- | ---: | ---: | ---: |"]
-    for row in results["rows"]:
-        title = titles[str(row["fault"])] if row["fault"] else "input at random, see below"
-        figures = " | ".join(f"{row[key]:,}" for key in ("tried", "held", "failed"))
-        lines.append(f"| {row['fault'] or ''} | {title} | {figures} |")
-    sums = (f"**{sum(row[key] for row in results['rows']):,}**" for key in ("tried", "held", "failed"))
-    lines.append(f"| | **sum** | {' | '.join(sums)} |")
-    skipped = sum(row["skipped"] for row in results["rows"])
-    minutes = f"{results['seconds'] / 60:.0f} minutes"
-    return "\n".join([*lines, "", f"{skipped:,} more could not be tried on that machine. {minutes}."])
+    sums = {key: sum(row[key] for row in results["rows"]) for key in ("tried", "held", "failed", "skipped")}
+    counts = ", ".join(f"{row['fault'] or 'random input'}: {row['tried']}" for row in results["rows"])
+    failed = [str(row["fault"] or "random input") for row in results["rows"] if row["failed"]]
+    lines = [
+        f"**{sums['tried']:,} attacks: {sums['held']:,} held, {sums['failed']:,} failed**"
+        f"{' (' + ', '.join(failed) + ')' if failed else ''}, {sums['skipped']:,} skipped, "
+        f"{results['seconds'] / 60:.0f} minutes.",
+        f"Attacks by row: {counts}.",
+    ]
+    return "\n".join(lines)
 
 
 def floods() -> str:
-    """Write what `benchmarks/floods.py` measured: memory and the time of /health/live under each flood."""
+    """Write what `benchmarks/floods.py` measured."""
     results = report("floods")
-    lines = ["| flood | sent, MiB | memory before, most, after (MB) | `/health/live`, p50, p99, worst (ms) |"]
-    lines.append("| --- | ---: | ---: | ---: |")
+    rows = []
     for name, row in results["attacks"].items():
-        sizes = ", ".join(f"{row[f'memory_mb_{when}']:.0f}" for when in ("before", "most", "after"))
+        memory = ", ".join(f"{row[f'memory_mb_{when}']:.0f}" for when in ("before", "most", "after"))
         times = ", ".join(f"{row[f'health_{what}_ms']:.1f}" for what in ("p50", "p99", "most"))
-        lines.append(f"| {name} | {row['sent_mib']:,.0f} | {sizes} | {times} |")
-    nice = results["nice_value_of_attackers"]
-    machine = f"{results['cores']} cores, the attackers among them at a nice value of {nice}"
-    return "\n".join([*lines, "", f"{results['seconds']:.0f} s each, half more for all at once; {machine}."])
+        rows.append(["no flood" if name == "nobody" else name, f"{row['sent_mib']:,.0f}", memory, times])
+    columns = [
+        *("flood", ">sent, MiB", ">memory before, highest, after (MB)"),
+        ">`/health/live` p50, p99, highest (ms)",
+    ]
+    nice = f"attackers at nice {results['nice_value_of_attackers']}"
+    note = f"{results['seconds']:.0f} s each; {results['cores']} cores, {nice}."
+    return make_table(columns, rows, note)
 
 
 def threads() -> str:
     """Write what `benchmarks/train_threads.py` measured."""
     results = report("train_threads")
-    lines = [
-        "| recipe | machine | default threads | `nse train` | one thread |",
-        "| --- | --- | ---: | ---: | ---: |",
+    rows = [
+        [
+            f"`{row['recipe']}`",
+            row["load"],
+            *(f"{row[way]['examples_per_second']:,.0f}" for way in ("before", "after", "one thread")),
+        ]
+        for row in results["rows"]
     ]
-    for row in results["rows"]:
-        speeds = [f"{row[way]['examples_per_second']:,.0f}" for way in ("before", "after", "one thread")]
-        lines.append(f"| `{row['recipe']}` | {row['load']} | {' | '.join(speeds)} |")
+    columns = ["recipe", "machine", ">default threads", ">`nse train`", ">one thread"]
     rounds = f"Examples per second, median of {results['rounds']} alternating rounds"
     machine = f"{results['machine']['cores']} cores, torch {results['machine']['torch']}"
-    return "\n".join([*lines, "", f"{rounds}; {machine}."])
+    return make_table(columns, rows, f"{rounds}; {machine}.")
 
 
 def speed() -> str:
@@ -390,39 +460,39 @@ def speed() -> str:
 
 
 def page() -> str:
-    """What `make page` measured."""
-    found = report("page")
-    lines = ["| words | first time | median of 21 | most |", "| ---: | ---: | ---: | ---: |"]
-    for row in found["drawn"]:
-        times = [f"{row[key]:.0f} ms" for key in ("ms_first", "ms_median", "ms_most")]
-        lines.append(f"| {row['words']} | {' | '.join(times)} |")
-    size = f"Opening the page loads {found['bytes_in_all'] / 1000:.1f} kB in {len(found['bytes'])} files"
-    return "\n".join([*lines, "", f"{size}. Chromium {found['browser']}, {found['cores']} cores."])
+    """Write what `make page` measured."""
+    results = report("page")
+    rows = [
+        [str(row["words"]), *(f"{row[key]:.0f} ms" for key in ("ms_first", "ms_median", "ms_most"))]
+        for row in results["drawn"]
+    ]
+    size = f"The page loads {results['bytes_in_all'] / 1000:.1f} kB in {len(results['bytes'])} files"
+    note = f"{size}. Chromium {results['browser']}, {results['cores']} cores."
+    return make_table([">words", ">first time", ">median of 21", ">slowest"], rows, note)
 
 
 def house() -> str:
-    """What `benchmarks/house.py` counted."""
-    return house_table(json.loads((ROOT / "docs" / "results" / "house.json").read_text("utf-8")))
-
-
-def result(task: str, recipe: str, seed: int) -> dict[str, Any]:
-    """What a run of a recipe reported; a task of several data sets has a folder for each in its own."""
-    name = recipe if recipe.startswith(f"{task}/") else f"{task}/{recipe}"
-    return json.loads((ROOT / "docs" / "results" / f"{name}-{seed}.json").read_text("utf-8"))
+    """Write what `benchmarks/house.py` counted."""
+    return house_table(read_result("house"))
 
 
 def report(name: str) -> dict[str, Any]:
-    """A report of `benchmarks/results`."""
+    """Read a JSON file of `benchmarks/results`."""
     return json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
 
 
 TABLES = {
     "CONTRIBUTING.md": {"house": house},
     "README.md": {"results": summary, "speed": speed},
-    "docs/benchmarks.md": {"cpu": cpu, "answers": answers, "answers on a GPU": answers_on_a_gpu},
+    "docs/benchmarks.md": {
+        "cpu": partial(cpu, "ms"),
+        "cpu memory": partial(cpu, "peak_mb"),
+        "answers": answers,
+        "answers on a GPU": answers_on_a_gpu,
+    },
     "docs/nli.md": {"demo": demo},
     "docs/reliability.md": {"fuzz": fuzz, "soak": soak},
-    "docs/serving.md": {"http": answers, "soak": soak},
+    "docs/serving.md": {"http": http},
     "docs/pictures.md": {"paper": paper_and_here, "access": access, "page": page},
     "docs/recipes.md": {f"keys of {section}": partial(keys, section) for section in SECTIONS},
 }
@@ -443,8 +513,8 @@ if (ROOT / "docs" / "results" / "translation-constant").is_dir():
     TABLES[PAGES["translation"]] |= {"constant": partial(results, "translation", "translation-constant")}
 PICTURES = {}
 if (RESULTS / "h200.json").exists():  # measured by those who have one
-    sheets = {"h200": "main", "figures": "figures", "steps": "steps", "fits": "fits"}
-    TABLES["docs/benchmarks.md"] |= {name: partial(h200, sheet) for name, sheet in sheets.items()}
+    TABLES["docs/benchmarks.md"] |= {"h200": partial(h200, "ms"), "h200 memory": partial(h200, "kept_mb")}
+    TABLES["docs/benchmarks.md"] |= {"steps": h200_steps}
     PICTURES["docs/images/sweeps.svg"] = "h200"
 TABLES["docs/reliability.md"] |= {"attacks": attacks, "floods": floods}
 TABLES["docs/training.md"] = {"threads": threads}
@@ -452,23 +522,23 @@ if (RESULTS / "h200-tasks.json").exists():
     TABLES["docs/benchmarks.md"] |= {"tasks": tasks}
 
 
-def written(document: str) -> str:
-    """The document's text with its tables made anew."""
+def fill_tables(document: str) -> str:
+    """Return the text of a document with new tables."""
     text = (ROOT / document).read_text("utf-8")
     for name, make in TABLES[document].items():
-        text, found = re.subn(
+        text, count = re.subn(
             rf"<!-- {name} -->\n.*?<!-- end -->",
             lambda _, name=name, make=make: f"<!-- {name} -->\n{make()}\n<!-- end -->",
             text,
             flags=re.DOTALL,
         )
-        if found != 1:
-            sys.exit(f"{document} should have one place for the table {name}, it has {found}")
+        if count != 1:
+            sys.exit(f"{document} must have one place for the table {name}, it has {count}")
     return text
 
 
 if __name__ == "__main__":
     for document in TABLES:
-        (ROOT / document).write_text(written(document), "utf-8")
+        (ROOT / document).write_text(fill_tables(document), "utf-8")
     for picture, name in PICTURES.items():
         sweeps(report(name)["rows"], ROOT / picture)
