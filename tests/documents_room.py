@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from data.made_up import make_snli_line, save_vectors, write_files, write_snli, write_sst, write_wikiqa
-from data.test_aclimdb import write_files as write_aclimdb
+from data.test_aclimdb import write_reviews as write_aclimdb
 from data.test_parallel import write_published as write_iwslt14
 from nse.data.readers import wikiqa
 from nse.data.readers.parallel import MULTI30K
