@@ -29,14 +29,9 @@ PAIR = ("not all dogs that bark do not dance", "some dogs dance")
 def demo(
     console: Console, progress: Progress, page: Path, quick: bool = False, seed: int | None = None
 ) -> list[dict[str, Any]]:
-    """Train the three models, print a table and the memory's associations, and return the table's rows.
+    """Train the three models, print a table and the NSE's associations, and write a page about its memory.
 
-    Args:
-        console: Where to print.
-        progress: Display of the training.
-        page: File for the web page about the memory.
-        quick: Use tiny sizes, to see that everything works; the figures then mean nothing.
-        seed: Seed of the three recipes; by default their own.
+    `quick` uses tiny sizes, to see that everything works; the figures, which are returned, then mean nothing.
     """
     overrides = [*(QUICK if quick else []), *([] if seed is None else [f"seed={seed}"])]
     recipes = {name: load_recipe(f"logic/{name}", overrides) for name in MODELS}

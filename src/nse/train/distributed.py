@@ -10,6 +10,7 @@ import atexit
 import gc
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -30,15 +31,8 @@ T = TypeVar("T")
 
 EVAL_BATCH_SIZE = 512
 
-CONNECTION_ERRORS = (
-    "gloo",
-    "nccl",
-    "connection closed by peer",
-    "connection reset by peer",
-    "broken pipe",
-    "tcpstore",
-)
-"""Parts of the messages of failed communication, whose exception types differ."""
+CONNECTION_ERROR = re.compile(r"gloo|nccl|connection (closed|reset) by peer|broken pipe|tcpstore", re.I)
+"""Messages of failed communication, whose exception types differ."""
 
 
 class BatchShard(NamedTuple):
@@ -162,7 +156,7 @@ class Processes:
         try:
             yield
         except RuntimeError as error:
-            if self.size == 1 or not any(part in str(error).lower() for part in CONNECTION_ERRORS):
+            if self.size == 1 or not CONNECTION_ERROR.search(str(error)):
                 raise
             ignore_sigterm()  # `torchrun` sends it to the remaining processes
             message = f"another process of this run died; {describe_checkpoint()}"
@@ -179,12 +173,8 @@ def compute_scores(
 ) -> Tensor:
     """Compute a model's scores of a split [N, labels] on the host, in the order of its rows.
 
-    Args:
-        model: Moved to the device of the rows.
-        split: Rows to score.
-        processes: They share the batches.
-        stop_request: All processes raise `TrainingInterrupted` if one has a request.
-        score_batch: Computes the scores of some rows [B, labels]; by default `model` itself.
+    Processes share each batch, and all raise `TrainingInterrupted` if one has a stop request. `score_batch`
+    computes the scores of some rows [B, labels]; by default it calls the model.
     """
     model.eval()
     score_batch = score_batch or partial(scores_of, None, model)

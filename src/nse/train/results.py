@@ -52,14 +52,10 @@ def compute_table(
 ) -> list[dict[str, Any]]:
     """Compute a row for each recipe of a task's table, those of the paper first.
 
-    A row has the mean and the sample standard deviation of each figure by its heading (accuracy in percent),
-    the paper's figures, parameters without embeddings, and the seconds per epoch of the fastest run, because
-    others may have shared their device.
-
-    Args:
-        task: Name of the table.
-        folder: Folder with results: all JSON files below, of a run only result.json, of a model none.
-        warn: Called with a message about each run that is left out, because it had no test file.
+    Results are all JSON files below the folder: of a run result.json, of a model none. A row has mean and
+    sample standard deviation of each figure (accuracy in percent), the paper's figures, parameters without
+    embeddings, and the seconds per epoch of the fastest run, because others may have shared their device.
+    `warn` gets a message about each run that is left out because it had no test file.
     """
     runs: dict[str, list[Run]] = {}
     for run in sorted(read_results(task, folder, warn), key=lambda run: run["seed"]):

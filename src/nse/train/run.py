@@ -72,17 +72,8 @@ def train(
 ) -> dict[str, Any]:
     """Train by a recipe into a new folder, or resume the run in it; return its result.json.
 
-    Args:
-        name: Name of the recipe; by default the one with which the run was started.
-        recipe: The loaded recipe.
-        folder: Run folder; a finished run in it is left as it is.
-        progress: Display of the progress, in rank 0.
-        resume: Resume the run in the folder.
-        data: Folder of the published data.
-
-    Raises:
-        TrainingInterrupted: A signal stopped the run; its checkpoint is saved.
-        RunError: The folder cannot be used, or training failed.
+    Without a name, a resumed run keeps the name it was started with. A finished run is not changed. A run
+    that a signal stops saves a checkpoint and raises `TrainingInterrupted`.
     """
     processes, task = Processes(), TASKS[recipe.task]
     progress = progress if processes.rank == 0 else Progress.silent()

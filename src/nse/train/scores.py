@@ -18,14 +18,10 @@ ADVICE = "give the folder of a ranking run, or a .run file"
 
 
 def evaluate_scores(path: Path, qrels: Path | None = None) -> dict[str, Any]:
-    """Compute MAP and MRR of written scores, and add them to the result.json of a finished run.
+    """Compute MAP and MRR of the scores in a run folder or a .run file.
 
-    Args:
-        path: A run folder, or one file in the format of trec_eval.
-        qrels: Right answers of one file; by default the .qrels next to it. WikiQA's .ref has this format too.
-
-    Returns:
-        `splits` has the figures by split, `added` the measures that were added to result.json.
+    The right answers are in `qrels`, by default the .qrels next to the scores; WikiQA's .ref has the same
+    format. The result has figures in `splits`, and in `added` the measures that were added to result.json.
     """
     files = find_score_files(path, qrels)
     splits = {run.stem: trec.compute_file_measures(run, judgements) for run, judgements in files}

@@ -25,7 +25,7 @@ from nse.text.tensors import Shape
 from nse.train.optimizer import OptimizerUpdate, WeightEMA
 
 LossFunction = Callable[[Tensor, Shape | None], tuple[Tensor, Tensor]]
-"""Function from the indices of examples [B] and their padded shape to their loss and the number of hits.
+"""Function from the indices of examples [B] and their padded shape to loss and number of correct ones.
 
 To be captured, it must read from tensors that stay where they are on the device, and must not wait for the
 device: no `.item()`, no `.cpu()`, no shape that depends on values.
@@ -60,12 +60,10 @@ class TrainStep:
         self.device = self.parameters[0].device
 
     def __call__(self, index: Tensor, shape: Shape | None = None, loss_weight: float = 1.0) -> Tensor:
-        """Take a step and return loss, number of hits and norm before clipping, [3], without waiting.
+        """Take a step with the examples of an index [B], padded to a shape or as far as necessary.
 
-        Args:
-            index: Indices of the examples [B].
-            shape: Lengths to pad them to; by default those of the longest.
-            loss_weight: Factor of the loss in the gradient, for a shard of a batch.
+        Return without waiting [3]: loss, number of correct examples, gradient norm before clipping. For a
+        shard of a batch, `loss_weight` is the factor of its loss in the gradient.
         """
         return self.run_operations(index.to(self.device), shape, loss_weight)
 
@@ -202,12 +200,12 @@ class EpochSums:
 
 
 class StepRecord(NamedTuple):
-    """Arguments of `StepAccumulator.add`."""
+    """Result of a step."""
 
-    name: str
-    indices: Tensor
-    size: int
-    result: Tensor
+    name: str  # of the step, for messages
+    indices: Tensor  # of the examples of the whole batch
+    size: int  # number of examples of this process
+    result: Tensor  # [3], as `TrainStep` returns it
 
     def describe(self) -> str:
         """Name the step and the first of its examples."""
@@ -227,14 +225,7 @@ class StepAccumulator:
         self.copying: tuple[list[StepRecord], Tensor, torch.cuda.Event | None] | None = None
 
     def add(self, name: str, indices: Tensor, size: int, result: Tensor) -> None:
-        """Record one more step, and check earlier ones if due.
-
-        Args:
-            name: Of the step, for messages.
-            indices: Of the examples of the whole batch.
-            size: Number of examples of this process.
-            result: As `TrainStep` returns it, [3].
-        """
+        """Record one more step, and check earlier ones if due."""
         self.records.append(StepRecord(name, indices, size, result))
         if len(self.records) >= self.interval:
             self.copy_results() if result.is_cuda else self.synchronize()
