@@ -47,7 +47,7 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_pickle_by_the_name_of_weights_is_refused_and_not_run(form, folder, tmp_path):
+def test_a_pickle_named_like_weights_is_refused_and_not_executed(form, folder, tmp_path):
     marker = tmp_path / "marker"
     content = FORMS[form](Bomb(marker))
     (folder / "model.safetensors").write_bytes(content)
@@ -63,7 +63,7 @@ def test_a_pickle_by_the_name_of_weights_is_refused_and_not_run(form, folder, tm
     assert marker.exists()
 
 
-def test_weights_that_begin_as_a_pickle_does_are_weights(folder):
+def test_weights_that_start_like_a_pickle_are_loaded(folder):
     """The size of the head comes first: one in thirty-two begins with 0x80, as every pickle does."""
     file = folder / "model.safetensors"
     content = file.read_bytes()
@@ -76,7 +76,7 @@ def test_weights_that_begin_as_a_pickle_does_are_weights(folder):
     assert hub.load(folder).config.task == "logic"
 
 
-def test_the_command_says_so_in_a_line(folder, tmp_path):
+def test_the_command_refuses_a_pickle_in_one_line(folder, tmp_path):
     marker = tmp_path / "marker"
     (folder / "model.safetensors").write_bytes(FORMS["pt"](Bomb(marker)))
     message = refused(shell("evaluate", folder, cwd=tmp_path))
@@ -86,7 +86,7 @@ def test_the_command_says_so_in_a_line(folder, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["model.pt", "pytorch_model.bin", "weights.pkl"])
-def test_there_is_no_falling_back_to_a_pickle(name, folder, tmp_path):
+def test_a_missing_weights_file_is_not_replaced_by_a_pickle(name, folder, tmp_path):
     (folder / "model.safetensors").unlink()
     (folder / name).write_bytes(FORMS["pt"](Bomb(tmp_path / "marker")))
     with pytest.raises(ModelError, match=r"model\.safetensors is missing"):
@@ -98,7 +98,7 @@ COPIES = {"inference/model.py": ["pickle.dumps", "pickle.loads"], "serve/worker.
 """A model in memory is copied, and sent to the server's own processes, as a pickle; no file is one."""
 
 
-def test_no_file_of_the_package_opens_pickles():
+def test_no_file_of_the_package_loads_pickles():
     for file in sorted(SOURCE.rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(node, ast.Import | ast.ImportFrom):

@@ -38,7 +38,7 @@ def garbage():
     yield "no tensors", header({})
 
 
-def test_truncated_anywhere(file):
+def test_truncated_weights_are_refused(file):
     whole = file.read_bytes()
     points = {*range(12), *range(12, len(whole), 97), len(whole) - 1}
     for size in sorted(points):
@@ -51,14 +51,14 @@ def test_truncated_anywhere(file):
     hub.load(file.parent)
 
 
-def test_longer_than_it_says(file):
+def test_weights_longer_than_their_header_says_are_refused(file):
     file.write_bytes(file.read_bytes() + b"more")
     with pytest.raises(ModelError, match="is not a whole safetensors file"):
         hub.load(file.parent)
 
 
 @pytest.mark.parametrize("content", dict(garbage()).values(), ids=dict(garbage()))
-def test_garbage(content, file):
+def test_weights_of_random_bytes_are_refused(content, file):
     file.write_bytes(content)
     with pytest.raises(ModelError, match=r"mine/model\.safetensors") as told:
         hub.load(file.parent)
@@ -66,7 +66,7 @@ def test_garbage(content, file):
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage " * 100, None], ids=["empty", "garbage", "truncated"])
-def test_the_command_says_so_in_a_line(content, file, tmp_path):
+def test_the_command_refuses_broken_weights_in_one_line(content, file, tmp_path):
     whole = file.read_bytes()
     file.write_bytes(whole[: len(whole) // 2] if content is None else content)
     message = refused(shell("evaluate", "mine", "--split", "test", cwd=tmp_path))

@@ -35,19 +35,19 @@ def configure(folder, edit):
     write_sums(folder)
 
 
-def test_a_tensor_is_missing(folder):
+def test_a_missing_tensor_is_named(folder):
     change(folder, lambda tensors: (tensors.pop("head.0.bias"), tensors.pop("head.3.weight")))
     with pytest.raises(ModelError, match=r"missing head\.0\.bias, head\.3\.weight$"):
         hub.load(folder)
 
 
-def test_a_tensor_is_extra(folder):
+def test_an_extra_tensor_is_named(folder):
     change(folder, lambda tensors: tensors.update({"head.9.bias": torch.zeros(2)}))
     with pytest.raises(ModelError, match=r"unexpected head\.9\.bias$"):
         hub.load(folder)
 
 
-def test_a_tensor_has_another_shape_or_dtype(folder):
+def test_a_tensor_of_another_shape_or_dtype_is_named(folder):
     change(folder, lambda tensors: tensors.update({"head.0.bias": torch.zeros(2, 2)}))
     with pytest.raises(ModelError, match=r"head\.0\.bias: expected F32 \[4\], found F32 \[2, 2\]$"):
         hub.load(folder)
@@ -59,7 +59,7 @@ def test_a_tensor_has_another_shape_or_dtype(folder):
         hub.load(folder)
 
 
-def test_everything_is_told_at_once(folder):
+def test_all_mistakes_are_named_together(folder):
     def edit(tensors):
         tensors["odd"] = tensors.pop("head.0.bias")
         tensors["head.3.bias"] = torch.zeros(1)
@@ -100,20 +100,20 @@ def test_everything_is_told_at_once(folder):
         (lambda data: data.update(labels="neutral"), r"labels: expected list\[string\], got string"),
     ],
 )
-def test_a_configuration_that_does_not_fit(edit, message, folder):
+def test_a_configuration_that_does_not_fit_is_refused(edit, message, folder):
     configure(folder, edit)
     with pytest.raises(ModelError, match=message):
         hub.load(folder)
 
 
-def test_weights_without_a_word_on_their_vocabulary(folder):
+def test_weights_without_the_fingerprint_of_a_vocabulary_are_refused(folder):
     file = folder / "model.safetensors"
     save_file(load_file(file), file)
     with pytest.raises(ModelError, match="the vocabulary beside it is not the one it was saved with"):
         hub.load(folder)
 
 
-def test_weights_of_another_model(folder, tmp_path):
+def test_weights_of_another_model_are_refused(folder, tmp_path):
     saved(tmp_path / "other", model={"hidden": 5})
     (tmp_path / "other" / "model.safetensors").replace(folder / "model.safetensors")
     message = refused(shell("evaluate", folder, cwd=tmp_path))
@@ -122,7 +122,7 @@ def test_weights_of_another_model(folder, tmp_path):
         assert name in message
 
 
-def test_an_unknown_key_through_the_command(folder, tmp_path):
+def test_the_command_names_an_unknown_key(folder, tmp_path):
     configure(folder, lambda data: data["model"].update(sise=6))
     message = refused(shell("evaluate", folder, cwd=tmp_path))
     assert "config.json: model.sise: no such key; did you mean model.size?" in message

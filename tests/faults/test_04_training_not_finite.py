@@ -21,7 +21,7 @@ from nse.train.progress import Progress
 from nse.train.step import EpochSums, NotFiniteError, StepAccumulator, TrainStep
 
 
-def test_the_run_stops_and_its_last_checkpoint_is_good(tmp_path):
+def test_the_run_stops_and_its_last_checkpoint_is_valid(tmp_path):
     answer = finished(tmp_path / "run", "train.lr=1e30", "train.clip_norm=1e30", "train.checkpoint_minutes=0")
     assert answer.returncode == 2
     lines = answer.stderr.strip().split("\n")
@@ -64,7 +64,7 @@ def test_on_a_cpu_a_step_that_is_not_finite_changes_nothing():
 
 
 @pytest.mark.parametrize(("bad", "what"), [(0, "loss"), (2, "gradient norm")])
-def test_a_look_names_the_first_bad_step(bad, what):
+def test_the_error_names_the_first_step_that_is_not_finite(bad, what):
     sums = EpochSums()
     seen = StepAccumulator(sums, interval=50)
     for number in range(1, 40):
@@ -79,7 +79,7 @@ def test_a_look_names_the_first_bad_step(bad, what):
     assert (sums.loss, sums.correct, sums.examples) == (64.0, 32.0, 64)
 
 
-def test_a_look_comes_by_itself_in_time():
+def test_results_are_checked_every_few_steps():
     sums = EpochSums()
     seen = StepAccumulator(sums, interval=50)
     for _ in range(49):
@@ -90,7 +90,7 @@ def test_a_look_comes_by_itself_in_time():
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_a_look_is_at_the_period_before():
+def test_on_a_gpu_each_check_is_of_the_steps_before_the_last_check():
     sums = EpochSums()
     seen = StepAccumulator(sums, interval=4)
     for number in range(1, 8):
@@ -104,7 +104,7 @@ def test_on_a_gpu_a_look_is_at_the_period_before():
     assert sums.examples == 15
 
 
-def test_scores_of_dev_that_are_not_finite_stop_the_run():
+def test_dev_scores_that_are_not_finite_stop_the_run():
     recipe = load_recipe("logic/bow", SMALL)
     honest = TASKS["pair"]
 
@@ -121,7 +121,7 @@ def test_scores_of_dev_that_are_not_finite_stop_the_run():
         fit(task, recipe, task.examples(recipe), progress)
 
 
-def test_nan_never_gets_into_json(tmp_path):
+def test_nan_is_never_written_as_json(tmp_path):
     row = dict.fromkeys(("epoch", "step"), 1) | dict.fromkeys(run.SCALARS, 0.5)
     figures = run.MetricsLog(tmp_path, [row])
     with pytest.raises(ValueError, match="not JSON compliant"):
@@ -155,7 +155,7 @@ PLACES = {
 
 @pytest.mark.parametrize("value", [math.nan, -math.inf])
 @pytest.mark.parametrize("name", PLACES)
-def test_one_number_that_is_not_finite_is_neither_saved_nor_taken(made, tmp_path, name, value):
+def test_a_checkpoint_that_is_not_finite_is_neither_saved_nor_loaded(made, tmp_path, name, value):
     folder = shutil.copytree(made, tmp_path / "run")
     packed = checkpoints.load(folder).content
     last(PLACES[name](packed)).fill_(value)
@@ -172,7 +172,7 @@ def test_one_number_that_is_not_finite_is_neither_saved_nor_taken(made, tmp_path
     assert "resumed after step 9 (epoch 2) from checkpoint.previous.pt" in told.getvalue()
 
 
-def test_a_run_that_comes_to_nan_in_silence_does_not_call_it_good(made, tmp_path, monkeypatch):
+def test_nan_in_an_unused_embedding_is_found_when_it_is_saved(made, tmp_path, monkeypatch):
     """In a row that no example uses: neither loss nor gradient tells."""
     folder, honest = shutil.copytree(made, tmp_path / "run"), state.TrainingState.to_checkpoint
 

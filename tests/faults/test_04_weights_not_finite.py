@@ -30,7 +30,7 @@ def spoil(folder, name, value):
         ({"vectors": "int8"}, "embedding.weight.scale"),
     ],
 )
-def test_one_number_that_is_not_finite(stored, name, value, tmp_path):
+def test_a_weight_that_is_not_finite_is_refused(stored, name, value, tmp_path):
     saved(tmp_path / "mine", **stored)
     hub.load(tmp_path / "mine")
     spoil(tmp_path / "mine", name, value)
@@ -38,14 +38,14 @@ def test_one_number_that_is_not_finite(stored, name, value, tmp_path):
         hub.load(tmp_path / "mine")
 
 
-def test_finite_parts_with_an_infinite_product(tmp_path):
+def test_weights_whose_product_is_infinite_are_refused(tmp_path):
     saved(tmp_path / "mine", vectors="int8")
     spoil(tmp_path / "mine", "embedding.weight.scale", torch.finfo(torch.float32).max)
     with pytest.raises(ModelError, match=r"NaN or infinity in embedding\.weight"):
         hub.load(tmp_path / "mine")
 
 
-def test_the_command_says_so_in_a_line(tmp_path):
+def test_the_command_refuses_weights_that_are_not_finite_in_one_line(tmp_path):
     saved(tmp_path / "mine")
     spoil(tmp_path / "mine", "head.0.bias", float("nan"))
     message = refused(shell("evaluate", "mine", "--json", cwd=tmp_path))

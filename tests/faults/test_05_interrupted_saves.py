@@ -92,20 +92,20 @@ print(between)
 """
 
 
-def test_whenever_a_save_is_killed_one_of_two_checkpoints_is_good(tmp_path):
+def test_after_a_killed_save_one_of_two_checkpoints_is_valid(tmp_path):
     stop(tmp_path / "run", after=12, recipe="logic/bow")
     answer = forking.run(["-c", KILLS_OF_TWO, tmp_path / "run"])
     assert answer.returncode == 0, answer.stderr
     assert int(answer.stdout) >= 10  # kills between the two renames, or the test would show nothing
 
 
-def test_whenever_a_save_is_killed_the_checkpoint_loads(tmp_path):
+def test_after_a_killed_write_the_checkpoint_file_is_valid(tmp_path):
     answer = forking.run(["-c", KILLS, tmp_path])
     assert answer.returncode == 0, answer.stderr
     assert int(answer.stdout) > 3  # kills that hit a save half way, or the test would show nothing
 
 
-def test_a_run_that_saves_all_the_time_may_be_killed_at_any_time(tmp_path):
+def test_a_killed_run_resumes_from_its_last_step(tmp_path):
     folder, settings = tmp_path / "run", ["train.checkpoint_minutes=0", "train.epochs=400"]
     process = started(folder, *settings, recipe="logic/bow")
     wait_for(process, folder / "checkpoint.pt")
@@ -120,7 +120,7 @@ def test_a_run_that_saves_all_the_time_may_be_killed_at_any_time(tmp_path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="limits the size of files")
-def test_a_full_disk_is_told_and_costs_nothing(tmp_path):
+def test_a_full_disk_is_reported_and_the_run_resumes(tmp_path):
     folder = tmp_path / "run"
     stop(folder, after=5)
     before = (folder / "checkpoint.pt").read_bytes()

@@ -18,7 +18,7 @@ from nse.train.signals import StopRequest, catch_signals
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
 )
-def test_a_signal_saves_and_exits(tmp_path, number, code):
+def test_a_signal_saves_a_checkpoint_and_exits_with_its_code(tmp_path, number, code):
     folder = tmp_path / "run"
     process = started(folder, "train.epochs=2000", recipe="logic/bow")
     wait_for(process, folder / "checkpoint.pt")
@@ -34,7 +34,7 @@ def test_a_signal_saves_and_exits(tmp_path, number, code):
     assert not (folder / "result.json").exists()
 
 
-def test_a_terminal_that_is_closed_costs_nothing(tmp_path):
+def test_closing_the_terminal_saves_a_checkpoint(tmp_path):
     """The system sends SIGHUP, and every word to the terminal fails from then on."""
     folder = tmp_path / "run"
     pid, terminal = pty.fork()
@@ -53,7 +53,7 @@ def test_a_terminal_that_is_closed_costs_nothing(tmp_path):
     assert not (folder / "result.json").exists()
 
 
-def test_what_ignores_a_hangup_goes_on_doing_so():
+def test_an_ignored_sighup_stays_ignored():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup starts a program
     try:
         with catch_signals() as stop:
@@ -64,7 +64,7 @@ def test_what_ignores_a_hangup_goes_on_doing_so():
         signal.signal(signal.SIGHUP, before)
 
 
-def test_signals_are_noted_inside_only():
+def test_signals_are_caught_inside_the_block_only():
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     before = [signal.getsignal(number) for number in numbers]
     with catch_signals() as stop:
@@ -79,7 +79,7 @@ def test_signals_are_noted_inside_only():
     assert [signal.getsignal(number) for number in numbers] == before
 
 
-def test_a_second_ctrl_c_stops_at_once():
+def test_a_second_ctrl_c_stops_immediately():
     with catch_signals() as stop:
         signal.raise_signal(signal.SIGINT)
         assert stop.exit_code == 130
@@ -91,7 +91,7 @@ def test_a_second_ctrl_c_stops_at_once():
     assert patient.exit_code == 130
 
 
-def test_another_thread_hears_nothing_and_breaks_nothing():
+def test_signals_are_not_caught_in_another_thread():
     found = []
 
     def listen():

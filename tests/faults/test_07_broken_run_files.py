@@ -172,7 +172,7 @@ RESULTS = {
 
 
 @pytest.mark.parametrize("harm", RESULTS)
-def test_a_broken_result_is_named_and_can_be_computed_again(ended, tmp_path, harm):
+def test_a_broken_result_is_named_and_can_be_recomputed(ended, tmp_path, harm):
     folder = shutil.copytree(ended, tmp_path / "run")
     result = folder / "result.json"
     before = json.loads(result.read_text())

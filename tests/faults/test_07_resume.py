@@ -35,7 +35,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_end_is_the_same_to_the_last_bit(tmp_path, kind):
+def test_a_resumed_run_ends_with_the_same_bits(tmp_path, kind):
     whole = train(tmp_path / "whole", *KINDS[kind])
     stop(tmp_path / "stopped", *KINDS[kind], after=4)
     assert checkpoint(tmp_path / "stopped")["cursor"] == 4
@@ -47,7 +47,7 @@ def test_the_end_is_the_same_to_the_last_bit(tmp_path, kind):
     assert resumed["epoch"] == whole["epoch"]
 
 
-def test_with_two_processes_too(tmp_path):
+def test_a_resumed_run_of_two_processes_ends_with_the_same_bits(tmp_path):
     script = Path(__file__).with_name("resumed_by_two.py")
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     answer = subprocess.run(
@@ -113,7 +113,7 @@ def test_other_data_is_refused(tmp_path, monkeypatch):
     assert (tmp_path / "run" / "data.json").read_bytes() == data
 
 
-def test_a_finished_run_is_told_and_left_alone(tmp_path):
+def test_a_finished_run_is_reported_and_not_changed(tmp_path):
     result = train(tmp_path / "run")
     before = {file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*")}
     told = io.StringIO()
@@ -122,7 +122,7 @@ def test_a_finished_run_is_told_and_left_alone(tmp_path):
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*")} == before
 
 
-def test_without_a_checkpoint_it_starts_from_the_beginning(tmp_path):
+def test_a_run_without_a_checkpoint_starts_from_the_beginning(tmp_path):
     whole = train(tmp_path / "whole")
     stop(tmp_path / "run", after=3)
     (tmp_path / "run" / "checkpoint.pt").unlink()
@@ -147,7 +147,7 @@ def test_a_broken_checkpoint_is_named(tmp_path, content):
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_the_folder_alone_is_enough_to_go_on(tmp_path, killed):
+def test_a_run_can_be_resumed_by_its_folder_alone(tmp_path, killed):
     """With the recipe, the overrides, and the name that the run began with."""
     whole = train(tmp_path / "whole", "train.ema_decay=0.9", recipe="logic/bow")
     stop(tmp_path / "run", "train.ema_decay=0.9", after=11, recipe="logic/bow")
@@ -172,7 +172,7 @@ def test_the_folder_alone_is_enough_to_go_on(tmp_path, killed):
         ),
     ],
 )
-def test_without_a_recipe_and_without_a_run_it_says_what_to_type(tmp_path, monkeypatch, given, told):
+def test_without_recipe_and_run_the_error_says_what_to_type(tmp_path, monkeypatch, given, told):
     monkeypatch.chdir(tmp_path)
     if "out" in given:
         given = {**given, "out": tmp_path / given["out"]}
@@ -181,7 +181,7 @@ def test_without_a_recipe_and_without_a_run_it_says_what_to_type(tmp_path, monke
     assert not list(tmp_path.iterdir())
 
 
-def test_a_run_on_own_data_goes_on_without_its_file_options(tmp_path, monkeypatch):
+def test_a_run_on_own_data_is_resumed_without_its_file_options(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     texts = [{"text": f"{word} {number}", "label": word} for number in range(40) for word in ("good", "bad")]
     Path("mine.jsonl").write_text("\n".join(map(json.dumps, texts)))
@@ -195,14 +195,14 @@ def test_a_run_on_own_data_goes_on_without_its_file_options(tmp_path, monkeypatc
     assert (tmp_path / "run" / "result.json").exists()
 
 
-def test_a_folder_that_is_no_run_is_left_alone(tmp_path):
+def test_a_folder_that_is_not_a_run_is_not_changed(tmp_path):
     (tmp_path / "mine").write_text("precious")
     with pytest.raises(RunError, match=r"is not a run folder, it has no recipe.toml: choose another folder"):
         train(tmp_path, resume=True)
     assert (tmp_path / "mine").read_text() == "precious"
 
 
-def test_progress_begins_where_the_run_goes_on():
+def test_progress_starts_at_the_step_of_the_checkpoint():
     told = io.StringIO()
     with Progress(Console(file=told, width=200)) as progress:
         progress.start_run(100, 60)

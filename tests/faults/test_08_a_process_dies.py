@@ -24,7 +24,7 @@ def process_of(launcher, rank):
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds the processes in /proc")
 @pytest.mark.parametrize("rank", [0, 1])
-def test_the_others_end_with_an_error_and_the_run_goes_on_with_one(tmp_path, rank):
+def test_the_others_end_with_an_error_and_the_run_can_be_resumed(tmp_path, rank):
     folder = tmp_path / "run"
     process = started(folder, "train.epochs=300", recipe="logic/bow", processes=2)
     wait_for(process, folder / "checkpoint.pt")

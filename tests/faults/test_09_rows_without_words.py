@@ -11,7 +11,7 @@ from small_models import sentence_model
 
 @pytest.mark.parametrize("shared", [0, 1])
 @pytest.mark.parametrize("lengths", [[0, 3, 1], [0, 0, 0]])
-def test_a_row_of_padding_is_defined_and_the_same_in_every_backend(lengths, shared):
+def test_a_row_of_padding_has_the_same_outputs_in_every_backend(lengths, shared):
     torch.manual_seed(1)
     reference = nse.NSE(5, shared=shared, backend="reference")
     lean = nse.NSE(5, shared=shared, backend="lean")
@@ -49,7 +49,7 @@ def test_a_batch_without_words_has_gradients(backend, B, T, lengths, settings, f
     assert frozen or not x.grad.any()
 
 
-def test_with_folded_weights_too(tmp_path):
+def test_a_row_of_padding_has_the_same_outputs_with_folded_weights(tmp_path):
     model = nse.load(sentence_model(tmp_path / "mine")).module
     ids, lengths = torch.tensor([[2, 3], [0, 0], [1, 1]]), torch.tensor([2, 0, 1])
     with torch.inference_mode():
@@ -58,14 +58,14 @@ def test_with_folded_weights_too(tmp_path):
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
 
 
-def test_a_blank_text_that_a_person_typed_is_named(tmp_path):
+def test_a_blank_text_on_the_command_line_is_named(tmp_path):
     saved(tmp_path / "mine")
     for first, second, name in (("", "dogs", "premise"), ("dogs", " \t", "hypothesis")):
         told = refused(shell("predict", "mine", first, second, cwd=tmp_path))
         assert f"{name} 1 is empty: give it at least one word" in told
 
 
-def test_unknown_words_and_one_token_are_answered(tmp_path):
+def test_unknown_words_and_single_tokens_are_answered(tmp_path):
     saved(tmp_path / "mine")
     answer = shell("predict", "mine", "zyx qwv", "dogs", cwd=tmp_path)
     assert answer.returncode == 0, answer.stderr

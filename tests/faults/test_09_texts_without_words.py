@@ -18,7 +18,7 @@ def test_a_blank_text_is_named(served, path):
         assert message == f"sentence{number} is empty: give it at least one word"
 
 
-def test_unknown_words_and_single_ones_are_answered_alike_alone_and_in_company(served):
+def test_unknown_words_get_the_same_answers_alone_and_in_a_batch(served):
     texts = ["zyx", "zyx qwv vwx", "good", "\u200b", "\ufffd", "\U0001f600", "."]
     together = told(asked(served, "/v1/predict", {"texts": texts}))["predictions"]
     assert [row["unknown"] for row in together] == [1, 3, 0, 1, 1, 1, 0]

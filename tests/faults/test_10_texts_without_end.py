@@ -5,7 +5,7 @@ from serve.running import asked, error, line_to, told
 LONGEST = 100  # words, of the model that is served
 
 
-def test_a_long_text_is_cut_and_the_answer_says_so(served):
+def test_a_long_text_is_truncated_and_the_answer_says_so(served):
     whole, long = " ".join(["good"] * LONGEST), " ".join(["good"] * LONGEST + ["bad"] * 900)
     for path, name in (("/v1/predict", "predictions"), ("/v1/encode", "vectors")):
         one, two = told(asked(served, path, {"texts": [whole, long]}))[name]
@@ -15,7 +15,7 @@ def test_a_long_text_is_cut_and_the_answer_says_so(served):
         assert one[key] == two[key]  # what was cut had no say
 
 
-def test_if_strict_it_is_refused(served):
+def test_a_long_text_is_refused_if_strict(served):
     ask = {"texts": ["good", "good " * (LONGEST + 1)], "strict": True}
     for path in ("/v1/predict", "/v1/encode"):
         assert f"sentence 2 has 101 words and the model reads {LONGEST}" in error(
@@ -25,7 +25,7 @@ def test_if_strict_it_is_refused(served):
     assert told(asked(served, "/v1/predict", ask))["predictions"][1]["cut"] == 0
 
 
-def test_more_characters_than_are_let_in(served):
+def test_too_many_characters_are_refused(served):
     ask = {"texts": ["good", "a" * 10_001]}
     message = "text 2 has 10,001 characters, and at most 10,000 allowed: shorten it"
     assert error(asked(served, "/v1/predict", ask), 413) == message
@@ -33,19 +33,19 @@ def test_more_characters_than_are_let_in(served):
     assert told(asked(served, "/v1/predict", ask))["predictions"][1]["unknown"] == 1
 
 
-def test_more_texts_than_are_let_in(served):
+def test_too_many_texts_are_refused(served):
     many = {"texts": ["good"] * 257}
     message = "there are 257 texts, and at most 256 allowed: send fewer"
     assert error(asked(served, "/v1/predict", many), 413) == message
     assert len(told(asked(served, "/v1/predict", {"texts": ["good"] * 256}))["predictions"]) == 256
 
 
-def test_a_word_of_ten_megabytes(served):
+def test_a_word_of_ten_megabytes_is_refused(served):
     body = b'{"texts": ["' + b"a" * 10_000_000 + b'"]}'
     assert "longer than 262,144 bytes" in error(asked(served, "/v1/predict", body), 413)
 
 
-def test_a_body_without_end_is_not_read_to_its_end(served):
+def test_an_endless_body_is_refused_before_it_ends(served):
     with line_to(served) as line:
         line.sendall(b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10000000000\r\n\r\n")
         sent = 0

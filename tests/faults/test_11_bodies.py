@@ -49,7 +49,7 @@ MISSHAPEN = {
 
 
 @pytest.mark.parametrize("body", BROKEN.values(), ids=BROKEN)
-def test_what_is_no_json_is_told(served, body):
+def test_a_body_that_is_not_json_is_refused(served, body):
     message = error(asked(served, "/v1/predict", body), 422)
     assert message.startswith("Invalid JSON: ") or "expected" in message or "Input should be" in message
     assert message.endswith('send {"texts": ["..."]}')
@@ -57,7 +57,7 @@ def test_what_is_no_json_is_told(served, body):
 
 
 @pytest.mark.parametrize("body", MISSHAPEN.values(), ids=MISSHAPEN)
-def test_what_has_another_shape_is_told(served, body):
+def test_a_body_of_another_shape_is_refused(served, body):
     for path in ("/v1/predict", "/v1/encode", "/v1/trace"):
         message = error(asked(served, path, body if body is not None else b"null"), 422)
         assert message.endswith('send {"texts": ["..."]}')
@@ -75,21 +75,21 @@ TWICE = {
 
 
 @pytest.mark.parametrize("body", TWICE.values(), ids=TWICE)
-def test_a_key_that_is_there_twice_is_told(served, body):
+def test_a_duplicate_key_is_refused(served, body):
     for path in ("/v1/predict", "/v1/encode", "/v1/trace"):
         message = error(asked(served, path, body), 400)
         assert "occurs twice: send it once; send {" in message
 
 
 @pytest.mark.parametrize("text", ["\x00", "a\x00b", "good film\x00"])
-def test_a_nul_is_told(served, text):
+def test_a_nul_character_is_refused(served, text):
     for path in ("/v1/predict", "/v1/encode"):
         message = error(asked(served, path, {"texts": ["good", text]}), 400)
         assert message == "text 2 contains a NUL character: remove it"
     assert "text 1 contains a NUL" in error(asked(served, "/v1/trace", {"texts": [text]}), 400)
 
 
-def test_odd_texts_are_texts(served):
+def test_unusual_texts_are_answered(served):
     texts = ["<script>alert(1)</script>", "\u202egood", "\ufeffgood", "a\u0300" * 50, "{}"]
     texts += ["' OR 1=1 --", "${jndi:ldap://x}", "../../etc/passwd", "\r\nX-Injected: 1", "\U0010ffff"]
     answer = asked(served, "/v1/predict", {"texts": texts})
@@ -101,7 +101,7 @@ def test_odd_texts_are_texts(served):
     assert trace[1]["X-Content-Type-Options"] == "nosniff"
 
 
-def test_odd_requests_are_answered_in_the_same_shape(served):
+def test_unusual_requests_get_errors_in_the_usual_format(served):
     for path in ("/%00", "/v1/%2e%2e/model", "/<script>", "/v1/predict;a=b", "/" + "a" * 5000):
         assert error(asked(served, path), 404) == "Not Found"
     for method in ("GET", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "QUERY"):
@@ -113,7 +113,7 @@ def test_odd_requests_are_answered_in_the_same_shape(served):
         assert asked(served, "/v1/predict", {"texts": ["a"]}, {"Content-Type": kind})[0] == 200
 
 
-def test_none_of_it_was_the_servers_fault(served):
+def test_bad_requests_are_not_counted_as_server_errors(served):
     """Of everything that tests have sent so far, nothing was answered with 500."""
     asked(served, "/v1/predict", b"\xff")
     assert figure(served, 'nse_requests_total{route="/v1/predict",status="422"}') > 0

@@ -33,7 +33,9 @@ TAILS = {
 
 @pytest.mark.parametrize("bad", ["skip", "stop"])
 @pytest.mark.parametrize("tail", TAILS)
-def test_the_line_is_named_and_nothing_is_written(tail, bad, model, tmp_path, monkeypatch, capsys):
+def test_an_open_quote_is_reported_with_its_line_and_nothing_is_written(
+    tail, bad, model, tmp_path, monkeypatch, capsys
+):
     file, out = tmp_path / "rows.csv", tmp_path / "answers.jsonl"
     file.write_text(f'sentence,id\ngood film,1\n"bad film,2\n{TAILS[tail]}')
     words = ["predict", model, "--file", file, "--bad", bad]
@@ -46,7 +48,7 @@ def test_the_line_is_named_and_nothing_is_written(tail, bad, model, tmp_path, mo
     assert '"text": "good film"' in printed
 
 
-def test_lines_that_are_skipped_are_counted(model, tmp_path, monkeypatch, capsys):
+def test_skipped_lines_are_counted(model, tmp_path, monkeypatch, capsys):
     file, out = tmp_path / "rows.csv", tmp_path / "answers.jsonl"
     file.write_text('sentence,id\ngood,1\n"bad\n\nfilm"\nfilm,2\n')
     code, _, told = ended(

@@ -35,7 +35,7 @@ def burst(address, count):
     return Counter(answer[0] for answer in answers), [answer for answer in answers if answer[0] != 200]
 
 
-def test_everybody_gets_an_answer_or_is_told_when_to_come_back(small):
+def test_every_request_gets_an_answer_or_a_time_to_retry(small):
     address, server = small
     sent = 10 * ROOM
     burst(address, sent)
@@ -66,7 +66,7 @@ def test_traces_wait_in_the_same_queue(small):
     assert statuses[429] > 0
 
 
-def test_who_went_away_is_not_computed(tmp_path):
+def test_requests_of_closed_connections_are_not_computed(tmp_path):
     slow = {"texts": ["good bad film " * 200 + "a " * number for number in range(32)]}
     body = json.dumps({"texts": ["good"]}).encode()
     head = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -90,7 +90,7 @@ def test_who_went_away_is_not_computed(tmp_path):
         assert figure(address, "nse_texts_total") == len(slow["texts"])
 
 
-def test_slow_senders_are_not_waited_for(tmp_path):
+def test_slow_senders_do_not_delay_others(tmp_path):
     """Whether the head or the body of a request does not come: others are served, and it ends in time."""
     with running(sentence_model(tmp_path / "mine"), "--timeout", 1) as (address, _):
         lines = [line_to(address) for _ in range(3)]

@@ -38,7 +38,7 @@ def gone(pids, seconds=10):
     return True
 
 
-def test_requests_in_flight_finish(server):
+def test_requests_in_flight_are_answered_before_shutdown(server):
     address, process = server
     engines = children(process.pid)
     assert engines
@@ -72,7 +72,7 @@ def test_requests_in_flight_finish(server):
         asked(address, "/health/live")
 
 
-def test_a_second_signal_does_not_wait(server):
+def test_a_second_signal_stops_immediately(server):
     address, process = server
     engines, ended = children(process.pid), []
 
@@ -95,7 +95,7 @@ def test_a_second_signal_does_not_wait(server):
     assert "Traceback" not in process.told()
 
 
-def test_signals_to_the_whole_group_are_for_the_server_alone(server):
+def test_worker_processes_ignore_signals_to_the_process_group(server):
     """As a terminal sends Ctrl-C, and a service manager SIGTERM: what was accepted is still answered."""
     address, process = server
     engines = children(process.pid)
@@ -109,7 +109,7 @@ def test_signals_to_the_whole_group_are_for_the_server_alone(server):
     assert gone(engines)
 
 
-def test_who_is_killed_leaves_nobody_behind(server):
+def test_a_killed_server_leaves_no_worker_process(server):
     _, process = server
     engines = children(process.pid)
     process.kill()

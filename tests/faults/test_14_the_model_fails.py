@@ -27,7 +27,7 @@ def overflowing_model(folder):
     return folder
 
 
-def test_numbers_that_overflow(tmp_path):
+def test_scores_that_overflow_are_an_error(tmp_path):
     with running(overflowing_model(tmp_path / "mine"), "--max-wait-ms", 200) as (address, _):
         for path in ("/v1/predict", "/v1/encode", "/v1/trace"):
             message = error(asked(address, path, {"texts": ["a bad film"]}), 503)
@@ -42,7 +42,7 @@ def test_numbers_that_overflow(tmp_path):
         assert told(asked(address, "/health/ready")) == {"status": "ready"}
 
 
-def test_no_memory(tmp_path):
+def test_running_out_of_memory_is_an_error_and_the_server_survives(tmp_path):
     """The process may have little more memory than it has now: the system refuses torch what it asks for."""
     folder = sentence_model(tmp_path / "mine", size=256)
     large = {"texts": ["a ? . " * 90 + "a " * number for number in range(256)]}  # 100 MB and more, at once
@@ -63,7 +63,7 @@ def test_no_memory(tmp_path):
         assert "can't allocate memory" in line["traceback"]  # it was that, and in torch
 
 
-def test_the_process_that_computes_is_killed(tmp_path):
+def test_a_killed_worker_process_is_replaced(tmp_path):
     """As by a crash in a kernel, or by a system that is out of memory: the server goes on with another."""
     folder = sentence_model(tmp_path / "mine", size=64)
     long = {"texts": ["a good film " * 90 + "a " * number for number in range(64)]}
@@ -97,7 +97,7 @@ def command_of(pid):
     return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
 
 
-def test_it_computes_for_too_long(tmp_path):
+def test_a_batch_that_takes_too_long_times_out(tmp_path):
     """A request gets its 504 in time. What nobody waits for is given up; until then it is not ready."""
     folder = sentence_model(tmp_path / "mine", size=512)
     long = {"texts": ["a " * (600 + number) for number in range(32)]}
@@ -116,7 +116,7 @@ def test_it_computes_for_too_long(tmp_path):
         assert asked(address, "/v1/predict", {"texts": ["good"]})[0] == 200
 
 
-def test_what_failed_is_not_told_to_strangers(tmp_path):
+def test_internal_errors_are_not_sent_to_clients(tmp_path):
     """Errors as a GPU and as Python give them, put into the real process, on the first two requests alone."""
     first = (
         "import torch; from nse.serve import worker; real = worker.compute_request\n"

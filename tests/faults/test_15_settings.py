@@ -19,7 +19,7 @@ SETS = [word for assignment in TINY for word in ("--set", assignment)]
         (["model.padding=paper"], ["model", "needs max_words"]),
     ],
 )
-def test_settings_are_refused_before_anything_is_made(assignments, messages, tmp_path):
+def test_wrong_settings_are_refused_before_anything_is_created(assignments, messages, tmp_path):
     words = [word for assignment in assignments for word in ("--set", assignment)]
     told = refused(shell("train", "logic/nse", *SETS, *words, cwd=tmp_path))
     assert all(message in told for message in messages)
@@ -27,7 +27,7 @@ def test_settings_are_refused_before_anything_is_made(assignments, messages, tmp
 
 
 @pytest.mark.parametrize("task", ["{size = 8}", "[1]", "7", "'snly'"])
-def test_a_task_that_there_is_not(task, tmp_path):
+def test_an_unknown_task_is_refused(task, tmp_path):
     file = tmp_path / "recipe.toml"
     file.write_text(f"task = {task}\n")
     with pytest.raises(ConfigError, match=rf"^{file}: task: expected one of pair, ranking, .*, got .*\Z"):
@@ -35,13 +35,13 @@ def test_a_task_that_there_is_not(task, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["../../x", "snly"])
-def test_a_model_that_is_not_there(name, tmp_path):
+def test_a_missing_model_is_named(name, tmp_path):
     told = refused(shell("evaluate", name, cwd=tmp_path))
     assert f"nse: {name}: " in told
     assert "give the folder of a model or of a run" in told or "did you mean" in told
 
 
-def test_a_split_that_is_not_there(tmp_path):
+def test_a_missing_split_is_named(tmp_path):
     saved(tmp_path / "mine" / "model")
     sizes = [each.replace("data.", "") for each in TINY if each.startswith("data.")]
     (tmp_path / "mine" / "recipe.toml").write_text("\n".join(['task = "logic"', "[data]", *sizes]))
@@ -49,7 +49,7 @@ def test_a_split_that_is_not_there(tmp_path):
     assert "split: there is no 'tset'; did you mean test? there are dev, test, train, unseen" in told
 
 
-def test_a_kernel_on_a_machine_that_cannot_run_it(tmp_path):
+def test_a_backend_that_cannot_run_here_is_refused(tmp_path):
     saved(tmp_path / "mine")
     for words in (["train", "logic/nse", *SETS], ["evaluate", "mine"]):
         told = refused(shell(*words, cwd=tmp_path, NSE_BACKEND="triton", TRITON_INTERPRET=""))

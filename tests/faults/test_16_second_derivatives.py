@@ -113,7 +113,7 @@ TWICE = {
 
 @pytest.mark.parametrize("twice", TWICE.values(), ids=TWICE.keys())
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # forward mode's
-def test_whatever_pytorch_has_for_second_derivatives_is_right(twice):
+def test_every_way_to_second_derivatives_in_pytorch_is_right(twice):
     def compute(encoder):
         lengths = torch.tensor(LENGTHS)
         return twice(lambda x: (encoder(x, lengths).last ** 3).sum(), words().detach())
@@ -122,7 +122,7 @@ def test_whatever_pytorch_has_for_second_derivatives_is_right(twice):
 
 
 @pytest.mark.parametrize("extra", [{}, {"shared": (2,), "layers": 2}, {"dropout": 0.4}, {"T": 5, "k": 1}])
-def test_gradgradcheck(extra):
+def test_second_derivatives_pass_gradgradcheck(extra):
     p = problem(**{"B": 2, "T": 2, "k": 2, **extra})
     arguments = double_backward.Arguments(*(getattr(p, f) for f in p.__dataclass_fields__), True)
 
@@ -132,7 +132,7 @@ def test_gradgradcheck(extra):
     assert torch.autograd.gradgradcheck(run, p.leaves(), fast_mode=True)
 
 
-def test_third_derivatives():
+def test_third_derivatives_are_right():
     def compute(encoder):
         x = words()
         (first,) = torch.autograd.grad(encoder(x, LENGTHS).last.sum(), x, create_graph=True)
@@ -142,7 +142,7 @@ def test_third_derivatives():
     assert_same(compute, *encoders())
 
 
-def test_calls_that_go_on_from_one_another():
+def test_second_derivatives_through_consecutive_calls_are_right():
     """Arguments that are made of one another: words, a memory made of them, states made of both."""
 
     def compute(encoder):
@@ -156,7 +156,7 @@ def test_calls_that_go_on_from_one_another():
     assert_same(compute, *encoders())
 
 
-def test_autocast_and_recomputed_activations():
+def test_second_derivatives_with_autocast_and_checkpointing_are_right():
     def compute(encoder):
         x = words(torch.float32)
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -219,19 +219,19 @@ ONCE = {
 }
 
 
-def test_a_vectorized_jacobian():
+def test_a_vectorized_jacobian_is_right():
     assert_same(lambda e: jacobian(lambda x: e(x, LENGTHS).last, words(), vectorize=True), *encoders())
 
 
 @pytest.mark.parametrize("compute", ONCE.values(), ids=ONCE.keys())
-def test_first_derivatives_do_without_the_reference(compute, monkeypatch):
+def test_first_derivatives_do_not_use_the_reference(compute, monkeypatch):
     fast, slow = encoders()
     wanted = compute(slow, lambda x: slow(x, LENGTHS).last, words())
     monkeypatch.setattr(double_backward.reference, "recurrence", None)
     assert_close(compute(fast, lambda x: fast(x, LENGTHS).last, words()), wanted, 1e-10)
 
 
-def test_data_parallel_training_stays_as_it_was(tmp_path, monkeypatch):
+def test_data_parallel_training_works_with_double_backward(tmp_path, monkeypatch):
     fast, slow = encoders()
     wanted = backward(slow, lambda x: slow(x, LENGTHS).last, words())
     monkeypatch.setattr(double_backward.reference, "recurrence", None)
@@ -243,7 +243,7 @@ def test_data_parallel_training_stays_as_it_was(tmp_path, monkeypatch):
         torch.distributed.destroy_process_group()
 
 
-def test_a_backend_called_by_itself_refuses_and_says_what_to_type():
+def test_a_backend_called_directly_refuses_second_derivatives():
     p = problem()
     loss = p.run(lean.recurrence).outputs.sum()
     with pytest.raises(nse.BackendError, match=r'^create_graph=True: .*backend="reference"'):
@@ -263,7 +263,7 @@ def test_a_compiled_encoder_refuses_second_derivatives():
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("shape", [(2, 3), (2, 2, 3)])
-def test_a_linear_map_that_is_used_many_times(shape, bias):
+def test_a_deferred_linear_map_has_the_same_gradients(shape, bias):
     sizes = [shape, (3, 3), (3,)] if bias else [shape, (3, 3)]
     given = [torch.randn(*size, dtype=torch.float64).requires_grad_() for size in sizes]
 
@@ -274,7 +274,7 @@ def test_a_linear_map_that_is_used_many_times(shape, bias):
     assert torch.autograd.gradgradcheck(loop, given)
 
 
-def test_a_gradient_that_leaves_weights_out_leaves_nothing_for_the_next():
+def test_a_gradient_without_weights_does_not_change_the_next_one():
     weight, x = words().detach()[0, :3].requires_grad_(), words()
     found = []
     for use in (make_linear, make_deferred_linear):
@@ -285,7 +285,7 @@ def test_a_gradient_that_leaves_weights_out_leaves_nothing_for_the_next():
     assert_close(*found, 1e-12)
 
 
-def test_the_decoder_of_translations(monkeypatch):
+def test_second_derivatives_of_the_decoder_are_right(monkeypatch):
     decoder = NSEDecoder(4, 0.0).double()
     slots, given = (torch.randn(2, n, 4, dtype=torch.float64).requires_grad_() for n in (3, 5))
     lengths, found = torch.tensor([3, 1]), []

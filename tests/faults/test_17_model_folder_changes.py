@@ -43,7 +43,7 @@ def break_weights(folder):
 
 
 @pytest.mark.parametrize("change", [replace, break_weights, shutil.rmtree])
-def test_answers_are_the_loaded_models(change, served):
+def test_answers_are_of_the_loaded_model_after_its_folder_changed(change, served):
     address, server, folder, before = served
     assert [status for status, _ in before] == [200] * len(ASKS)
     count = figure(address, "nse_engines_replaced")
@@ -81,7 +81,7 @@ def command_of(pid):
         return file.read()
 
 
-def test_the_other_model_would_be_noticed(tmp_path):
+def test_another_model_gives_other_answers(tmp_path):
     folder = sentence_model(tmp_path / "mine", size=20)
     before = nse.load(folder).predict(TEXTS["texts"])
     replace(folder)

@@ -54,7 +54,7 @@ def message_of(folder):
 
 @pytest.mark.parametrize("seed", range(16))
 @pytest.mark.parametrize("name", FILES)
-def test_one_bit_anywhere(name, seed, copied):
+def test_a_flipped_bit_in_any_file_is_detected(name, seed, copied):
     folder = copied("translator" if name == "target.txt" or seed % 2 else "pair")
     size = (folder / name).stat().st_size
     flip(folder / name, random.Random(f"{name} {seed}").randrange(8 * size))
@@ -63,7 +63,7 @@ def test_one_bit_anywhere(name, seed, copied):
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_an_exponent_bit_of_a_weight(seed, copied):
+def test_a_flipped_exponent_bit_of_a_weight_is_detected(seed, copied):
     """What only a checksum can find: the weight is another number, and finite."""
     folder, draw = copied("pair"), random.Random(seed)
     file = folder / "model.safetensors"
@@ -93,7 +93,7 @@ PLAUSIBLE = {
 
 
 @pytest.mark.parametrize("edit", PLAUSIBLE.values(), ids=PLAUSIBLE)
-def test_a_plausible_change_of_the_configuration(edit, copied):
+def test_a_plausible_change_of_the_configuration_is_detected(edit, copied):
     folder = copied("pair")
     config = json.loads((folder / "config.json").read_text())
     edit(config)
@@ -101,7 +101,7 @@ def test_a_plausible_change_of_the_configuration(edit, copied):
     assert message_of(folder).startswith(f"{folder / 'config.json'}: not what was saved")
 
 
-def test_two_words_that_are_swapped_in_both_files_of_a_translator(copied):
+def test_two_swapped_words_of_a_translator_are_detected(copied):
     folder = copied("translator")
     for name in ("vocabulary.txt", "target.txt"):
         *words, one, other, end = (folder / name).read_bytes().split(b"\n")
@@ -111,7 +111,7 @@ def test_two_words_that_are_swapped_in_both_files_of_a_translator(copied):
     assert "the vocabulary beside it is not the one it was saved with" in message_of(folder)
 
 
-def test_weights_and_configuration_of_another_model_of_the_same_sizes(copied, tmp_path):
+def test_files_of_another_model_of_the_same_sizes_are_detected(copied, tmp_path):
     folder = copied("pair")
     saved(tmp_path / "other", seed=1, weights="float16", vectors="int8")
     shutil.copy(tmp_path / "other" / "model.safetensors", folder)
@@ -119,7 +119,7 @@ def test_weights_and_configuration_of_another_model_of_the_same_sizes(copied, tm
 
 
 @pytest.mark.parametrize("name", FILES[:3])
-def test_a_checksum_is_missing(name, copied):
+def test_a_missing_checksum_is_refused(name, copied):
     folder = copied("pair")
     lines = (folder / SUMS).read_text().splitlines(keepends=True)
     (folder / SUMS).write_text("".join(line for line in lines if name not in line))
@@ -129,14 +129,14 @@ def test_a_checksum_is_missing(name, copied):
 @pytest.mark.parametrize(
     "content", [b"", b"\n", b"\xff\xfe", bytes(200), b"0 config.json\n", b"a" * (1 << 17)]
 )
-def test_a_list_of_checksums_that_is_none(content, copied):
+def test_a_broken_checksum_file_is_refused(content, copied):
     folder = copied("pair")
     (folder / SUMS).write_bytes(content)
     assert message_of(folder).startswith(f"{folder / SUMS} ")
 
 
 @pytest.mark.parametrize("form", ["capitals", "as binary files", "lines end as on Windows", "more files"])
-def test_a_list_of_checksums_as_other_programs_write_it(form, copied):
+def test_checksum_files_of_other_programs_are_read(form, copied):
     folder = copied("pair")
     text = (folder / SUMS).read_text()
     text = {
@@ -150,7 +150,7 @@ def test_a_list_of_checksums_as_other_programs_write_it(form, copied):
 
 
 @pytest.mark.parametrize("name", ["pair", "translator"])
-def test_sha256sum_checks_a_folder(name, copied):
+def test_sha256sum_can_check_a_folder(name, copied):
     folder = copied(name)
     if not (program := shutil.which("sha256sum")):
         pytest.skip("needs sha256sum")
@@ -159,7 +159,7 @@ def test_sha256sum_checks_a_folder(name, copied):
     assert run.stdout == "".join(f"{file}: OK\n" for file in files)
 
 
-def test_a_folder_without_checksums_is_loaded_and_told_in_a_line(copied, caplog):
+def test_a_folder_without_checksums_is_loaded_with_a_warning(copied, caplog):
     folder = copied("pair")
     (folder / SUMS).unlink()
     with caplog.at_level(logging.WARNING):
@@ -178,7 +178,7 @@ def test_a_folder_without_checksums_is_loaded_and_told_in_a_line(copied, caplog)
         assert not caplog.records
 
 
-def test_a_folder_is_saved_over_one_without_checksums(copied, caplog):
+def test_a_folder_without_checksums_can_be_overwritten(copied, caplog):
     folder = copied("pair")
     (folder / SUMS).unlink()
     hub.compact(folder, folder)
@@ -187,7 +187,7 @@ def test_a_folder_is_saved_over_one_without_checksums(copied, caplog):
     assert not caplog.records
 
 
-def test_the_command_says_so_in_a_line(tmp_path):
+def test_the_command_refuses_a_changed_file_in_one_line(tmp_path):
     shutil.copytree(hub.shipped()["sentiment"], tmp_path / "mine")
     file = tmp_path / "mine" / "model.safetensors"
     flip(file, 8 * (file.stat().st_size - 1001) + 2)

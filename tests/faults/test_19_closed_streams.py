@@ -103,7 +103,7 @@ FULL = "standard output cannot be written: No space left on device"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_an_answer_that_cannot_be_printed_is_told(name, program, usual):
+def test_an_answer_that_cannot_be_printed_is_an_error(name, program, usual):
     code, out, told = program.run(COMMANDS[name], stdout=None)
     assert (code, out) == (2, "")
     assert one_line(told, CLOSED), told
@@ -113,32 +113,32 @@ def test_an_answer_that_cannot_be_printed_is_told(name, program, usual):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_with_standard_error_closed_the_answer_is_printed(name, program, usual):
+def test_the_answer_is_printed_with_standard_error_closed(name, program, usual):
     code, out, _ = program.run(COMMANDS[name], stderr=None)
     assert (code, out) == (0, usual[name])
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_with_standard_input_closed_nothing_changes_where_it_is_not_read(name, program, usual):
+def test_commands_that_read_no_input_work_with_standard_input_closed(name, program, usual):
     code, out, told = program.run(COMMANDS[name], stdin=None)
     assert (code, out) == (0, usual[name])
     assert "Traceback" not in told
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_with_all_closed_the_exit_code_tells(name, program, usual):
+def test_the_exit_code_reports_an_error_with_all_streams_closed(name, program, usual):
     assert program.run(COMMANDS[name], None, None, None) == (2, "", "")
 
 
 @pytest.mark.parametrize("name", READING)
-def test_a_closed_standard_input_is_told(name, program):
+def test_a_closed_standard_input_is_an_error_where_it_is_read(name, program):
     code, out, told = program.run(READING[name], stdin=None)
     assert (code, out) == (2, "")
     assert told == "nse: standard input is closed; give texts or --file, or leave out <&-\n"
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".tsv"])
-def test_into_a_file_all_may_be_closed(ending, program):
+def test_a_file_is_written_with_all_streams_closed(ending, program):
     """And nothing is mixed into the files that are then opened with the lowest numbers."""
     words = ["predict", "sentence", "--file", "rows.txt", "--out"]
     assert program.run([*words, f"usual{ending}"])[0] == 0
@@ -147,7 +147,7 @@ def test_into_a_file_all_may_be_closed(ending, program):
     assert written.read_bytes() == usual.read_bytes()
 
 
-def test_a_line_that_is_skipped_is_not_told_to_the_files(program):
+def test_a_warning_with_standard_error_closed_is_not_written_into_files(program):
     (program.folder / "bad.txt").write_bytes(b"good\ncaf\xe9\nbad\n" * 300)
     words = ["predict", "sentence", "--file", "bad.txt", "--bad", "skip", "--out", "skipped.jsonl"]
     assert program.run(words, None, None, None) == (0, "", "")
@@ -156,7 +156,7 @@ def test_a_line_that_is_skipped_is_not_told_to_the_files(program):
     assert (program.folder / "bad.txt").read_bytes() == b"good\ncaf\xe9\nbad\n" * 300
 
 
-def test_a_training_ends_and_tells_that_it_cannot_print_its_figures(program):
+def test_training_ends_with_an_error_if_its_figures_cannot_be_printed(program):
     words = ["train", "logic/bow", *SETS, "--out"]
     code, out, told = program.run([*words, "silent"], stdout=None)
     assert (code, out) == (2, "")
@@ -170,7 +170,7 @@ def test_a_training_ends_and_tells_that_it_cannot_print_its_figures(program):
         assert whole == (program.folder / "run" / "model" / "model.safetensors").read_bytes()
 
 
-def test_a_mistake_is_told_though_nothing_can_be_printed(program):
+def test_an_error_is_printed_with_standard_output_closed(program):
     code, _, told = program.run(["predict", "nowhere", "good"], stdout=None)
     assert code == 2
     assert told.startswith("nse: nowhere: no such model")
@@ -183,7 +183,7 @@ REAL = {
 
 
 @pytest.mark.parametrize("closed", REAL)
-def test_as_a_shell_starts_it(closed):
+def test_commands_started_by_a_shell_with_closed_streams_behave_the_same(closed):
     """The rest of this file imports once and forks; here Python itself finds the streams closed."""
     answer = subprocess.run(
         ["bash", "-c", f'"$0" -m nse --version {closed}', sys.executable],
@@ -196,7 +196,7 @@ def test_as_a_shell_starts_it(closed):
     assert answer.stdout == out
 
 
-def test_the_streams_of_a_program_that_calls_main_stay(capsys, monkeypatch):
+def test_calling_main_does_not_close_the_streams_of_the_program(capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["nse", "--version"])
     before = sys.stdout, sys.stderr
     with pytest.raises(SystemExit):

@@ -81,7 +81,7 @@ def names(folder):
     return sorted(each.name for each in folder.iterdir())
 
 
-def test_two_writers_never_tear_a_file_and_none_fails(tmp_path):
+def test_two_processes_write_a_file_completely_and_without_errors(tmp_path):
     file = tmp_path / "file"
     write_bytes(file, b"a" * BIG)
     writers = [
@@ -107,7 +107,7 @@ def test_two_writers_never_tear_a_file_and_none_fails(tmp_path):
     assert names(tmp_path) == ["file"]
 
 
-def test_of_two_threads_neither_tears_a_file(tmp_path):
+def test_two_threads_write_a_file_completely(tmp_path):
     file = tmp_path / "file"
     with open_replacement(file) as one, open_replacement(file) as other:
         one.write(b"one" * 1000)
@@ -116,7 +116,7 @@ def test_of_two_threads_neither_tears_a_file(tmp_path):
     assert names(tmp_path) == ["file"]
 
 
-def test_a_second_run_is_told_that_the_file_is_being_written(tmp_path):
+def test_a_second_command_is_refused_while_the_file_is_written(tmp_path):
     with (
         open_output(tmp_path / "answers.jsonl"),
         pytest.raises(RunError, match=r"answers\.jsonl cannot be written: another process is writing it"),
@@ -126,7 +126,7 @@ def test_a_second_run_is_told_that_the_file_is_being_written(tmp_path):
     assert names(tmp_path) == ["answers.jsonl"]
 
 
-def test_files_whose_names_begin_alike_are_not_taken_for_one(tmp_path):
+def test_files_with_similar_names_are_written_independently(tmp_path):
     one, other = (tmp_path / f"{'n' * 245}{number}.jsonl" for number in "12")
     with open_output(one), open_output(other):
         pass
@@ -134,7 +134,7 @@ def test_files_whose_names_begin_alike_are_not_taken_for_one(tmp_path):
 
 
 @each_writer
-def test_a_device_is_written_into_and_stays_one(write, tmp_path):
+def test_a_device_is_written_to_and_not_replaced(write, tmp_path):
     out = null(tmp_path / "null")
     write(out, b"content")
     assert stat.S_ISCHR(out.stat().st_mode)
@@ -142,7 +142,7 @@ def test_a_device_is_written_into_and_stays_one(write, tmp_path):
 
 
 @each_writer
-def test_a_device_that_is_full_is_told_and_stays_one(write, tmp_path):
+def test_a_full_device_is_an_error_and_not_replaced(write, tmp_path):
     out = full(tmp_path / "full")
     with pytest.raises((OSError, RunError), match="No space left on device"):
         write(out, b"content" * 10_000)
@@ -151,7 +151,7 @@ def test_a_device_that_is_full_is_told_and_stays_one(write, tmp_path):
 
 
 @each_writer
-def test_the_reader_of_a_fifo_gets_it_all(write, tmp_path):
+def test_the_reader_of_a_fifo_gets_all_lines(write, tmp_path):
     out = tmp_path / "fifo"
     os.mkfifo(out)
     make_sure(out)  # which must not be the end for the reader
@@ -162,7 +162,7 @@ def test_the_reader_of_a_fifo_gets_it_all(write, tmp_path):
     assert stat.S_ISFIFO(out.stat().st_mode)
 
 
-def test_a_fifo_whose_reader_has_gone_is_told(tmp_path):
+def test_a_fifo_without_a_reader_is_an_error(tmp_path):
     out = tmp_path / "fifo.jsonl"
     os.mkfifo(out)
     reading = os.open(out, os.O_RDONLY | os.O_NONBLOCK)
@@ -179,7 +179,7 @@ def test_a_fifo_whose_reader_has_gone_is_told(tmp_path):
 
 
 @pytest.mark.parametrize("ending", [".npy", ".parquet"])
-def test_what_is_no_stream_is_not_written_into_a_fifo(ending, tmp_path):
+def test_formats_that_cannot_be_streamed_are_not_written_to_a_fifo(ending, tmp_path):
     out = tmp_path / f"fifo{ending}"
     os.mkfifo(out)
     thread, _ = reader_of(out)
@@ -192,7 +192,7 @@ def test_what_is_no_stream_is_not_written_into_a_fifo(ending, tmp_path):
 
 
 @pytest.mark.parametrize("ending", [".npy", ".parquet"])
-def test_vectors_may_be_written_into_nothing(ending, tmp_path):
+def test_vectors_can_be_written_to_dev_null(ending, tmp_path):
     out = null(tmp_path / f"null{ending}")
     row = {"number": 1, "text": "a", "vector": np.ones(3, np.float32), "words": 1, "cut": 0, "unknown": 0}
     with open_writer(out, (".npy", ".parquet"), format_lines) as write:
@@ -202,7 +202,7 @@ def test_vectors_may_be_written_into_nothing(ending, tmp_path):
 
 
 @each_writer
-def test_a_folder_is_refused(write, tmp_path):
+def test_a_folder_as_output_file_is_refused(write, tmp_path):
     (tmp_path / "out").mkdir()
     with pytest.raises((OSError, RunError), match="Is a directory"):
         write(tmp_path / "out", b"content")
@@ -212,7 +212,7 @@ def test_a_folder_is_refused(write, tmp_path):
 
 
 @each_writer
-def test_a_link_is_followed(write, tmp_path):
+def test_a_link_as_output_file_is_followed(write, tmp_path):
     (tmp_path / "there").mkdir()
     target, link = tmp_path / "there" / "target", tmp_path / "link"
     link.symlink_to(Path("there") / "target")
@@ -224,7 +224,7 @@ def test_a_link_is_followed(write, tmp_path):
     assert names(tmp_path / "there") == ["target"]
 
 
-def test_a_link_that_leads_to_itself_is_told(tmp_path):
+def test_a_link_to_itself_is_an_error(tmp_path):
     (tmp_path / "link").symlink_to("link")
     with pytest.raises(RunError, match="Too many levels of symbolic links"), open_output(tmp_path / "link"):
         pytest.fail("it was begun")
@@ -232,7 +232,7 @@ def test_a_link_that_leads_to_itself_is_told(tmp_path):
 
 @each_writer
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o444, 0o666])
-def test_the_mode_of_what_is_replaced_is_kept(mode, write, tmp_path):
+def test_a_replaced_file_keeps_its_mode(mode, write, tmp_path):
     out = tmp_path / "answers"
     out.write_text("old")
     out.chmod(mode)
@@ -245,7 +245,7 @@ def test_the_mode_of_what_is_replaced_is_kept(mode, write, tmp_path):
     assert stat.S_IMODE(out.stat().st_mode) == mode
 
 
-def test_what_replaces_a_private_file_is_private_from_the_first_byte(tmp_path):
+def test_the_part_file_of_a_private_file_is_private(tmp_path):
     out = tmp_path / "answers"
     out.write_text("old")
     out.chmod(0o600)
@@ -257,7 +257,7 @@ def test_what_replaces_a_private_file_is_private_from_the_first_byte(tmp_path):
 
 @pytest.mark.parametrize("umask", [0o022, 0o077])
 @each_writer
-def test_a_new_file_obeys_the_umask(write, umask, tmp_path):
+def test_a_new_file_follows_the_umask(write, umask, tmp_path):
     before = os.umask(umask)
     try:
         write(tmp_path / "answers", b"new")
@@ -267,7 +267,7 @@ def test_a_new_file_obeys_the_umask(write, umask, tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root gives files away")
-def test_the_owner_of_what_is_replaced_is_kept(tmp_path):
+def test_a_replaced_file_keeps_its_owner(tmp_path):
     out = tmp_path / "answers"
     out.write_text("old")
     os.chown(out, 4321, 1234)
@@ -279,7 +279,7 @@ def test_the_owner_of_what_is_replaced_is_kept(tmp_path):
 
 @each_writer
 @pytest.mark.parametrize("plant", ["link", "dangling", "fifo", "file"])
-def test_what_is_planted_as_a_part_file_is_not_written_into(plant, write, tmp_path, monkeypatch):
+def test_a_link_planted_as_part_file_is_not_written_to(plant, write, tmp_path, monkeypatch):
     """Also where somebody could guess the name: the first two that are drawn are taken already."""
     victim, folder = tmp_path / "victim", tmp_path / "folder"
     victim.write_text("dear")
@@ -304,7 +304,7 @@ def test_what_is_planted_as_a_part_file_is_not_written_into(plant, write, tmp_pa
     assert not (folder / "out").is_symlink()
 
 
-def test_parts_of_dead_processes_do_not_pile_up_and_those_of_others_stay(tmp_path):
+def test_only_part_files_of_dead_processes_are_removed(tmp_path):
     dead = tmp_path / ".out.12345-0123abcd.part"
     others = [".out.part", ".out.1-0123abcd.part.etag", ".outer.12345-0123abcd.part", ".out.x-0123abcd.part"]
     for name in [dead.name, *others]:
@@ -320,7 +320,7 @@ def test_parts_of_dead_processes_do_not_pile_up_and_those_of_others_stay(tmp_pat
 
 @each_writer
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
-def test_what_interrupts_a_write_leaves_no_part(error, write, tmp_path, monkeypatch):
+def test_an_interrupted_write_leaves_no_part_file(error, write, tmp_path, monkeypatch):
     out = tmp_path / "out"
     out.write_text("old")
 
@@ -376,7 +376,7 @@ def test_no_command_replaces_a_device(command, model, tmp_path, monkeypatch, cap
     assert names(tmp_path) == [f"full{ending}", f"null{ending}"]
 
 
-def test_a_private_file_of_answers_stays_private(model, tmp_path, monkeypatch):
+def test_a_private_output_file_stays_private(model, tmp_path, monkeypatch):
     out, link = tmp_path / "answers.jsonl", tmp_path / "link.jsonl"
     out.write_text("old")
     out.chmod(0o600)
@@ -387,7 +387,7 @@ def test_a_private_file_of_answers_stays_private(model, tmp_path, monkeypatch):
     assert link.is_symlink()
 
 
-def test_a_hangup_is_nothing_to_a_run_that_was_started_by_nohup(tmp_path):
+def test_a_command_started_by_nohup_ignores_sighup(tmp_path):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with open_output(tmp_path / "a.txt") as handle:
@@ -398,7 +398,7 @@ def test_a_hangup_is_nothing_to_a_run_that_was_started_by_nohup(tmp_path):
     assert (tmp_path / "a.txt").read_bytes() == b"whole"
 
 
-def test_part_files_tell_their_process(tmp_path):
+def test_the_name_of_a_part_file_has_its_process_number(tmp_path):
     with open_replacement(tmp_path / "out"):
         (part,) = names(tmp_path)
         assert re.fullmatch(rf"\.out\.{os.getpid()}-[0-9a-f]{{8}}\.part", part)

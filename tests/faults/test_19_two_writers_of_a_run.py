@@ -90,7 +90,7 @@ WRITERS = {
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_a_second_writer_is_told_who_the_first_one_is(held, writer, monkeypatch):
+def test_a_second_writer_is_refused_with_the_process_of_the_first(held, writer, monkeypatch):
     folder, holder = held
     monkeypatch.setattr(scores, "find_score_files", lambda *_: [])
     before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
@@ -103,7 +103,7 @@ def test_a_second_writer_is_told_who_the_first_one_is(held, writer, monkeypatch)
     assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before
 
 
-def test_the_lock_of_a_killed_run_is_free_at_once(made, tmp_path):
+def test_the_lock_of_a_killed_run_is_released(made, tmp_path):
     folder = shutil.copytree(made, tmp_path / "run")
     process = program(HOLD, folder)
     process.kill()
@@ -141,7 +141,7 @@ def test_a_started_program_does_not_inherit_the_lock(tmp_path):
     child.communicate(b"\n")
 
 
-def test_of_two_new_runs_that_begin_at_once_one_is_refused(tmp_path, monkeypatch):
+def test_one_of_two_runs_started_together_is_refused(tmp_path, monkeypatch):
     """The first one is still reading its data."""
     folder, reading, over = tmp_path / "run", threading.Event(), threading.Event()
     honest = run.fit
@@ -162,7 +162,7 @@ def test_of_two_new_runs_that_begin_at_once_one_is_refused(tmp_path, monkeypatch
     assert json.loads((folder / "result.json").read_text())["seed"] == 1
 
 
-def test_the_lock_leaves_nothing_behind(tmp_path):
+def test_locking_leaves_no_files_behind(tmp_path):
     folder = tmp_path / "new" / "run"
     with lock_run(folder):
         assert folder.is_dir()
@@ -172,12 +172,12 @@ def test_the_lock_leaves_nothing_behind(tmp_path):
     assert [file.name for file in folder.iterdir()] == ["mine"]
 
 
-def test_a_lock_left_behind_makes_no_folder_full(tmp_path):
+def test_a_folder_with_an_old_lock_counts_as_empty(tmp_path):
     (tmp_path / LOCK).write_text("process 1, since yesterday\n")
     assert train(tmp_path, **BOW)["seed"] == 1
 
 
-def test_a_link_in_place_of_the_lock_is_not_followed(made, tmp_path):
+def test_a_link_named_like_the_lock_is_not_followed(made, tmp_path):
     folder = shutil.copytree(made, tmp_path / "run")
     victim = tmp_path / "victim"
     victim.write_text("precious")
@@ -187,14 +187,14 @@ def test_a_link_in_place_of_the_lock_is_not_followed(made, tmp_path):
     assert victim.read_text() == "precious"
 
 
-def test_which_run_a_file_belongs_to(made, tmp_path):
+def test_the_run_folder_of_a_file_is_found(made, tmp_path):
     assert find_run_folder(made / "scores" / "test") == made
     assert find_run_folder(made / "test") == made
     assert find_run_folder(tmp_path / "test") is None
     assert find_run_folder(Path("test")) is None
 
 
-def test_without_locks_a_run_goes_on(tmp_path, monkeypatch):
+def test_a_run_works_on_systems_without_locks(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "fcntl", None)  # as on Windows
     assert train(tmp_path / "run", **BOW)["seed"] == 1
     assert not (tmp_path / "run" / LOCK).exists()

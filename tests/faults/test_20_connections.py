@@ -31,7 +31,7 @@ HALVES = {
 
 
 @pytest.mark.parametrize("half", HALVES.values(), ids=HALVES)
-def test_more_connections_than_there_is_room_for(small, half):
+def test_too_many_connections_are_refused(small, half):
     """The oldest are closed, and whoever asks is answered; it is counted, and the log has one line of it."""
     address, process = small
     before = figure(address, "nse_connections_crowded_out_total")
@@ -54,7 +54,7 @@ def test_more_connections_than_there_is_room_for(small, half):
     assert "Too many open files" not in process.told()
 
 
-def test_who_reads_no_answer_is_cut_off(folder):
+def test_clients_that_do_not_read_their_answer_are_disconnected(folder):
     with running(folder, "--timeout", 1) as (address, _), line_to(address) as line:
         line.settimeout(0.5)
         with pytest.raises(OSError, match=r"timed out|reset|Broken pipe"):  # noqa: PT012

@@ -35,7 +35,7 @@ def answered(line):
 
 
 @pytest.mark.parametrize(("begin", "more"), ENDLESS.values(), ids=ENDLESS)
-def test_what_has_no_end_is_refused(served, begin, more):
+def test_endless_request_heads_are_refused(served, begin, more):
     route = "/v1/predict" if begin.startswith(CHUNKED) else "other"
     name = f'nse_requests_total{{route="{route}",status="431"}}'
     before = figure(served, name)
@@ -74,7 +74,7 @@ BOUNDS = {
 
 @pytest.mark.parametrize(("request_", "status"), BOUNDS.values(), ids=BOUNDS)
 @pytest.mark.parametrize("step", [1000, 1 << 20], ids=["in pieces", "at once"])
-def test_the_bounds_are_those_that_are_told(served, request_, status, step):
+def test_the_limits_of_heads_are_those_in_the_errors(served, request_, status, step):
     with line_to(served) as line:
         for at in range(0, len(request_), step):
             line.sendall(request_[at : at + step])
@@ -82,7 +82,7 @@ def test_the_bounds_are_those_that_are_told(served, request_, status, step):
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 5, 7, 1000])
-def test_requests_in_pieces_of_any_size_are_those_that_were_sent(served, step):
+def test_requests_sent_in_pieces_are_read_correctly(served, step):
     """Wherever the pieces end, also within the end of a head or of a body."""
     body = b'{"texts": ["good\\r\\n\\r\\nfilm"]}'
     kind = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -103,7 +103,7 @@ def test_requests_in_pieces_of_any_size_are_those_that_were_sent(served, step):
     assert [int(answer[:3]) for answer in answers] == [200, 200, 200, 200, 422, 404]
 
 
-def test_trailers_are_no_headers(served):
+def test_trailers_do_not_count_as_headers(served):
     head = b"POST /v1/encode HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
     trailers = b"Host: evil\r\nContent-Type: application/json\r\nX-Request-Id: mine\r\nConnection: close\r\n"
     with line_to(served) as line:
@@ -113,7 +113,7 @@ def test_trailers_are_no_headers(served):
     assert b"x-request-id: mine" not in answer
 
 
-def test_requests_that_follow_each_other_are_answered_in_their_order(served):
+def test_pipelined_requests_are_answered_in_order(served):
     count = 300
     paths = [b"/health/live", b"/nowhere"]
     sent = b"".join(
@@ -129,7 +129,7 @@ def test_requests_that_follow_each_other_are_answered_in_their_order(served):
     )
 
 
-def test_what_nobody_reads_is_not_answered_without_end(served):
+def test_pipelined_requests_wait_if_answers_are_not_read(served):
     """Requests that follow each other wait in the network, and not in the memory, until answers are read."""
     name = 'nse_requests_total{route="/health/live",status="200"}'
     memory, before = figure(served, "process_resident_memory_bytes"), figure(served, name)
@@ -145,7 +145,7 @@ def test_what_nobody_reads_is_not_answered_without_end(served):
         assert asked(served, "/health/live")[0] == 200
 
 
-def test_a_head_that_comes_slowly_is_whole_in_the_end(served):
+def test_a_head_that_arrives_slowly_is_answered(served):
     with line_to(served) as line:
         for at in range(0, len(LINE), 4):
             line.sendall(LINE[at : at + 4])
@@ -154,7 +154,7 @@ def test_a_head_that_comes_slowly_is_whole_in_the_end(served):
         assert line.recv(4096).startswith(b"HTTP/1.1 200 ")
 
 
-def test_a_long_head_is_told_in_the_shape_of_all_errors(served):
+def test_the_error_of_a_long_head_has_the_usual_format(served):
     for headers in ({"a": "b" * 65536}, {f"a{number}": "b" for number in range(101)}):
         assert "send fewer" in error(asked(served, "/v1/model", headers=headers), 431)
     assert "shorten it" in error(asked(served, "/" + "a" * 9000), 431)

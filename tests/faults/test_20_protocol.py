@@ -51,7 +51,7 @@ UPGRADES = {
 
 @pytest.mark.parametrize("later", [False, True], ids=["together", "later"])
 @pytest.mark.parametrize("headers", UPGRADES.values(), ids=UPGRADES)
-def test_an_upgrade_is_answered_as_if_it_were_not_asked_for(served, headers, later):
+def test_upgrade_headers_are_ignored(served, headers, later):
     """With the body, which is not taken for a request."""
     body = b'{"texts": ["good film"], "strict": false}' + b" " * 20
     for content, status in ((body, 200), (SMUGGLED, 422)):
@@ -68,7 +68,7 @@ def test_an_upgrade_is_answered_as_if_it_were_not_asked_for(served, headers, lat
 
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="there is no curl here")
-def test_curl_may_ask_for_http_2(served):
+def test_curl_with_http_2_gets_an_answer(served):
     command = ["curl", "--silent", "--http2", "--write-out", "\n%{http_version} %{http_code}"]
     command += ["--data", BODY.decode(), "--header", "Content-Type: application/json"]
     answer = subprocess.run([*command, f"{served}/v1/predict"], capture_output=True, text=True, check=True)
@@ -78,7 +78,7 @@ def test_curl_may_ask_for_http_2(served):
 
 
 @pytest.mark.parametrize("sent", [WHOLE, WHOLE.replace(b"1.1", b"1.0"), SMUGGLED, WHOLE * 3])
-def test_who_sends_nothing_more_is_answered(address, sent):
+def test_a_half_closed_connection_gets_its_answer(address, sent):
     """A client may shut down its side once it has asked, and wait."""
     with line_to(address) as line:
         line.sendall(sent)
@@ -88,7 +88,7 @@ def test_who_sends_nothing_more_is_answered(address, sent):
         assert line.recv(1) == b""
 
 
-def test_who_has_gone_is_noticed(address):
+def test_a_closed_connection_is_detected(address):
     """It looks the same as one that only sends nothing more, until it is asked."""
     name = 'nse_requests_total{route="/v1/predict",status="499"}'
     served = 'nse_requests_total{route="/v1/predict",status="200"}'
@@ -111,7 +111,7 @@ def test_half_a_request_is_not_answered(address):
 
 
 @pytest.mark.parametrize("names", [(b"localhost", b"localhost"), (b"evil.example", b"localhost")])
-def test_two_names_are_refused(served, names):
+def test_two_host_headers_are_refused(served, names):
     for order in (names, names[::-1]):
         with line_to(served) as line:
             hosts = b"".join(b"%s: %s\r\n" % pair for pair in zip((b"Host", b"hOST"), order, strict=True))
@@ -121,7 +121,7 @@ def test_two_names_are_refused(served, names):
 
 
 @pytest.mark.parametrize("name", ["LOCALHOST", "LocalHost", "LOCALHOST:80"])
-def test_names_are_the_same_in_capitals(served, name):
+def test_header_names_are_case_insensitive(served, name):
     assert asked(served, "/v1/model", headers={"Host": name})[0] == 200
     assert error(asked(served, "/v1/model", headers={"Host": f"x{name}"}), 400)
 
@@ -149,7 +149,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("sent", BROKEN.values(), ids=BROKEN)
-def test_what_is_broken_is_400_for_the_client_and_in_the_figures(address, sent):
+def test_broken_requests_get_400_and_are_counted_as_such(address, sent):
     gone = 'nse_requests_total{route="/v1/predict",status="499"}'
     names = [f'nse_requests_total{{route="{route}",status="400"}}' for route in ("/v1/predict", "other")]
     before, left = sum(figure(address, name) for name in names), figure(address, gone)
@@ -162,7 +162,7 @@ def test_what_is_broken_is_400_for_the_client_and_in_the_figures(address, sent):
     assert figure(address, gone) == left
 
 
-def test_the_log_has_the_same_status(server):
+def test_the_log_has_the_status_of_broken_requests(server):
     address, process = server
     with line_to(address) as line:
         line.sendall(CHUNKED + b"X-Request-Id: broken-chunk\r\n\r\nxyz\r\n")

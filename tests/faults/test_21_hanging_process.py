@@ -34,7 +34,7 @@ def served(tmp_path_factory):
         yield address, server, python
 
 
-def test_others_are_answered_and_it_is_replaced(served):
+def test_a_hanging_worker_is_replaced_and_others_answer(served):
     address, server, _ = served
     until(lambda: figure(address, "nse_engines") == 2)
     count, (stuck, _) = figure(address, "nse_engines_replaced"), engines(server)
@@ -54,7 +54,7 @@ def test_others_are_answered_and_it_is_replaced(served):
     assert (line["process"], line["reason"], line["code"]) == (stuck, "did not answer", -9)
 
 
-def test_what_cannot_be_started_is_not_ready_and_tried_again(served):
+def test_a_worker_that_fails_to_start_is_retried(served):
     """All are killed while no other can be started; once that is possible, nobody has to ask for it."""
     address, server, python = served
     count = int(figure(address, "nse_engines_replaced"))
@@ -78,7 +78,7 @@ def test_what_cannot_be_started_is_not_ready_and_tried_again(served):
 
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGKILL])
-def test_those_that_hang_do_not_outlive_the_server(stop, tmp_path):
+def test_hanging_workers_end_with_the_server(stop, tmp_path):
     with running(sentence_model(tmp_path / "mine"), "--timeout", 1, workers=2) as (address, server):
         assert status(address) == 200
         computing = engines(server)
@@ -92,7 +92,7 @@ def test_those_that_hang_do_not_outlive_the_server(stop, tmp_path):
 
 
 @pytest.mark.slow  # it waits, for five seconds and more
-def test_all_hang_while_nobody_asks(tmp_path):
+def test_idle_workers_that_hang_are_replaced(tmp_path):
     with running(sentence_model(tmp_path / "mine"), "--timeout", 0.5) as (address, server):
         os.kill(*engines(server), signal.SIGSTOP)
         until(lambda: asked(address, "/health/ready")[0] == 503)

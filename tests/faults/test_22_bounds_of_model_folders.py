@@ -82,7 +82,7 @@ CASES = [(kind, key, value) for kind, keys in NUMBERS.items() for key in keys fo
 
 
 @pytest.mark.parametrize(("kind", "key", "value"), CASES)
-def test_any_number_of_any_configuration(kind, key, value, folders):
+def test_extreme_numbers_in_any_configuration_are_refused(kind, key, value, folders):
     folder, config = folders[kind]
     configure(folder, config, **{key: value})
     outcome, whole = load(folder), isinstance(config["model"][key], int)
@@ -136,7 +136,7 @@ NO_FILES = {
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "vocabulary.txt", "target.txt", SUMS])
 @pytest.mark.parametrize("make", NO_FILES.values(), ids=NO_FILES)
-def test_what_is_no_file(make, name, tmp_path):
+def test_a_path_that_is_not_a_regular_file_is_refused(make, name, tmp_path):
     translator(tmp_path / "mine")
     if make is NO_FILES["a file without end"] and not os.path.exists("/proc/self/pagemap"):
         pytest.skip("needs /proc")
@@ -146,7 +146,7 @@ def test_what_is_no_file(make, name, tmp_path):
 
 
 @pytest.mark.parametrize("make", [fifo, zeros])
-def test_a_card_that_is_no_file_is_not_copied(make, folder, tmp_path):
+def test_a_card_that_is_not_a_regular_file_is_not_copied(make, folder, tmp_path):
     (folder / "README.md").unlink()
     make(folder / "README.md")
     with pytest.raises(ModelError, match=r"README\.md cannot be read: a device or a FIFO, not a file$"):
@@ -173,12 +173,12 @@ def test_a_file_that_is_too_long_is_not_read(name, size, folder):
     assert f"{folder / name} cannot be read: longer than" in load(folder)
 
 
-def test_weights_of_a_terabyte_are_not_read(folder):
+def test_weights_of_a_terabyte_are_refused(folder):
     grow(folder / "model.safetensors", 1 << 40)
     assert "cannot be read: longer than 17,179,869,184 bytes" in load(folder)
 
 
-def test_a_vocabulary_of_too_many_words_is_not_split(folder):
+def test_a_vocabulary_with_too_many_words_is_refused(folder):
     (folder / "vocabulary.txt").write_bytes(b"<pad>\n<unk>\n" + bytes([10]) * Vocabulary.MAX_WORDS)
     (folder / SUMS).unlink()
     assert "is no vocabulary: words: expected at most 5,000,000, one per line" in load(folder)
@@ -224,7 +224,7 @@ def test_every_number_at_its_bound_is_refused_before_anything_is_allocated(kind,
     assert answer["memory"] < 100e6
 
 
-def test_weights_that_are_larger_than_any(giants, tmp_path):
+def test_weights_larger_than_the_limit_are_refused(giants, tmp_path):
     answer = giants(folder=str(tmp_path / "mine"), make=50_000)
     assert answer["size"] > weights.LARGEST
     file = tmp_path / "mine" / "model.safetensors"
@@ -233,7 +233,7 @@ def test_weights_that_are_larger_than_any(giants, tmp_path):
 
 
 @pytest.mark.parametrize("memory", [0.5, 1.2, 1.7, 2.2, 2.7])
-def test_weights_that_do_not_fit_into_memory(memory, giants, tmp_path):
+def test_weights_that_do_not_fit_into_memory_are_refused(memory, giants, tmp_path):
     """There is too little of it to read the file, to take it apart, or to convert what is in it."""
     answer = giants(folder=str(tmp_path / "mine"), make=1_500, memory=memory)
     file = tmp_path / "mine" / "model.safetensors"
@@ -260,7 +260,7 @@ UNPRINTABLE = {
 
 @pytest.mark.parametrize("text", UNPRINTABLE.values(), ids=UNPRINTABLE)
 @pytest.mark.parametrize("key", ["labels", "task", "data"])
-def test_what_cannot_be_printed(key, text, folder):
+def test_unprintable_characters_are_escaped_in_errors(key, text, folder):
     file = folder / "config.json"
     config = json.loads(file.read_text())
     config[key] = [text, "b", "c"] if key == "labels" else text
@@ -278,7 +278,7 @@ def test_what_cannot_be_printed(key, text, folder):
 
 
 @pytest.mark.parametrize("text", UNPRINTABLE.values(), ids=UNPRINTABLE)
-def test_the_same_labels_are_refused_before_training(text, tmp_path):
+def test_unprintable_labels_are_refused_before_training(text, tmp_path):
     file = tmp_path / "rows.jsonl"
     rows = [{"text": "good", "label": label} for label in (text, "b", "b", text)]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -295,7 +295,7 @@ def test_the_same_labels_are_refused_before_training(text, tmp_path):
         ([f"{n:0200}" for n in range(5_000)], "they take more than 800,000 bytes"),
     ],
 )
-def test_too_many_labels(labels, why, folder, tmp_path):
+def test_too_many_labels_are_refused(labels, why, folder, tmp_path):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"labels": labels}))
     (folder / SUMS).unlink()
@@ -307,7 +307,7 @@ def test_too_many_labels(labels, why, folder, tmp_path):
 
 
 @pytest.mark.parametrize("key", ["\x1b[2J", "a\nb", "\u202e", "x" * 5_000])
-def test_a_key_or_a_tensor_that_cannot_be_printed(key, folder):
+def test_unprintable_names_of_keys_and_tensors_are_escaped(key, folder):
     file = folder / "config.json"
     good = json.loads(file.read_text())
     (folder / SUMS).unlink()
@@ -324,7 +324,7 @@ def test_a_key_or_a_tensor_that_cannot_be_printed(key, folder):
         assert wrong in load(folder)
 
 
-def test_many_mistakes_are_told_in_a_line(folder):
+def test_many_mistakes_fit_into_one_line(folder):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"labels": list(range(50_000))}))
     (folder / SUMS).unlink()
@@ -332,14 +332,14 @@ def test_many_mistakes_are_told_in_a_line(folder):
 
 
 @pytest.mark.parametrize("make", NO_FILES.values(), ids=NO_FILES)
-def test_a_recipe_that_is_no_file(make, tmp_path):
+def test_a_recipe_that_is_not_a_regular_file_is_refused(make, tmp_path):
     make(tmp_path / "mine.toml")
     with pytest.raises(ConfigError, match=r"mine\.toml: cannot be read: ") as refusal:
         load_recipe(str(tmp_path / "mine.toml"))
     assert "\n" not in str(refusal.value)
 
 
-def test_a_recipe_that_is_too_long(tmp_path):
+def test_a_recipe_that_is_too_long_is_refused(tmp_path):
     (tmp_path / "mine.toml").touch()
     grow(tmp_path / "mine.toml", 1 << 40)
     with pytest.raises(ConfigError, match=r"mine\.toml: cannot be read: longer than 1,048,576 bytes$"):
@@ -347,7 +347,7 @@ def test_a_recipe_that_is_too_long(tmp_path):
 
 
 @pytest.mark.parametrize("key", NUMBERS["pair"])
-def test_a_recipe_with_a_number_that_is_too_large(key):
+def test_a_recipe_with_a_too_large_number_is_refused(key):
     with pytest.raises(ConfigError) as refusal:
         load_recipe("snli/nse", [f"model.{key}=1000000000000"])
     assert f"override model.{key}: must be {NUMBERS['pair'][key]}, got 1000000000000" in str(refusal.value)
@@ -363,7 +363,7 @@ def test_a_folder_of_links_is_loaded(folder, tmp_path):
     assert "there is no config.json" in load(tmp_path / "links")
 
 
-def test_ranking_models_are_bounded_alike(tmp_path):
+def test_ranking_models_have_the_same_limits(tmp_path):
     ranking_model(tmp_path / "mine")
     (tmp_path / "mine" / SUMS).unlink()
     configure(
@@ -372,7 +372,7 @@ def test_ranking_models_are_bounded_alike(tmp_path):
     assert load(tmp_path / "mine").endswith("model.layers: must be at least 1 and at most 64, got 1000000")
 
 
-def test_the_document_tells_the_bounds():
+def test_the_documentation_lists_the_limits():
     text = (Path(__file__).parents[2] / "docs" / "models.md").read_text("utf-8")
     rows = re.findall(r"^\| (`.*`) \| (at least .*) \|$", text, re.MULTILINE)
     told = {key: bounds for keys, bounds in rows for key in re.findall(r"`(\w+)`", keys)}

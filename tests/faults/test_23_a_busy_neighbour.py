@@ -41,7 +41,7 @@ def _two_threads(monkeypatch):
         ({"OMP_WAIT_POLICY": "active"}, "30000000000"),
     ],
 )
-def test_threads_that_wait_leave_the_core_soon(given, spins):
+def test_waiting_threads_release_the_core_soon(given, spins):
     """As OpenMP itself says, once PyTorch has loaded it; what the user sets goes first."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "GOMP_"))}
     answer = subprocess.run(
@@ -69,7 +69,7 @@ def test_threads_that_wait_leave_the_core_soon(given, spins):
         (["model.size=300"], {}, [{"threads": 1}, {"threads": 1}], 2),  # there were two processes
     ],
 )
-def test_how_many_threads_a_run_takes(overrides, environment, packed, threads, monkeypatch):
+def test_a_run_uses_the_configured_number_of_threads(overrides, environment, packed, threads, monkeypatch):
     for key, value in environment.items():
         monkeypatch.setenv(key, value)
     given = {"processes": packed} if packed else None
@@ -77,7 +77,7 @@ def test_how_many_threads_a_run_takes(overrides, environment, packed, threads, m
     assert torch.get_num_threads() == threads
 
 
-def test_documents_take_all_threads():
+def test_document_models_use_all_threads():
     """Their products are large, also where their vectors are small: they are many sentences."""
     recipe = load_recipe("aclimdb/nse-lstm")
     assert recipe.model.size < SMALL_MODEL_SIZE
@@ -92,7 +92,7 @@ def test_documents_take_all_threads():
         (["train.threads=1"], "uses 1 CPU thread (train.threads changes it)", 1),
     ],
 )
-def test_the_log_and_the_run_say_how_many(tmp_path, overrides, line, threads):
+def test_log_and_environment_name_the_number_of_threads(tmp_path, overrides, line, threads):
     told = io.StringIO()
     stop(tmp_path / "run", *overrides, small=LARGE, recipe="logic/bow", after=3, told=told)
     assert line in told.getvalue()
@@ -101,14 +101,14 @@ def test_the_log_and_the_run_say_how_many(tmp_path, overrides, line, threads):
     assert torch.get_num_threads() == 2  # as before the run
 
 
-def test_with_one_thread_there_is_nothing_to_say(tmp_path):
+def test_one_thread_on_one_core_is_not_logged(tmp_path):
     torch.set_num_threads(1)
     told = io.StringIO()
     stop(tmp_path / "run", small=LARGE, recipe="logic/bow", after=3, told=told)
     assert "CPU thread" not in told.getvalue()
 
 
-def test_a_resumed_run_keeps_its_threads_and_its_bits(tmp_path):
+def test_a_resumed_run_keeps_its_threads_and_ends_with_the_same_bits(tmp_path):
     """Wherever it goes on: here on a machine with one core."""
     train(tmp_path / "whole", small=LARGE)
     stop(tmp_path / "stopped", small=LARGE, after=4)
@@ -119,7 +119,7 @@ def test_a_resumed_run_keeps_its_threads_and_its_bits(tmp_path):
     assert environment["threads"] == 2
 
 
-def test_the_number_may_be_changed_on_the_way(tmp_path):
+def test_the_number_of_threads_may_change_on_resume(tmp_path):
     stop(tmp_path / "run", small=LARGE, recipe="logic/bow", after=4)
     train(tmp_path / "run", "train.threads=1", small=LARGE, recipe="logic/bow", resume=True)
     environment = json.loads((tmp_path / "run" / "environment.json").read_text())
@@ -127,6 +127,6 @@ def test_the_number_may_be_changed_on_the_way(tmp_path):
 
 
 @pytest.mark.parametrize("threads", [-1, 1025, 10**30])
-def test_a_number_that_no_machine_has_is_refused(threads):
+def test_too_many_threads_are_refused(threads):
     with pytest.raises(ConfigError, match="threads must be from 0 to 1024, got"):
         load_recipe("logic/nse", [f"train.threads={threads}"])

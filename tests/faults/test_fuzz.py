@@ -49,38 +49,38 @@ def files(place):
     return {file.name: file.read_bytes() for file in (place / "good").iterdir()}
 
 
-def test_a_broken_folder_is_a_message_and_nothing_else(files, tmp_path):
+def test_a_damaged_model_folder_raises_only_an_error_with_a_message(files, tmp_path):
     assert try_folder(files, tmp_path / "broken")  # or nothing was told apart
     loaded = outcomes(folders(files), lambda given: try_folder(given, tmp_path / "broken"))
     assert loaded[False] > loaded.total() / 4
 
 
-def test_a_folder_that_looks_right_is_refused_or_answers_the_same(files, tmp_path):
+def test_a_damaged_folder_with_right_checksums_is_refused_or_answers_the_same(files, tmp_path):
     attempt = try_plausible(files, tmp_path / "plausible")
     assert attempt(files) == "same answers"
     assert outcomes(plausible(files), attempt)["refused"] > 30
 
 
-def test_a_broken_recipe_is_a_message_and_nothing_else(tmp_path):
+def test_a_damaged_recipe_raises_only_an_error_with_a_message(tmp_path):
     loaded = outcomes(recipes(), lambda given: try_recipe(*given, tmp_path / "recipe.toml"))
     assert loaded[False] > loaded.total() / 4
 
 
-def test_a_damaged_checkpoint_is_noticed_or_makes_no_difference(place, tmp_path):
+def test_a_damaged_checkpoint_is_detected_or_makes_no_difference(place, tmp_path):
     content = (place / "run" / "checkpoint.pt").read_bytes()
     attempt = try_checkpoint(place / "run", tmp_path / "resumed")
     assert attempt(Broken("not at all", content)) == "went on"
     assert outcomes(damaged_bytes(content), attempt, 30)["refused"] > 20
 
 
-def test_a_changed_checkpoint_is_a_message_or_gone_on_with(place, tmp_path):
+def test_a_changed_checkpoint_is_refused_or_resumed(place, tmp_path):
     packed = torch.load(place / "run" / "checkpoint.pt", weights_only=True)
     attempt = try_checkpoint(place / "run", tmp_path / "resumed")
     assert attempt(Broken("not at all", packed)) == "went on"
     assert outcomes(changed(packed), attempt, 30)["refused"] > 5
 
 
-def test_any_bytes_get_http_answers_and_no_part_of_a_body_is_answered(place):
+def test_any_bytes_get_valid_http_answers(place):
     ends = outcomes(heads(), try_heads(place / "good"))
     assert ends["200"] > 5
     assert ends["400"] + ends["431"] > 5

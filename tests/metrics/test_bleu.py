@@ -43,14 +43,14 @@ def by_hand(translations, references):
 
 @settings(max_examples=300, deadline=None)
 @given(PAIRS)
-def test_it_is_the_one_by_hand(pairs):
+def test_bleu_equals_one_written_by_hand(pairs):
     translations, references = zip(*pairs, strict=True)
     assert bleu(translations, references) == pytest.approx(by_hand(translations, references), abs=1e-9)
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.lists(WORDS, min_size=4, max_size=12), min_size=1, max_size=5), st.data())
-def test_translations_that_are_nearly_right(references, data):
+def test_bleu_of_nearly_right_translations_equals_one_written_by_hand(references, data):
     """Random ones have hardly ever four words in a row that are right."""
     translations = []
     for words in references:
@@ -62,7 +62,7 @@ def test_translations_that_are_nearly_right(references, data):
     assert 0 < found <= 1  # also where all is right and rounding would lead above
 
 
-def test_worked_by_hand():
+def test_bleu_of_an_example_worked_by_hand():
     assert bleu(["the cat sat on the mat"], ["the cat sat on the mat"]) == pytest.approx(1)
     # Of 6, 5, 4 and 3 there are 5, 3, 2 and 1 right; none is too short.
     right = [Fraction(5, 6), Fraction(3, 5), Fraction(2, 4), Fraction(1, 3)]
@@ -75,34 +75,34 @@ def test_worked_by_hand():
     assert bleu(["a a a a b c d e"], ["a b c d e"]) == pytest.approx((5 / 8 * 4 / 7 * 3 / 6 * 2 / 5) ** 0.25)
 
 
-def test_counts_are_of_the_corpus_and_not_means_of_sentences():
+def test_bleu_is_of_the_corpus_and_not_a_mean_over_sentences():
     translations, references = ["a b c d", "x"], ["a b c d", "y"]
     assert bleu(translations, references) == pytest.approx((4 / 5) ** 0.25)
     assert bleu(["x"], ["y"]) == 0
 
 
-def test_nothing_is_smoothed():
+def test_bleu_is_not_smoothed():
     """Of three words no four are right, so it is 0, whatever the other counts."""
     assert bleu(["a b c"], ["a b c"]) == 0
     assert bleu(["a b c x d"], ["a b c d"]) == 0
     assert bleu(["a b c d"], ["a b c d"]) == pytest.approx(1)
 
 
-def test_of_nothing_it_is_zero():
+def test_bleu_of_empty_texts_is_zero():
     assert bleu([], []) == 0
     assert bleu([""], ["a b c d"]) == 0
     assert bleu(["", ""], ["", ""]) == 0
     assert bleu(["a b c d"], [""]) == 0
 
 
-def test_words_are_as_they_are():
+def test_bleu_compares_tokens_without_changing_them():
     assert bleu(["A b c d"], ["a b c d"]) == 0  # no lower case, and "A" is another word
     assert bleu(["a, b c d"], ["a , b c d"]) == 0
     assert bleu(["&quot; b c d"], ['" b c d']) == 0
     assert bleu(["a@@ b c d", "x"], ["a@@ b c d", "x"]) == pytest.approx(1)
 
 
-def test_odd_white_space_inside_a_word_does_not_end_it():
+def test_unusual_white_space_does_not_split_a_token():
     """Only for Python are these white space: the program of Moses, which reads bytes, never sees a space."""
     assert len(ODD) > 20
     for letter in ODD:
@@ -112,18 +112,18 @@ def test_odd_white_space_inside_a_word_does_not_end_it():
         assert bleu([f"a b c {odd}"], ["a b c x y"]) == 0, told
 
 
-def test_a_line_is_a_line():
+def test_line_separators_do_not_split_a_text():
     assert bleu(["a b c d\n"], ["a b c d"]) == pytest.approx(1)
 
 
-def test_as_many_translations_as_references():
+def test_different_numbers_of_translations_and_references_raise_an_error():
     with pytest.raises(ValueError, match="2 translations for 1 references"):
         bleu(["a", "b"], ["a"])
     with pytest.raises(ValueError, match="0 translations for 1 references"):
         bleu([], ["a"])
 
 
-def test_the_signature_says_how():
+def test_the_signature_says_how_bleu_is_computed():
     told = dict(part.split(":") for part in get_signature().split("|"))
     assert told["tok"] == "none"
     assert told["smooth"] == "none"

@@ -68,7 +68,7 @@ def trec_evals(scores, groups, labels):
         ([0.1, 0.5, 0.5, 0.9], [1, 0, 1, 0], Fraction(1, 2), Fraction(1, 2)),
     ],
 )
-def test_worked_by_hand(scores, labels, ap, rr):
+def test_measures_of_an_example_worked_by_hand(scores, labels, ap, rr):
     assert one(scores, labels) == pytest.approx((float(ap), float(rr)), abs=1e-12)
 
 
@@ -107,7 +107,7 @@ EXPECTED = {
 }
 
 
-def test_questions_without_a_right_answer_are_left_out_and_mixed_ones_have_both():
+def test_questions_without_a_right_answer_are_left_out():
     told = compute_measures(SCORES, GROUPS, LABELS)
     assert tuple(told) == MEASURES
     assert told == pytest.approx(EXPECTED, abs=1e-12)
@@ -115,12 +115,12 @@ def test_questions_without_a_right_answer_are_left_out_and_mixed_ones_have_both(
     assert told == trec_evals(SCORES, GROUPS, LABELS)
 
 
-def test_no_right_answer_at_all_is_an_error_and_never_nan():
+def test_data_without_a_right_answer_raises_an_error():
     with pytest.raises(InputError, match="no question has a right answer"):
         compute_measures([1.0, 2.0], [0, 1], [0, 0])
 
 
-def test_only_right_answers():
+def test_questions_with_only_right_answers_are_not_mixed():
     """The means over questions with both kinds have nothing to be means of."""
     with pytest.raises(InputError, match="no question has a right and a wrong answer"):
         compute_measures([1.0, 2.0], [0, 0], [1, 1])
@@ -128,7 +128,7 @@ def test_only_right_answers():
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e39])
-def test_scores_that_are_not_finite_are_refused_by_row(bad, tmp_path):
+def test_an_error_names_rows_whose_scores_are_not_finite(bad, tmp_path):
     scores = [0.0, bad, 0.5, bad, bad, bad]
     groups, labels = [0] * 6, [1, 0, 0, 0, 0, 0]
     expected = rf"scores: expected finite float32 numbers, got {bad} in row 1, .* row 3, .* row 4 and 1 more"
@@ -156,18 +156,18 @@ def test_scores_that_are_not_finite_are_refused_by_row(bad, tmp_path):
         ([1.0, 2.0], [0, 0], [1.0, 0.5], "labels: expected 1 .* got float64"),
     ],
 )
-def test_rows_that_do_not_fit_are_refused(scores, groups, labels, message):
+def test_columns_that_do_not_fit_raise_an_error(scores, groups, labels, message):
     with pytest.raises(ValueError, match=message):
         compute_measures(scores, groups, labels)
 
 
-def test_truth_values_are_labels():
+def test_labels_may_be_booleans():
     assert compute_measures(SCORES, GROUPS, np.array(LABELS, bool)) == compute_measures(
         SCORES, GROUPS, LABELS
     )
 
 
-def test_more_candidates_than_four_digits_number_are_refused(tmp_path):
+def test_more_candidates_than_four_digits_can_number_raise_an_error(tmp_path):
     rows = np.arange(10_001)
     assert compute_measures(rows[:-1], 0 * rows[:-1], rows[:-1] == 0)["mrr"] == 1e-4
     with pytest.raises(InputError, match="question 3 has more than 10,000 candidates"):
@@ -188,7 +188,7 @@ def ranked_rows(draw):
 
 @settings(max_examples=300, deadline=None)
 @given(ranked_rows())
-def test_figures_are_trec_evals_to_the_last_bit(rows):
+def test_measures_equal_those_of_trec_eval_bit_by_bit(rows):
     assert compute_measures(*rows) == trec_evals(*rows)
 
 
@@ -208,7 +208,7 @@ def ids(groups):
 
 @pytest.mark.parametrize("distinct", [None, 3])
 @pytest.mark.parametrize("seed", range(5))
-def test_figures_are_those_of_ir_measures(seed, distinct):
+def test_measures_equal_those_of_ir_measures(seed, distinct):
     scores, groups, labels = random_rows(seed, distinct=distinct)
     run, qrels = [], []
     for (question, candidate), score, label in zip(
@@ -229,7 +229,7 @@ def test_figures_are_those_of_ir_measures(seed, distinct):
         assert told["mrr" + suffix] == pytest.approx(means[ir_measures.RR], abs=1e-9)
 
 
-def test_what_is_written(tmp_path):
+def test_files_have_the_format_of_trec_eval(tmp_path):
     run = trec.write_trec(tmp_path / "of.v1", [0.25, 0.1, 0.5, 0.25, -1e-7], [1, 0, 1, 1, 0], [1, 0, 0, 1, 1])
     assert run == tmp_path / "of.v1.run"
     assert run.read_text("utf-8") == (
@@ -245,7 +245,7 @@ def test_what_is_written(tmp_path):
 
 
 @pytest.mark.parametrize("distinct", [None, 3])
-def test_files_give_the_same_figures(tmp_path, distinct):
+def test_files_have_the_same_measures_as_arrays(tmp_path, distinct):
     scores, groups, labels = random_rows(1, distinct=distinct)
     run = trec.write_trec(tmp_path / "of", scores, groups, labels)
     wanted = {**compute_measures(scores, groups, labels), **count_questions(groups, labels)}
@@ -258,13 +258,13 @@ def test_files_give_the_same_figures(tmp_path, distinct):
 
 @settings(max_examples=200, deadline=None)
 @given(arrays(np.float32, 3, elements=st.floats(width=32, allow_nan=False, allow_infinity=False)))
-def test_a_written_score_reads_as_the_same_float32(tmp_path_factory, scores):
+def test_a_written_score_is_read_as_the_same_float32(tmp_path_factory, scores):
     file = trec.write_trec(tmp_path_factory.getbasetemp() / "scores", scores, [0, 0, 0], [0, 1, 0])
     read = trec.read_trec(file)
     assert np.array([read["1", f"000{n}"] for n in range(3)], np.float32).tobytes() == scores.tobytes()
 
 
-def test_the_published_ref_files_fit(tmp_path):
+def test_published_ref_files_can_be_read(tmp_path):
     """WikiQA's are not padded, and tell 0 for the fields that nobody uses."""
     scores = np.linspace(0, 1, 12)
     labels = [0] * 10 + [1, 0]
@@ -279,13 +279,13 @@ def test_the_published_ref_files_fit(tmp_path):
     assert list(trec.read_trec(ref, trec.QRELS))[9:11] == [("1", "0009"), ("1", "0010")]
 
 
-def test_a_published_rank_file_fits_and_its_ties_are_broken_by_number(tmp_path):
+def test_a_published_rank_file_can_be_read_and_its_ties_are_broken_by_number(tmp_path):
     (tmp_path / "rank").write_text("".join(f"01 0 {n} 0 0.5 0\n" for n in range(12)), "utf-8")
     (tmp_path / "ref").write_text("".join(f"1 0 {n} {n == 9:d}\n" for n in range(12)), "utf-8")
     assert compute_file_measures(tmp_path / "rank", tmp_path / "ref")["mrr"] == pytest.approx(1 / 3)
 
 
-def test_ids_that_are_no_numbers_stay_as_they_are(tmp_path):
+def test_ids_that_are_not_numbers_are_not_padded(tmp_path):
     (tmp_path / "run").write_text("Q1 Q0 Q1-10 1 1.5 x\nQ1 Q0 Q1-9\u00a0é 2 1e-3 x", "utf-8")
     (tmp_path / "qrels").write_text("Q1\t0\tQ1-10\t1\nQ1 0 Q1-9\u00a0é 0\n", "utf-8")
     assert trec.read_trec(tmp_path / "run") == {
@@ -312,7 +312,7 @@ def test_ids_that_are_no_numbers_stay_as_they_are(tmp_path):
         (b"1 Q0 a\0b 2 0.5 nse", "holds a NUL"),
     ],
 )
-def test_a_broken_run_is_refused_by_file_and_line(tmp_path, line, message):
+def test_an_error_names_file_and_line_of_a_broken_run(tmp_path, line, message):
     file = tmp_path / "run"
     file.write_bytes(b"1 Q0 0000 1 0.5 nse\n" + line + b"\n2 Q0 0000 1 0.5 nse\n")
     with pytest.raises(DataError, match=f"run: line 2: {message}"):
@@ -329,7 +329,7 @@ def test_a_broken_run_is_refused_by_file_and_line(tmp_path, line, message):
         (b"1 0 \xff 1", "is not UTF-8"),
     ],
 )
-def test_broken_judgements_are_refused_by_file_and_line(tmp_path, line, message):
+def test_an_error_names_file_and_line_of_broken_judgements(tmp_path, line, message):
     file = tmp_path / "ref"
     file.write_bytes(b"1 0 0 1\n" + line + b"\n")
     with pytest.raises(DataError, match=f"ref: line 2: {message}"):
@@ -337,7 +337,7 @@ def test_broken_judgements_are_refused_by_file_and_line(tmp_path, line, message)
 
 
 @pytest.mark.parametrize("layout", [trec.RUN, trec.QRELS])
-def test_a_file_that_is_missing_or_empty_is_refused(tmp_path, layout):
+def test_a_missing_or_empty_file_raises_an_error(tmp_path, layout):
     with pytest.raises(DataError, match="none: cannot be read: No such file"):
         trec.read_trec(tmp_path / "none", layout)
     (tmp_path / "empty").write_bytes(b"\n")
@@ -358,7 +358,7 @@ def test_a_file_that_is_missing_or_empty_is_refused(tmp_path, layout):
         ([0] * 7, [0, 0], "not have: candidate 0006 of question 1, .* 0005 .*, .* 0004 .* and 2 more"),
     ],
 )
-def test_what_only_one_file_holds_is_refused(tmp_path, ranked, judged, message):
+def test_ids_that_only_one_file_has_raise_an_error(tmp_path, ranked, judged, message):
     """trec_eval would drop it without a word, and the figure would be of fewer questions."""
     trec.write_trec(tmp_path / "ranked", [0.5] * len(ranked), ranked, [0] * len(ranked))
     trec.write_trec(tmp_path / "judged", [0.5] * len(judged), judged, [1, 0, 0][: len(judged)])
@@ -366,7 +366,7 @@ def test_what_only_one_file_holds_is_refused(tmp_path, ranked, judged, message):
         compute_file_measures(tmp_path / "ranked.run", tmp_path / "judged.qrels")
 
 
-def test_a_file_that_cannot_be_written_whole_is_not_written(tmp_path, monkeypatch):
+def test_a_file_is_written_completely_or_not_at_all(tmp_path, monkeypatch):
     run = trec.write_trec(tmp_path / "of", [0.5], [0], [1])
     before = sorted(tmp_path.iterdir())
     monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))

@@ -12,7 +12,7 @@ from nse.train.progress import Progress
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("seed", [1, 2])
-def test_an_nse_passes_where_counting_words_fails(seed, tmp_path):
+def test_an_nse_learns_what_a_bag_of_words_cannot(seed, tmp_path):
     console = Console(file=io.StringIO())
     with Progress(console) as progress:
         rows = {row["model"]: row for row in demo(console, progress, tmp_path / "demo.html", seed=seed)}

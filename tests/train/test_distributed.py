@@ -30,7 +30,7 @@ def member(rank, size):
 
 
 @pytest.mark.parametrize(("size", "examples"), [(2, 8), (2, 7), (3, 7), (4, 2), (2, 1)])
-def test_shares_add_up(size, examples):
+def test_shards_hold_each_example_once_and_their_losses_add_up(size, examples):
     index, values = torch.randperm(50)[:examples], torch.rand(50, dtype=torch.float64)
     shares = [member(rank, size).shard_batch(index) for rank in range(size)]
     counted = [number for share in shares for number in share.indices[: share.size].tolist()]
@@ -40,13 +40,13 @@ def test_shares_add_up(size, examples):
     assert mean.item() == pytest.approx(values[index].mean().item())
 
 
-def test_alone_a_share_is_the_batch():
+def test_the_shard_of_a_single_process_is_the_batch():
     numbers, size, weight = member(0, 1).shard_batch(torch.arange(5))
     assert (numbers.tolist(), size, weight) == ([0, 1, 2, 3, 4], 5, 1.0)
     assert BatchShard(torch.arange(1), 0, 0.0).loss_weight == 0
 
 
-def test_alone_everything_is_as_it_was():
+def test_a_single_process_communicates_with_nobody():
     team = member(0, 1)
     assert team.all_max(3, 0) == [3, 0]
     assert team.all_sum(1.5) == [1.5]
@@ -59,19 +59,19 @@ def test_alone_everything_is_as_it_was():
         raise RuntimeError("a bug, though gloo is named")
 
 
-def test_only_lost_processes_are_told_as_such():
+def test_other_errors_do_not_count_as_lost_processes():
     team = member(1, 2)
     with pytest.raises(RuntimeError, match="shapes differ"), team.explain_lost_process(str):
         raise RuntimeError("shapes differ")
 
 
-def test_the_first_process_leads(monkeypatch):
+def test_rank_zero_is_the_process_that_writes(monkeypatch):
     assert is_rank_zero()
     monkeypatch.setenv("RANK", "1")
     assert not is_rank_zero()
 
 
-def test_processes_that_cannot_be_joined_are_told(monkeypatch):
+def test_an_error_says_why_processes_cannot_be_connected(monkeypatch):
     def refuse(*_args, **_settings):
         raise RuntimeError("no such device\nand more")
 
@@ -123,7 +123,7 @@ def questions(count):
     return HEADER + b"".join(rows)
 
 
-def test_two_processes_have_the_curve_of_one(tmp_path, monkeypatch):
+def test_two_processes_have_the_learning_curve_of_one(tmp_path, monkeypatch):
     """Of a classifier, and of a model that ranks: what is reported is computed of the scores of both."""
     write_wikiqa(tmp_path, train=questions(7), dev=questions(5), test=questions(4))
     write_vectors(tmp_path)
@@ -160,7 +160,7 @@ def test_two_processes_have_the_curve_of_one(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("rows", [9, 8, 1, 0])
 @pytest.mark.parametrize("size", [2, 3])
-def test_the_scores_of_all_processes_add_up(size, rows, monkeypatch):
+def test_each_row_is_scored_by_one_process(size, rows, monkeypatch):
     """Each row has its score from one process, and zero from the others, which may have no row at all."""
     monkeypatch.setattr(distributed, "EVAL_BATCH_SIZE", 4)
     model = PairClassifier(PairConfig(encoder="lstm", size=4, hidden=8), vocab_size=9, labels=2)

@@ -89,7 +89,7 @@ def answer(model, vocabulary, tokenize, premise, hypothesis):
 
 @pytest.mark.parametrize("encoder", ["nse", "lstm", "bow"])
 @pytest.mark.parametrize("batch", [1, 2, 512])
-def test_the_figures_are_those_of_the_pairs_one_by_one(encoder, batch, data, tmp_path):
+def test_figures_are_those_of_single_pairs(encoder, batch, data, tmp_path):
     labels = ["neutral", "entailment", "contradiction"]  # not the order of the data
     words = ["runs", "dog", "A", "cat", "unheard", "."]  # nor its words
     model, vocabulary = snli_model(tmp_path / "mine", words, labels, encoder=encoder)
@@ -109,7 +109,7 @@ def test_the_figures_are_those_of_the_pairs_one_by_one(encoder, batch, data, tmp
     assert f"{100 * right / 5:.2f}% on snli test" in describe_evaluation(result)
 
 
-def test_the_data_folder_comes_from_the_environment_too(data, tmp_path, monkeypatch):
+def test_the_data_folder_may_come_from_the_environment(data, tmp_path, monkeypatch):
     snli_model(tmp_path / "mine", ["dog"])
     monkeypatch.setenv("NSE_DATA", str(data))
     assert evaluate(str(tmp_path / "mine"), "dev", device="cpu")["n"] == 3
@@ -118,7 +118,7 @@ def test_the_data_folder_comes_from_the_environment_too(data, tmp_path, monkeypa
         evaluate(str(tmp_path / "mine"), "dev", device="cpu")
 
 
-def test_the_split_of_a_run_is_made_by_its_own_recipe(tmp_path):
+def test_a_run_is_evaluated_on_the_data_of_its_own_recipe(tmp_path):
     sizes = ["data.train=60", "data.dev=30", "data.test=36", "data.unseen=30", "data.seed=4"]
     recipe = load_recipe("logic/nse", sizes)
     run = tmp_path / "run"
@@ -146,7 +146,7 @@ def test_the_split_of_a_run_is_made_by_its_own_recipe(tmp_path):
     assert [result["by_label"][label]["n"] for label in logic_grammar.LABELS] == [12, 12, 12]
 
 
-def test_a_bare_logic_model_is_scored_on_the_default_corpus(tmp_path, monkeypatch):
+def test_a_logic_model_without_a_run_is_evaluated_on_the_default_corpus(tmp_path, monkeypatch):
     monkeypatch.setattr(
         logic, "generate_pairs", lambda data: {"dev": [logic.Pair("all dogs", "some dogs", 0)] * data.dev}
     )
@@ -154,7 +154,7 @@ def test_a_bare_logic_model_is_scored_on_the_default_corpus(tmp_path, monkeypatc
     assert evaluate(str(tmp_path / "mine"), "dev", device="cpu")["n"] == logic.LogicData().dev
 
 
-def test_mistakes_are_told(data, tmp_path):
+def test_wrong_arguments_raise_errors_that_name_them(data, tmp_path):
     name = str(tmp_path / "mine")
     snli_model(tmp_path / "mine", ["dog"])
     with pytest.raises(
@@ -190,7 +190,7 @@ def pairs_of(premises, hypotheses):
     return LabelledRows((texts(*premises), texts(*hypotheses)), torch.zeros(len(premises), dtype=torch.long))
 
 
-def test_answers_come_in_the_order_of_the_pairs():
+def test_scores_are_in_the_order_of_the_pairs():
     lengths = [5, 0, 17, 1, 3, 200, 2, 0]
     scores = torch.rand(9, 3)
     pairs = pairs_of(lengths[::-1], lengths)
@@ -199,7 +199,7 @@ def test_answers_come_in_the_order_of_the_pairs():
         assert torch.equal(compute_rows(Told(scores), pairs, batch, torch.device("cpu")), scores[last])
 
 
-def test_batches_hold_each_pair_once_and_never_too_many_words():
+def test_batches_hold_each_pair_once_and_few_enough_words():
     lengths = [1, 5_000, 70, 3, 0, 999, 65, 64, 64, 64]
     found = [share.tolist() for share in draw_bounded_batches(pairs_of(lengths, [2] * 10), 4)]
     assert sorted(row for rows in found for row in rows) == list(range(10))
@@ -210,7 +210,7 @@ def test_batches_hold_each_pair_once_and_never_too_many_words():
     assert list(draw_bounded_batches(none, 4)) == []
 
 
-def test_an_empty_split(data, tmp_path):
+def test_an_empty_split_has_no_accuracy(data, tmp_path):
     (data / "snli_1.0" / "snli_1.0_dev.jsonl").write_text("")
     snli_model(tmp_path / "mine", ["dog"])
     result = evaluate(str(tmp_path / "mine"), "dev", data, device="cpu")
@@ -222,7 +222,7 @@ def test_an_empty_split(data, tmp_path):
     ("model", "read"),
     [({}, "1,000"), ({"padding": "paper", "max_words": 8}, "8"), ({"encoder": "lstm"}, "1,000")],
 )
-def test_empty_unknown_and_endless_sentences(model, read, data, tmp_path):
+def test_empty_unknown_and_too_long_sentences_are_scored(model, read, data, tmp_path):
     odd = ["", " ", "zzz", "qqq zzz", "dog " * 10_000]
     rows = [{"gold_label": "neutral", "sentence1": p, "sentence2": h} for p in odd for h in odd]
     text = "".join(json.dumps(row) + "\n" for row in rows)
@@ -236,7 +236,7 @@ def test_empty_unknown_and_endless_sentences(model, read, data, tmp_path):
     assert f"10 sentences truncated to {read} words" in describe_evaluation(result)
 
 
-def test_scores_that_are_not_finite_are_no_answers():
+def test_scores_that_are_not_finite_raise_an_error():
     scores = torch.rand(9, 3)
     scores[4, 1] = float("nan")
     one = torch.ones(3, dtype=torch.long)
@@ -246,14 +246,14 @@ def test_scores_that_are_not_finite_are_no_answers():
         refuse_not_finite(found, "rows counted from 0:", range(3))
 
 
-def test_a_model_whose_scores_are_not_finite_has_no_figures(data, tmp_path, monkeypatch):
+def test_evaluating_scores_that_are_not_finite_raises_an_error(data, tmp_path, monkeypatch):
     snli_model(tmp_path / "mine", ["dog"])
     monkeypatch.setattr("nse.train.evaluate.compute_rows", lambda *_: torch.full((5, 3), float("nan")))
     with pytest.raises(RunError, match=r"NaN or infinite, for rows counted from 0: 0, 1, 2, 3, 4$"):
         evaluate(str(tmp_path / "mine"), "test", data, device="cpu")
 
 
-def test_dropout_is_off(data, tmp_path):
+def test_evaluation_uses_no_dropout(data, tmp_path):
     snli_model(tmp_path / "mine", ["runs", "dog", "A", "cat"], dropout=0.9)
     results = [evaluate(str(tmp_path / "mine"), "test", data, device="cpu")["confusion"] for _ in range(5)]
     assert all(result == results[0] for result in results)
@@ -295,7 +295,7 @@ def stars_of(model, text):
 
 
 @pytest.mark.parametrize("batch", [1, 2, 512])
-def test_documents_have_accuracy_and_an_error_in_stars(batch, reviews, tmp_path):
+def test_documents_have_accuracy_and_squared_error_in_stars(batch, reviews, tmp_path):
     told = {"labels": STARS, "tokenizer": "treebank", "data": "yelp13"}
     folder = document_model(tmp_path / "mine", **told, seed=3)
     result = evaluate(str(folder), "test", reviews, batch, "cpu")
@@ -352,7 +352,7 @@ WANTED = [
 
 
 @pytest.mark.parametrize("batch", [1, 3, 512])
-def test_translations_are_compared_with_the_words_of_the_data(batch, parallel, tmp_path, monkeypatch):
+def test_bleu_compares_translations_with_the_references_of_the_data(batch, parallel, tmp_path, monkeypatch):
     monkeypatch.setattr(Translator, "translate", word_by_word)
     result = evaluate(str(translator(tmp_path / "mine", beam=2)), "test", parallel, batch, "cpu")
     assert result["bleu"] == pytest.approx(bleu(SAID, WANTED))
@@ -372,7 +372,7 @@ def test_translations_are_compared_with_the_words_of_the_data(batch, parallel, t
     assert evaluate(str(whole), "test", parallel, device="cpu")["bleu"] == pytest.approx(bleu(said, WANTED))
 
 
-def test_pieces_of_words_are_joined_before_they_are_compared(parallel, tmp_path, monkeypatch):
+def test_subwords_are_joined_before_bleu_is_computed(parallel, tmp_path, monkeypatch):
     monkeypatch.setattr(Translator, "translate", word_by_word)
     words = ["a", "dog", "run@@", "s", "the", "ca@@", "t", "."]
     target = ["ein", "hund", "lä@@", "uft", "die", "kat@@", "ze", "."]
@@ -383,7 +383,7 @@ def test_pieces_of_words_are_joined_before_they_are_compared(parallel, tmp_path,
     assert (said[0], said[3]) == ("ein hund läuft .", "die katze")
 
 
-def test_a_beam_can_be_asked_for(parallel, tmp_path, monkeypatch):
+def test_the_beam_size_can_be_chosen(parallel, tmp_path, monkeypatch):
     folder = translator(tmp_path / "mine", max_words=4)
     texts = [" ".join(hub.load(folder).tokenize(text)[:4]) for text in ENGLISH]
     compared = []
@@ -398,7 +398,7 @@ def test_a_beam_can_be_asked_for(parallel, tmp_path, monkeypatch):
         evaluate(str(folder), "test", parallel, device="cpu", beam=0)
 
 
-def test_a_translator_is_scored_on_other_translations_alone(parallel, tmp_path):
+def test_a_translator_can_be_evaluated_on_other_translations_only(parallel, tmp_path):
     folder = str(translator(tmp_path / "mine"))
     result = evaluate(folder, "test", parallel, device="cpu", on="iwslt14")
     assert (result["data"], result["n"], result["published"]) == ("iwslt14", 1, 4_793)
@@ -419,7 +419,7 @@ def test_a_translator_is_scored_on_other_translations_alone(parallel, tmp_path):
         evaluate(other, "test", parallel, device="cpu", beam=2)
 
 
-def test_a_model_whose_data_has_no_such_column(reviews, tmp_path):
+def test_data_without_a_column_of_the_model_raises_an_error(reviews, tmp_path):
     saved(tmp_path / "mine", task="snli", data="yelp13", tokenizer="treebank")
     with pytest.raises(ModelError, match="needs a premise, and yelp13 has none"):
         evaluate(str(tmp_path / "mine"), "test", reviews, device="cpu")

@@ -52,7 +52,7 @@ def looks(monkeypatch):
     return seen
 
 
-def test_a_fixed_map_stays_as_it_was_drawn_and_is_kept(looks):
+def test_a_fixed_projection_keeps_its_random_weights_and_is_saved(looks):
     outcome = fit("model.embedding_size=24", "model.projection=fixed", "train.epochs=2")
     first, last = looks[0][1], looks[1][1]  # dev, after each epoch
     assert not torch.equal(first["embedding.weight"], last["embedding.weight"])
@@ -63,7 +63,7 @@ def test_a_fixed_map_stays_as_it_was_drawn_and_is_kept(looks):
         )  # another machine may draw another one
 
 
-def test_learns_what_it_is_shown():
+def test_training_fits_the_training_data():
     recipe = load_recipe("logic/nse", [*SMALL, "train.epochs=40", "train.batch_size=30", "train.lr=0.01"])
     examples = TASK.examples(recipe)
     examples.splits["dev"] = examples.splits["train"]
@@ -79,20 +79,20 @@ def test_learns_what_it_is_shown():
     assert outcome.accuracy["train"] == outcome.metrics[outcome.epoch - 1]["train"]
 
 
-def test_same_seed_same_weights_other_seed_other_weights():
+def test_the_seed_determines_the_weights():
     weights = [fit("train.epochs=2", f"seed={seed}").model.state_dict() for seed in (5, 5, 6)]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
     assert any(not torch.equal(weights[0][name], weights[2][name]) for name in weights[0])
 
 
-def test_batches_of_similar_length_are_the_same_every_time():
+def test_bucketed_batches_are_reproducible():
     settings = ["train.bucket_by_length=true", "train.bucket_by_length=true", "train.bucket_by_length=false"]
     weights = [fit("train.epochs=2", "train.batch_size=8", each).model.state_dict() for each in settings]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
     assert any(not torch.equal(weights[0][name], weights[2][name]) for name in weights[0])
 
 
-def test_the_best_epoch_on_dev_is_kept(looks):
+def test_the_model_of_the_best_epoch_on_dev_is_returned_and_saved(looks):
     kept, task = Collects(), chosen_by(0.2, 0.9, 0.9, 0.4)
     outcome = fit("train.epochs=4", "train.lr=0.01", storage=kept, task=task)
     assert outcome.epoch == 2  # the first of the best
@@ -131,13 +131,13 @@ class Collects(RunStorage):
         self.scores = scores
 
 
-def test_patience_ends_a_run_that_gets_no_better():
+def test_patience_stops_a_run_that_does_not_improve():
     outcome = fit("train.epochs=9", "train.patience=2", task=chosen_by(0.2, 0.5, 0.4, 0.5, 0.9))
     assert [row["dev"] for row in outcome.metrics] == [0.2, 0.5, 0.4, 0.5]
     assert outcome.epoch == 2
 
 
-def test_the_average_is_what_is_evaluated_and_kept(looks):
+def test_the_average_of_the_weights_is_evaluated_and_saved(looks):
     kept = Collects()
     fit("train.epochs=1", "train.ema_decay=0.7", storage=kept)
     seen = looks[0][1]
@@ -150,7 +150,7 @@ def test_the_average_is_what_is_evaluated_and_kept(looks):
     assert torch.allclose(seen["head.0.weight"], corrected)
 
 
-def test_fixed_weights_are_not_in_the_state_and_stay(monkeypatch):
+def test_fixed_embeddings_do_not_change_and_are_not_in_the_checkpoint(monkeypatch):
     kept = Collects()
     recipe = load_recipe("logic/nse", [*SMALL, "train.epochs=1", "model.trainable=false"])
     examples = TASK.examples(recipe)
@@ -163,14 +163,14 @@ def test_fixed_weights_are_not_in_the_state_and_stay(monkeypatch):
     assert outcome.parameters == outcome.parameters_without_embeddings
 
 
-def test_test_splits_are_read_once(looks):
+def test_test_splits_are_scored_once(looks):
     fit("train.epochs=3", "data.test=33", "data.unseen=36")
     reads = [rows for rows, *_ in looks]
     assert reads.count(33) == reads.count(36) == 1
     assert reads.count(60) == 3  # dev: once an epoch
 
 
-def test_scores_come_in_the_order_of_the_rows(monkeypatch):
+def test_scores_are_in_the_order_of_the_rows(monkeypatch):
     """Whatever the batches, which are sorted by length; and of no rows there are none."""
     monkeypatch.setattr(distributed, "EVAL_BATCH_SIZE", 7)
     recipe = load_recipe("logic/nse", SMALL)
@@ -189,12 +189,12 @@ def test_scores_come_in_the_order_of_the_rows(monkeypatch):
 
 
 @pytest.mark.parametrize("encoder", ["nse", "lstm", "bow"])
-def test_a_split_without_examples_is_no_trouble(encoder):
+def test_a_split_without_examples_has_accuracy_zero(encoder):
     outcome = fit("train.epochs=1", "data.test=0", name=f"logic/{encoder}")
     assert outcome.accuracy["test"] == 0
 
 
-def test_what_a_task_reports_is_in_the_outcome():
+def test_figures_of_the_task_are_in_the_result():
     """Also where a measure is not known of every split."""
 
     def figures(recipe, scores, examples, split):
@@ -210,13 +210,13 @@ def test_what_a_task_reports_is_in_the_outcome():
     }
 
 
-def test_a_loss_that_is_no_number_stops_the_run():
+def test_a_loss_that_is_not_finite_stops_the_run():
     told = r"is (nan|inf) at step \d+, epoch 1, batch \d+ of 9 .examples .*: try a smaller train.lr"
     with pytest.raises(RunError, match=told):
         fit("train.lr=1e30", "train.clip_norm=1e30", "train.epochs=3", "train.batch_size=10")
 
 
-def test_learning_rate_schedules():
+def test_learning_rate_follows_warmup_and_schedule():
     assert compute_lr(0.1, "constant", 0.7) == 0.1
     assert compute_lr(0.1, "linear", 0.0) == 0.1
     assert compute_lr(0.1, "linear", 0.75) == pytest.approx(0.025)
@@ -230,7 +230,7 @@ def test_learning_rate_schedules():
     assert compute_lr(0.1, "linear", 0.6, warmup=0.2) == pytest.approx(0.05)
 
 
-def test_progress_is_lines_where_there_is_no_terminal_and_a_bar_where_there_is():
+def test_progress_is_a_bar_in_a_terminal_and_lines_elsewhere():
     lines, bar = io.StringIO(), io.StringIO()
     fit("train.epochs=2", progress=Progress(Console(file=lines)))
     told = lines.getvalue().replace("\n", " ")

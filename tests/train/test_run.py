@@ -31,7 +31,7 @@ def train(folder, recipe=None):
         return run.train("logic/nse", recipe or load_recipe("logic/nse", SMALL), folder, progress)
 
 
-def test_a_run_holds_what_was_run_and_what_came_out(tmp_path):
+def test_a_run_folder_has_recipe_data_environment_metrics_and_result(tmp_path):
     folder = tmp_path / "runs" / "first"
     folder.mkdir(parents=True)  # empty: nothing to lose
     result = train(folder)
@@ -77,7 +77,7 @@ def test_tensorboard_reads_the_events(tmp_path):
         assert found == pytest.approx({name: row[name] for name in run.SCALARS}, rel=1e-6)
 
 
-def test_the_recipe_of_a_run_runs_again_and_its_model_scores_the_same(tmp_path):
+def test_the_recipe_of_a_run_reproduces_it_and_its_model_scores_the_same(tmp_path):
     result = train(tmp_path / "first")
     recipe = load_recipe(str(tmp_path / "first" / "recipe.toml"))
     assert recipe == load_recipe("logic/nse", SMALL)
@@ -94,7 +94,7 @@ def test_the_recipe_of_a_run_runs_again_and_its_model_scores_the_same(tmp_path):
     }
 
 
-def test_the_best_model_is_there_while_the_run_goes_on(tmp_path, monkeypatch):
+def test_the_best_model_is_saved_during_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(run.MetricsLog, "add", broken)
     with pytest.raises(RuntimeError, match="power cut"):
         train(tmp_path / "run")
@@ -106,7 +106,7 @@ def broken(*_args, **_kwargs):
     raise RuntimeError("power cut")
 
 
-def test_a_folder_that_holds_anything_is_left_alone(tmp_path):
+def test_a_folder_with_files_is_never_overwritten(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "result.json").write_text("precious")
     with pytest.raises(RunError, match="mine is not empty: choose another folder, or remove it"):
@@ -123,7 +123,7 @@ def test_a_folder_that_holds_anything_is_left_alone(tmp_path):
     assert refusal.value.fix == ("resume",)
 
 
-def test_data_that_is_missing_leaves_the_folder_free(tmp_path, monkeypatch):
+def test_missing_data_leaves_no_folder_behind(tmp_path, monkeypatch):
     recipe = load_recipe("logic/nse", SMALL)
     monkeypatch.setattr("nse.data.readers.logic.generate_pairs", broken)
     with pytest.raises(RuntimeError, match="power cut"):
@@ -132,7 +132,7 @@ def test_data_that_is_missing_leaves_the_folder_free(tmp_path, monkeypatch):
     train(tmp_path / "run", recipe)
 
 
-def test_a_run_that_breaks_off_has_no_result(tmp_path, monkeypatch):
+def test_a_run_that_fails_has_no_result(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "fit", broken)
     with pytest.raises(RuntimeError, match="power cut"):
         train(tmp_path / "broken")
@@ -140,7 +140,7 @@ def test_a_run_that_breaks_off_has_no_result(tmp_path, monkeypatch):
     assert not (tmp_path / "broken" / "model").exists()
 
 
-def test_what_cannot_be_written_is_told(tmp_path, monkeypatch):
+def test_an_error_names_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
     def refuse(*_args):
         raise OSError(30, "Read-only file system")
 

@@ -82,7 +82,7 @@ def result_of(folder):
     return json.loads((folder / "result.json").read_text())
 
 
-def test_training_tells_the_figures(runs):
+def test_training_prints_map_and_mrr(runs):
     folder, told = runs
     result = result_of(folder / "run")
     assert list(result["map"]) == list(result["mrr_mixed"]) == ["dev", "test"]
@@ -93,7 +93,7 @@ def test_training_tells_the_figures(runs):
     assert names == ["dev.qrels", "dev.run", "test.qrels", "test.run"]
 
 
-def test_the_figures_are_added_to_the_run_and_are_the_same(runs, run):
+def test_figures_computed_from_files_are_added_to_the_result(runs, run):
     before = result_of(run)
     answer = call("evaluate", "--scores", run)
     assert answer.exit_code == 0
@@ -136,7 +136,7 @@ def test_evaluating_the_model_gives_the_same_figures(runs, run, tmp_path):
         assert f"on wikiqa {split}, 10 pairs of " in shown
 
 
-def test_one_file_and_right_answers_elsewhere(run, tmp_path):
+def test_one_file_can_be_scored_with_right_answers_from_another_folder(run, tmp_path):
     file = run / "scores" / "test.run"
     wanted = evaluate_scores(file)
     assert (list(wanted["splits"]), wanted["added"]) == (["test"], [])
@@ -151,13 +151,13 @@ def test_one_file_and_right_answers_elsewhere(run, tmp_path):
         evaluate_scores(file, tmp_path / "nowhere.ref")
 
 
-def test_a_run_that_did_not_finish_is_scored_and_gets_no_result(run):
+def test_an_unfinished_run_is_scored_and_gets_no_result(run):
     (run / "result.json").unlink()
     assert list(evaluate_scores(run)["splits"]) == ["dev", "test"]
     assert not (run / "result.json").exists()
 
 
-def test_other_figures_are_never_written_over(run):
+def test_different_figures_are_never_overwritten(run):
     evaluate_scores(run)
     result = result_of(run)
     result["mrr"]["test"] += 1e-4
@@ -169,7 +169,7 @@ def test_other_figures_are_never_written_over(run):
     assert (run / "result.json").read_text() == changed
 
 
-def test_only_what_is_missing_is_added(run):
+def test_only_missing_figures_are_added(run):
     evaluate_scores(run)
     whole = result_of(run)
     part = {key: value for key, value in whole.items() if key != "mrr_mixed"}
@@ -189,14 +189,14 @@ def test_only_what_is_missing_is_added(run):
         ('{"seconds": NaN}', "NaN is no number in JSON"),
     ],
 )
-def test_a_broken_result_is_left_alone(run, content, message):
+def test_a_broken_result_is_not_changed(run, content, message):
     (run / "result.json").write_text(content)
     with pytest.raises(RunError, match=message):
         evaluate_scores(run)
     assert (run / "result.json").read_text() == content
 
 
-def test_a_result_that_cannot_be_written_is_as_it_was(run, monkeypatch):
+def test_a_result_that_cannot_be_written_is_not_changed(run, monkeypatch):
     def refuse(*_):
         raise OSError(28, "No space left on device")
 
@@ -207,7 +207,7 @@ def test_a_result_that_cannot_be_written_is_as_it_was(run, monkeypatch):
     assert (run / "result.json").read_bytes() == before
 
 
-def test_paths_that_hold_no_scores_are_told(run, tmp_path):
+def test_an_error_names_a_path_without_scores(run, tmp_path):
     with pytest.raises(InputError, match=r"scores: there is no .*nowhere; give the folder of a ranking run"):
         evaluate_scores(tmp_path / "nowhere")
     with pytest.raises(InputError, match=r"there is no scores/\*\.run in "):
@@ -221,7 +221,7 @@ def test_paths_that_hold_no_scores_are_told(run, tmp_path):
         evaluate_scores(run)
 
 
-def test_files_that_are_broken_or_not_of_each_other_are_told(run):
+def test_an_error_names_files_that_are_broken_or_do_not_match(run):
     judgements = run / "scores" / "dev.qrels"
     whole = judgements.read_text()
     judgements.write_text("".join(line[:-2] + "0\n" for line in whole.splitlines(keepends=True)))
@@ -236,7 +236,7 @@ def test_files_that_are_broken_or_not_of_each_other_are_told(run):
     assert not set(ranking.MEASURES) & set(result_of(run))
 
 
-def test_a_line_for_each_split(run):
+def test_the_description_has_a_line_for_each_split(run):
     lines = describe_scores(evaluate_scores(run))
     assert [line.split(":")[0] for line in lines] == ["dev", "test", f"added to {run / 'result.json'}"]
     assert len(describe_scores(evaluate_scores(run))) == 2
@@ -253,7 +253,7 @@ def test_a_line_for_each_split(run):
         (["--scores", "nowhere"], "there is no nowhere"),
     ],
 )
-def test_mistakes_exit_2(words, message, runs, run, monkeypatch, capsys):
+def test_wrong_options_exit_with_2(words, message, runs, run, monkeypatch, capsys):
     named = {"MODEL": str(runs[0] / "run"), "RUN": str(run)}
     monkeypatch.setattr(sys, "argv", ["nse", "evaluate", *(named.get(word, word) for word in words)])
     with pytest.raises(SystemExit) as stopped:
@@ -264,7 +264,7 @@ def test_mistakes_exit_2(words, message, runs, run, monkeypatch, capsys):
     assert "Traceback" not in error
 
 
-def test_a_trained_model_ranks(runs, tmp_path):
+def test_a_trained_model_ranks_candidates(runs, tmp_path):
     file = tmp_path / "candidates.txt"
     file.write_text("the cat .\n\na dog runs .\n")
     told = call("rank", runs[0] / "run", "--question", "who runs ?", file, "--device", "cpu", "--json")

@@ -92,7 +92,7 @@ def assert_same_training(step, other, batches_and_shapes):
     assert losses[0][0] != losses[0][-1]
 
 
-def test_a_step_is_what_one_would_write(device):
+def test_a_step_equals_one_written_by_hand(device):
     (model, by_hand), pairs = twins(device, "lstm"), data(device)
     optimizer = make_adam(by_hand.parameters(), 1e-2, 1e-3, pairs.labels.device)
     step = step_of(TrainStep, model, pairs)
@@ -110,7 +110,7 @@ def test_a_step_is_what_one_would_write(device):
         assert right == rights
 
 
-def test_what_is_judged():
+def test_the_loss_is_cross_entropy_with_label_smoothing():
     scores, labels = torch.tensor([[0.0, 2.0], [1.0, 0.0], [0.0, 3.0]]), torch.tensor([1, 0, 0])
     loss, right = judged(scores, labels)
     assert right == 2
@@ -121,7 +121,7 @@ def test_what_is_judged():
     assert smoothed.item() == pytest.approx((0.8 * loss + 0.2 * even).item())
 
 
-def test_shares_of_a_batch_add_up_to_its_gradient():
+def test_weighted_shards_of_a_batch_add_up_to_its_gradient():
     model, pairs = classifier("cpu", "lstm"), data("cpu")
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     step, index = TrainStep(optimizer, loss_on(model, pairs), 1e9), torch.randperm(EXAMPLES)[:7]
@@ -138,7 +138,7 @@ def test_shares_of_a_batch_add_up_to_its_gradient():
     assert_close(averaged, moved(index, 1.0), 1e-5)
 
 
-def test_the_average_is_of_the_weights_that_there_were(device):
+def test_the_moving_average_equals_one_written_by_hand(device):
     model, pairs = classifier(device), data(device)
     step, decay = step_of(TrainStep, model, pairs, decay=0.8), 0.8
     kept = []
@@ -165,7 +165,7 @@ def test_the_gradient_is_clipped():
     assert moved.norm().item() == pytest.approx(1e-3, rel=1e-3)
 
 
-def test_the_learning_rate_changes(device):
+def test_the_learning_rate_can_be_changed(device):
     model, pairs = classifier(device), data(device)
     step = step_of(TrainStep, model, pairs)
     set_lr(step.optimizer, 0.0)
@@ -178,7 +178,7 @@ def test_the_learning_rate_changes(device):
     assert float(step.optimizer.param_groups[0]["lr"]) == pytest.approx(1e-2)
 
 
-def test_where_the_kernels_update_the_weights(monkeypatch):
+def test_kernels_are_used_only_for_supported_optimizers(monkeypatch):
     asked = []
     monkeypatch.setattr("nse.train.optimizer.choose_backend", lambda *a: asked.append(a) or "triton")
     weights = [torch.nn.Parameter(torch.zeros(3, 2)), torch.nn.Parameter(torch.zeros(2))]
@@ -221,7 +221,7 @@ def test_the_kernels_update_the_weights_as_pytorch_does(kind, encoder):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("encoder", ENCODERS)
-def test_a_replayed_step_is_the_step(encoder):
+def test_a_replayed_step_equals_an_eager_step(encoder):
     (eager, captured), pairs = twins("cuda", encoder), data("cuda")
     step = step_of(CapturedStep, captured, pairs)
     assert_same_training(step, step_of(TrainStep, eager, pairs), plan(20, sizes=(16, 7)))
@@ -230,7 +230,7 @@ def test_a_replayed_step_is_the_step(encoder):
 
 
 @pytest.mark.gpu
-def test_steps_outside_of_graphs_and_inside_of_them_follow_each_other():
+def test_eager_and_replayed_steps_can_alternate():
     (eager, captured), pairs = twins("cuda", "lstm"), data("cuda")
     step = step_of(CapturedStep, captured, pairs)
     mixed = [*plan(9), *plan(2, shapes=None), *plan(4), *plan(5, shapes=[(12, 4), (12, 8)])]
@@ -247,14 +247,14 @@ def test_shapes_beyond_the_limit_are_not_captured():
 
 
 @pytest.mark.gpu
-def test_an_index_may_lie_on_the_device():
+def test_the_index_may_be_on_the_device():
     (eager, captured), pairs = twins("cuda"), data("cuda")
     on_device = [(index.cuda(), shape) for index, shape in plan(9)]
     assert_same_training(step_of(CapturedStep, captured, pairs), step_of(TrainStep, eager, pairs), on_device)
 
 
 @pytest.mark.gpu
-def test_the_learning_rate_changes_between_replays():
+def test_the_learning_rate_can_be_changed_between_replays():
     model, pairs = classifier("cuda"), data("cuda")
     step = step_of(CapturedStep, model, pairs)
     batch = plan(1)[0]
@@ -296,7 +296,7 @@ def test_a_replay_does_not_wait_for_the_device():
 
 
 @pytest.mark.gpu
-def test_a_step_that_waits_for_the_device_goes_on_without_a_graph(caplog):
+def test_a_step_that_waits_for_the_device_runs_without_a_graph(caplog):
     (eager, captured), pairs = twins("cuda", dropout=0.3), data("cuda")
 
     def waiting(model):
@@ -341,7 +341,7 @@ def test_an_optimizer_that_cannot_be_captured_is_refused():
 @pytest.mark.gpu
 @pytest.mark.parametrize("encoder", ENCODERS)
 @pytest.mark.parametrize("buckets", ["true", "false"])
-def test_the_loop_trains_alike_with_and_without_graphs(encoder, buckets):
+def test_the_loop_trains_the_same_with_and_without_graphs(encoder, buckets):
     sizes = ["data.train=200", "data.dev=60", "data.test=60", "data.unseen=60", "model.size=16"]
     settings = ["train.epochs=4", "train.batch_size=32", "train.lr=1e-3", f"train.bucket_by_length={buckets}"]
     losses = []
@@ -355,7 +355,7 @@ def test_the_loop_trains_alike_with_and_without_graphs(encoder, buckets):
 
 
 @pytest.mark.gpu
-def test_an_epoch_of_buckets_meets_few_shapes():
+def test_an_epoch_of_bucketed_batches_has_few_shapes():
     pairs = data("cpu")
     step = step_of(CapturedStep, model := classifier("cuda"), pairs.to(torch.device("cuda")))
     generator = torch.Generator().manual_seed(0)
