@@ -76,7 +76,7 @@ def test_an_error_says_why_processes_cannot_be_connected(monkeypatch):
         raise RuntimeError("no such device\nand more")
 
     monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setattr("nse.train.distributed.Fabric", refuse)
+    monkeypatch.setattr("lightning.fabric.Fabric", refuse)
     with pytest.raises(RunError, match=r"2 processes cannot be connected: no such device$"):
         Processes()
 

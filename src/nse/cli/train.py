@@ -24,7 +24,7 @@ def demo(
     check_output(page)
     from rich.console import Console
 
-    from nse.train.demo import demo as run  # imports lightning, which takes seconds
+    from nse.train.demo import demo as run  # imports torch, which takes a second
     from nse.train.progress import Progress
 
     with Progress() as progress:

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 import torch.distributed as dist
-from lightning.fabric import Fabric
 from torch import Tensor, nn
 
 from nse.errors import RunError
@@ -59,6 +58,13 @@ def leave_process_group() -> None:
         gc.collect()  # a wrapped model is part of a reference cycle that keeps the threads alive
 
 
+def find_fastest_device() -> torch.device:
+    """Return the first GPU if there is one, otherwise the CPU."""
+    if torch.cuda.is_available():
+        return torch.device("cuda", 0)
+    return torch.device("mps", 0) if torch.backends.mps.is_available() else torch.device("cpu")
+
+
 class Processes:
     """Processes that train one model: those that `torchrun` describes in the environment, or this one."""
 
@@ -66,8 +72,10 @@ class Processes:
         self.size = int(os.environ.get("WORLD_SIZE", "1"))
         self.rank = int(os.environ.get("RANK", "0")) if self.size > 1 else 0
         if self.size == 1:
-            self.fabric = Fabric(accelerator="auto", devices=1)
+            self.device = find_fastest_device()
             return
+        from lightning.fabric import Fabric  # takes seconds, and one process does not need it
+
         for name in ("lightning.fabric", "lightning.pytorch"):  # they print a greeting in every process
             logging.getLogger(name).setLevel(logging.WARNING)
         local_size = int(os.environ.get("LOCAL_WORLD_SIZE", self.size))
@@ -75,6 +83,7 @@ class Processes:
             nodes = self.size // local_size
             self.fabric = Fabric(accelerator="auto", devices=local_size, num_nodes=nodes, strategy="ddp")
             self.fabric.launch()
+            self.device = self.fabric.device
         except (RuntimeError, ValueError) as error:
             reason = str(error).split("\n")[0]
             raise RunError(f"{self.size} processes cannot be connected: {reason}") from error
@@ -82,16 +91,10 @@ class Processes:
         # Gradients on a GPU use NCCL; agreeing on a signal or a save must not wait for the device.
         self.gloo = dist.new_group(backend="gloo")
 
-    @property
-    def device(self) -> torch.device:
-        """Device of this process."""
-        return self.fabric.device
-
     def wrap_model(self, model: nn.Module) -> nn.Module:
         """Move a model to its device and return the module to call in training steps."""
-        wrapped = self.fabric.setup_module(model)
         # A single process needs no wrapper, and a CUDA graph cannot capture Fabric's.
-        return wrapped if self.size > 1 else wrapped.module
+        return self.fabric.setup_module(model) if self.size > 1 else model.to(self.device)
 
     def shard_batch(self, index: Tensor) -> BatchShard:
         """Return this process's part of a batch."""
