@@ -110,7 +110,7 @@ def run_here(path, *words, first=""):
 
 def listen(path):
     """Fork for whoever asks, until standard input ends."""
-    import torch
+    import torch._dynamo  # as an optimizer does, and it takes seconds
     from typer.testing import CliRunner
 
     import nse.cli.pipeline

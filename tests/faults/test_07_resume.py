@@ -52,7 +52,7 @@ def test_a_resumed_run_of_two_processes_ends_with_the_same_bits(tmp_path):
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     answer = subprocess.run(
         [sys.executable, *launcher, str(script), str(tmp_path)],
-        env=ENVIRONMENT,
+        env={**ENVIRONMENT, "PYTHONPATH": str(script.parents[1])},
         capture_output=True,
         text=True,
         check=False,
