@@ -8,6 +8,9 @@ GPU    := tests/bench tests/nn tests/ops tests/text tests/train tests/inference/
           tests/faults/test_04_training_not_finite.py
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
+# Tests start Python a hundred times: it must not compile the sources each time, whatever the environment says.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help demo test coverage test-slow test-gpu check format bench bench-gpu page tables docs clean
 
 help:           ## this list
@@ -16,8 +19,10 @@ help:           ## this list
 demo: $(VENV)/.runtime   ## train NSE and two baselines on the built-in corpus, about two minutes
 	$(BIN)/nse demo
 
-test: check $(VENV)/.browser   ## lint, types, import contracts, then all tests that fit in a few minutes
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not gpu"
+test: $(VENV)/.browser   ## all tests that fit in a few minutes, and beside them lint, types, import contracts
+	@$(MAKE) --no-print-directory check >$(VENV)/check.log 2>&1 & check=$$!; \
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not gpu"; tests=$$?; \
+	wait $$check; check=$$?; cat $(VENV)/check.log; [ $$tests$$check = 00 ]
 
 coverage: check $(VENV)/.browser   ## the same tests, and which lines they reach, which takes a quarter longer
 	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu" --cov --cov-report=term:skip-covered
