@@ -1,4 +1,4 @@
-"""What somebody who reads a document has at hand: published data, word vectors, files, results, runs."""
+"""Make the folder in which the commands of the documents run: data, word vectors, files, results."""
 
 import shutil
 import sys
@@ -38,19 +38,19 @@ for _ in sys.stdin:
 RUNS = {
     "docs/models.md": ["wikiqa/mma-attention", "aclimdb/nse-lstm"],
 }
-"""Recipes that other documents train, by the documents that ask what came of them."""
+"""Recipes that other documents train, by the documents that read their results."""
 
 
-def lay_out(folder):
-    """Everything but runs, in a new folder."""
-    lay_data(folder / "DATA")
-    lay_files(folder)
-    lay_peer(folder / "peer" / "bin" / "python")
+def write_folder(folder):
+    """Write everything but runs into a new folder."""
+    write_data(folder / "DATA")
+    write_files_of_reader(folder)
+    write_peer(folder / "peer" / "bin" / "python")
     shutil.copytree(ROOT / "docs" / "results", folder / "docs" / "results")
 
 
-def lay_data(folder):
-    """Data sets and vectors, as `nse data fetch` leaves them where they can be fetched."""
+def write_data(folder):
+    """Write data sets and vectors, in the form that `nse data fetch` downloads."""
     (folder / "sst").mkdir(parents=True)
     pairs = b"".join(make_snli_line(label, *texts) for *texts, label in PAIRS * 4)
     write_snli(folder, "zip", train=pairs, dev=pairs, test=pairs)
@@ -66,11 +66,11 @@ def lay_data(folder):
     translations = {split: list(test_translation.pairs(20, n)) for n, split in enumerate(MULTI30K)}
     test_translation.write_multi30k(folder, **translations)
     write_iwslt14(folder)
-    lay_vectors(folder)
+    write_all_vectors(folder)
 
 
-def lay_vectors(folder):
-    """Random vectors under the names of the real ones, for some of the words of all data sets."""
+def write_all_vectors(folder):
+    """Write random vectors under the names of real ones, for some words of all data sets."""
     words = {"A", "The", "Two", "dogs", "play", "man", "music", "dev", "good", "liked"}
     words |= {*test_answers.KNOWN, *test_sentences.KNOWN, *test_translation.MEANS}
     known = sorted(words)
@@ -84,32 +84,34 @@ def lay_vectors(folder):
     write_files(folder / "vectors", "zip", {"glove.6B.100d.txt": shorter}, "glove.6B.zip")
 
 
-def lay_files(folder):
-    """Files of the reader's own."""
+def write_files_of_reader(folder):
+    """Write the files that the documents name."""
 
-    def written(name, header, rows):
+    def write_table(name, header, rows):
         table(folder / name, header, rows)
 
     english = [CAPTIONS[0], "", CAPTIONS[1]]
     texts = {"reviews.txt": REVIEWS, "english.txt": english, "sentences.txt": CANDIDATES}
     for name, lines in texts.items():
-        (folder / name).write_text("".join(f"{each}\n" for each in lines), "utf-8")
-    written("pairs.jsonl", ["premise", "hypothesis"], [texts for *texts, _ in PAIRS])
-    written("captions.jsonl", ["text"], [[each] for each in CAPTIONS])
-    written("questions.jsonl", ["question", "candidates"], [["who wrote it ?", CANDIDATES]])
-    written("documents.tsv", ["document"], [["I liked it. See it twice."], ["Bad."]])
-    written("dev.tsv", ["pairID", "sentence1", "sentence2"], [[f"{n}r1n", *PAIRS[n][:2]] for n in range(3)])
-    written("more.csv", ["comment", "tone"], [["The tea was not bad.", "praise"], ["A bar ?", "blame"]])
-    written("new.csv", ["comment"], [["The tea was not bad."]])
+        (folder / name).write_text("".join(f"{text}\n" for text in lines), "utf-8")
+    write_table("pairs.jsonl", ["premise", "hypothesis"], [texts for *texts, _ in PAIRS])
+    write_table("captions.jsonl", ["text"], [[caption] for caption in CAPTIONS])
+    write_table("questions.jsonl", ["question", "candidates"], [["who wrote it ?", CANDIDATES]])
+    write_table("documents.tsv", ["document"], [["I liked it. See it twice."], ["Bad."]])
+    write_table(
+        "dev.tsv", ["pairID", "sentence1", "sentence2"], [[f"{n}r1n", *PAIRS[n][:2]] for n in range(3)]
+    )
+    write_table("more.csv", ["comment", "tone"], [["The tea was not bad.", "praise"], ["A bar ?", "blame"]])
+    write_table("new.csv", ["comment"], [["The tea was not bad."]])
     for seed, split in enumerate(("train", "dev", "test")):
-        written(f"{split}.jsonl", ["sentence1", "sentence2", "gold_label"], alike(40, seed))
-    asked = [(n // 3, *row) for n, row in enumerate(candidates(20, 1))]
-    written("qa.tsv", ["QuestionID", "Question", "Sentence", "Label"], asked)
-    written("en-fr.tsv", ["en", "fr"], FRENCH * 20)
+        write_table(f"{split}.jsonl", ["sentence1", "sentence2", "gold_label"], alike(40, seed))
+    answers = [(n // 3, *row) for n, row in enumerate(candidates(20, 1))]
+    write_table("qa.tsv", ["QuestionID", "Question", "Sentence", "Label"], answers)
+    write_table("en-fr.tsv", ["en", "fr"], FRENCH * 20)
 
 
-def lay_peer(file):
-    """A Python that takes whatever `benchmarks/answers.py` gives it, and answers as that expects."""
+def write_peer(file):
+    """Write a Python program that answers `benchmarks/answers.py` as it expects."""
     file.parent.mkdir(parents=True)
     file.write_text(f"#!{sys.executable}\n{PEER}")
     file.chmod(0o755)

@@ -20,8 +20,8 @@ SOURCE = ["a", "dog", "runs", "the", "cat", "sleeps", ".", ",", "good"]
 TARGET = ["ein", "hund", "läuft", "die", "katze", "schläft", ".", ",", "gut"]
 
 
-def sentence_model(folder, labels=("negative", "positive"), seed=0, **model):
-    """A small model of sentences."""
+def save_sentence_model(folder, labels=("negative", "positive"), seed=0, **model):
+    """Save a small sentence classifier."""
     config = hub.ModelConfig(
         kind="sentence",
         task="sst",
@@ -36,8 +36,8 @@ def sentence_model(folder, labels=("negative", "positive"), seed=0, **model):
     return folder
 
 
-def ranking_model(folder, seed=0, **model):
-    """A small model that ranks."""
+def save_ranking_model(folder, seed=0, **model):
+    """Save a small ranking model."""
     config = hub.ModelConfig(
         kind="ranking",
         task="wikiqa",
@@ -52,8 +52,10 @@ def ranking_model(folder, seed=0, **model):
     return folder
 
 
-def document_model(folder, labels=("1", "2", "3"), tokenizer="treebank", data="aclimdb", seed=0, **model):
-    """A small model of documents."""
+def save_document_model(
+    folder, labels=("1", "2", "3"), tokenizer="treebank", data="aclimdb", seed=0, **model
+):
+    """Save a small document classifier."""
     config = hub.ModelConfig(
         kind="document",
         task="documents",
@@ -69,8 +71,8 @@ def document_model(folder, labels=("1", "2", "3"), tokenizer="treebank", data="a
     return folder
 
 
-def translator(folder, seed=0, words=SOURCE, target=TARGET, pieces=False, task="translation", **model):
-    """A small translator."""
+def save_translator(folder, seed=0, words=SOURCE, target=TARGET, pieces=False, task="translation", **model):
+    """Save a small translator."""
     config = hub.ModelConfig(
         kind="translation",
         task=task,
@@ -86,8 +88,8 @@ def translator(folder, seed=0, words=SOURCE, target=TARGET, pieces=False, task="
     return folder
 
 
-def word_by_word(self, source, lengths, beam=None, max_length=None):
-    """In the place of `Translator.translate`: each word's namesake, which attends to it."""
+def translate_word_by_word(self, source, lengths, beam=None, max_length=None):
+    """Replace `Translator.translate`: each word becomes its counterpart, and attends to it."""
     ids = torch.where(source > Vocabulary.UNKNOWN, source + 2, source)
     places, more = torch.arange(source.shape[1]).expand_as(ids), 100 - source.shape[1]  # of one width
     return Translations(F.pad(ids, (0, more)), F.pad(places, (0, more)), torch.zeros(len(ids)))

@@ -1,6 +1,6 @@
-"""Programs that stand for others when the commands of a document are run: `stand_in.py NAME WORD...`.
+"""Replacements for the programs in the commands of a document: `stand_in.py NAME WORD...`.
 
-They do what those do, with tiny sizes where that takes minutes, and reach nothing but this machine.
+They do the same with tiny sizes, and connect to no other machine.
 """
 
 import argparse
@@ -23,22 +23,22 @@ SMALL = {
     "own": ["model.size=8"],
     "wikiqa/mma-attention": ["model.size=8"],
 }
-"""By a recipe's name or its first part; others are small enough with the data that is made up."""
+"""Settings by a recipe's name or its first part; others are small enough with the made-up data."""
 
 TINY = {
     "benchmarks/access.py": ["--out", "access.json"],
     "benchmarks/answers.py": ["--rounds", "1", "--only", "8", "--out", "answers.json"],
     "benchmarks/http_speed.py": ["--seconds", "0.5", "--rounds", "1", "--clients", "2", "--out", "http.json"],
 }
-"""More words for a script of the project; what it writes stays in the folder of the document."""
+"""Additional arguments of a script; its output stays in the folder of the document."""
 
 
 def nse(*words):
-    """With tiny sizes where it would take minutes; a server goes on until the document ends."""
+    """Run a command, with tiny sizes if it would take minutes; a server runs until the document ends."""
     if words[0] in ("demo", "bench"):
         words += ("--quick",)
     if words[0] == "train":
-        words += small(words[1])
+        words += list_small_settings(words[1])
     if "--ray" in words:
         words += ("--ray", "local", "--workers", "1")
     if words[0] == "serve":
@@ -48,17 +48,17 @@ def nse(*words):
         sys.exit(forking.run_here(os.environ["NSE_FORKS"], "-m", "nse", *words, first=first))
 
 
-def small(recipe):
-    """Words that let a recipe train in a second."""
+def list_small_settings(recipe):
+    """List the options that let a recipe train in a second."""
     sets = ["train.epochs=1", *SMALL.get(recipe, SMALL.get(recipe.split("/")[0], []))]
-    return tuple(word for each in sets for word in ("--set", each))
+    return tuple(word for setting in sets for word in ("--set", setting))
 
 
 PUBLISH = "import stand_in; stand_in.publish()"
 
 
 def publish():
-    """Let every address have what lies in DATA, and the catalogue its size and checksum."""
+    """Serve the files of DATA at every address, and put their sizes and checksums into the catalogue."""
     import urllib.request
     from dataclasses import replace
     from urllib.response import addinfourl
@@ -73,85 +73,85 @@ def publish():
             answer.msg = "OK"
             return answer
 
-    def made_up(download):
+    def replace_download(download):
         file = "DATA" / Path(download.file)
         return replace(download, size=file.stat().st_size, sha256=compute_checksums([file])[0])
 
     published = catalogue.get_downloads
-    catalogue.get_downloads = lambda name: tuple(map(made_up, published(name)))
+    catalogue.get_downloads = lambda name: tuple(map(replace_download, published(name)))
     urllib.request.install_opener(urllib.request.build_opener(Server))
 
 
 def serve(*words):
-    """In the background, as in a second terminal, until the next one or the end of the document."""
+    """Start a server in the background, which runs until the next one or the end of the document."""
     from serve.running import asked
 
     stop()
     program = [sys.executable, "-m", "nse", "serve", *words, "--port", "0", "--workers", "1"]
     with Path("served.log").open("w") as log:
         server = subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
-    found = re.search(r"http://\S+", server.stdout.readline().decode())
-    assert found, Path("served.log").read_text()
-    SERVED.write_text(f"{server.pid} {found[0]}")
-    assert asked(found[0], "/")[0] == (401 if "--api-key-file" in words else 200)
+    address = re.search(r"http://\S+", server.stdout.readline().decode())
+    assert address, Path("served.log").read_text()
+    SERVED.write_text(f"{server.pid} {address[0]}")
+    assert asked(address[0], "/")[0] == (401 if "--api-key-file" in words else 200)
 
 
 def stop():
-    """End the server that a document started, if it did."""
+    """Stop the server of a document, if there is one."""
     if SERVED.exists():
         with suppress(ProcessLookupError):
             os.kill(int(SERVED.read_text().split()[0]), signal.SIGTERM)
 
 
 def curl(*words):
-    """Ask the server that was started last; an error is a failure."""
+    """Send a request to the last server; fail if the answer is an error."""
     from serve.running import asked
 
     parser = argparse.ArgumentParser()
     parser.add_argument("address")
     parser.add_argument("-H", dest="headers", action="append", default=[])
     parser.add_argument("-d", dest="data")
-    given = parser.parse_args(words)
-    headers = dict(each.split(": ", 1) for each in given.headers)
+    args = parser.parse_args(words)
+    headers = dict(header.split(": ", 1) for header in args.headers)
     headers.setdefault("Content-Type", "application/x-www-form-urlencoded")
-    path = given.address.removeprefix("http://127.0.0.1:8000")
+    path = args.address.removeprefix("http://127.0.0.1:8000")
     address = SERVED.read_text().split()[1]
-    status, _, body = asked(address, path, given.data and given.data.encode(), headers)
+    status, _, body = asked(address, path, args.data and args.data.encode(), headers)
     print(body.decode())
     assert status < 400, status
 
 
 def torchrun(*words):
-    """Two processes on this machine."""
+    """Run two processes on this machine."""
     start = words.index("-m")
     options, program = words[:start], words[start:]
     here = ["--nnodes", "1", "--nproc-per-node", "2", "--rdzv-endpoint", "localhost:0"]
-    run("-m", "torch.distributed.run", *options, *here, *program, *small(program[3]))
+    run("-m", "torch.distributed.run", *options, *here, *program, *list_small_settings(program[3]))
 
 
 def make(*words):
-    """What it would do, without doing it."""
+    """Print the commands of a target without running them."""
     path = os.environ["PATH"].partition(":")[2]  # without the stand-ins
     subprocess.run(["make", "-n", "-C", str(ROOT), *words], env={**os.environ, "PATH": path}, check=True)
 
 
 def pip(*words):
-    """Whether it would install extras that there are."""
+    """Check that the extras exist."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     assert words[0] == "install"
-    named = [each for word in words for found in re.findall(r"\[(.*)\]", word) for each in found.split(",")]
+    named = [name for word in words for names in re.findall(r"\[(.*)\]", word) for name in names.split(",")]
     assert set(named) <= set(extras), named
 
 
 def python(*words):
-    """A script of the project, or a line of code."""
+    """Run a script of the project, or a line of code."""
     if words[0] != "-c":
         words = (str(ROOT / words[0]), *words[1:], *TINY.get(words[0], []))
     run(*words)
 
 
 def run(*words):
-    """Become this Python with these words."""
+    """Replace this process by Python with these arguments."""
     os.execv(sys.executable, [sys.executable, *words])
 
 

@@ -312,7 +312,7 @@ def programs(tmp_path_factory):
 @pytest.fixture
 def room(tmp_path, monkeypatch):
     """The folder in which commands run, with what the reader of a document has at hand."""
-    documents_room.lay_out(tmp_path)
+    documents_room.write_folder(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("NSE_DATA", raising=False)
     monkeypatch.setenv("NSE_CACHE", str(tmp_path / "cache"))

@@ -23,7 +23,13 @@ from nse.cli import ask
 from nse.cli import main as cli
 from nse.cli import rows as rows_module
 from nse.errors import DataError, InputError, NSEError, RunError
-from small_models import SENTENCES, document_model, ranking_model, sentence_model, translator
+from small_models import (
+    SENTENCES,
+    save_document_model,
+    save_ranking_model,
+    save_sentence_model,
+    save_translator,
+)
 
 PAIRS = [("all dogs bark", "some dogs bark"), ("some dogs", "not zyx"), ("dogs", "dogs"), ("all", "do dance")]
 GROUPS = {"who runs ?": ["the cat sleeps", "a dog runs", "runs"], "who sleeps ?": ["the cat", "a dog runs"]}
@@ -36,10 +42,10 @@ def models(tmp_path_factory):
     saved(folder / "pair")
     return {
         "pair": folder / "pair",
-        "sentence": sentence_model(folder / "sentence"),
-        "document": document_model(folder / "document"),
-        "ranks": ranking_model(folder / "ranks", max_words=6),
-        "translates": translator(folder / "translates", max_words=6),
+        "sentence": save_sentence_model(folder / "sentence"),
+        "document": save_document_model(folder / "document"),
+        "ranks": save_ranking_model(folder / "ranks", max_words=6),
+        "translates": save_translator(folder / "translates", max_words=6),
     }
 
 

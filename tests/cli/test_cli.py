@@ -14,7 +14,7 @@ from nse.cli import train
 from nse.errors import BackendError
 from nse.ops.dispatch import BACKENDS
 from nse.viz.trace import MemoryTrace
-from small_models import document_model, ranking_model, sentence_model
+from small_models import save_document_model, save_ranking_model, save_sentence_model
 
 TINY = ["data.train=60", "data.dev=30", "data.test=30", "data.unseen=30", "model.size=8", "train.epochs=1"]
 SETS = [word for assignment in TINY for word in ("--set", assignment)]
@@ -210,9 +210,9 @@ def models(tmp_path):
     """A model of each kind: of sentences, of pairs, and one that ranks."""
     saved(tmp_path / "pair")
     return {
-        "sentence": str(sentence_model(tmp_path / "sentence")),
+        "sentence": str(save_sentence_model(tmp_path / "sentence")),
         "pair": str(tmp_path / "pair"),
-        "ranks": str(ranking_model(tmp_path / "ranks", max_words=6)),
+        "ranks": str(save_ranking_model(tmp_path / "ranks", max_words=6)),
     }
 
 
@@ -243,7 +243,7 @@ def test_predict_the_label_of_a_pair(models):
 
 
 def test_predict_the_labels_of_documents(tmp_path):
-    model = str(document_model(tmp_path / "mine"))
+    model = str(save_document_model(tmp_path / "mine"))
     text = b"A good film. The dog runs.\n\nbad\n"
     rows = answers("predict", model, "--json", input=text)
     assert [(row["number"], row["sentences"], row["words"]) for row in rows] == [(1, 2, 8), (3, 1, 1)]
@@ -351,7 +351,7 @@ def test_rank_needs_a_question_for_candidates_and_a_top_above_0(models, monkeypa
 
 
 def test_explore_prints_what_each_word_was_composed_with(tmp_path):
-    answer = call("explore", str(sentence_model(tmp_path / "mine")), "a good film")
+    answer = call("explore", str(save_sentence_model(tmp_path / "mine")), "a good film")
     assert answer.exit_code == 0
     assert answer.stdout.startswith("mine: ")
     assert "composed with" in answer.stdout
@@ -360,7 +360,7 @@ def test_explore_prints_what_each_word_was_composed_with(tmp_path):
 
 
 def test_explore_writes_what_is_asked_for_and_nothing_else(tmp_path):
-    model = str(sentence_model(tmp_path / "mine"))
+    model = str(save_sentence_model(tmp_path / "mine"))
     files = {
         name: tmp_path / "new" / f"it.{name}" for name in ("svg", "heat", "dot", "html", "latex", "json")
     }
@@ -388,7 +388,7 @@ def test_explore_writes_what_is_asked_for_and_nothing_else(tmp_path):
 
 
 def test_explore_that_cannot_be_done_writes_nothing(tmp_path, monkeypatch, capsys):
-    model, file = str(sentence_model(tmp_path / "mine")), tmp_path / "it.svg"
+    model, file = str(save_sentence_model(tmp_path / "mine")), tmp_path / "it.svg"
     file.write_text("old", "utf-8")
     assert "expected 1, sentence, got 2" in refused(
         monkeypatch, capsys, "explore", model, "a", "b", "--svg", str(file)

@@ -24,12 +24,12 @@ from nse.cli import ray as cluster
 from nse.cli.rows import Row
 from nse.data.records import BadLine
 from nse.errors import InputError, NSEError, RunError
-from small_models import WORDS, sentence_model
+from small_models import WORDS, save_sentence_model
 
 
 @pytest.fixture
 def model(tmp_path):
-    return sentence_model(tmp_path / "model")
+    return save_sentence_model(tmp_path / "model")
 
 
 def children_of(process):

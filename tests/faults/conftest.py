@@ -3,12 +3,12 @@
 import pytest
 
 from serve.running import running
-from small_models import sentence_model
+from small_models import save_sentence_model
 
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory):
     """The address of a small model of sentences, which reads a hundred words."""
-    folder = sentence_model(tmp_path_factory.mktemp("served") / "mine", max_words=100)
+    folder = save_sentence_model(tmp_path_factory.mktemp("served") / "mine", max_words=100)
     with running(folder) as (address, _):
         yield address

@@ -6,7 +6,7 @@ import torch
 import nse
 from faults.made_models import refused, saved, shell
 from nse.nn.folded import fold_model
-from small_models import sentence_model
+from small_models import save_sentence_model
 
 
 @pytest.mark.parametrize("shared", [0, 1])
@@ -50,7 +50,7 @@ def test_a_batch_without_words_has_gradients(backend, B, T, lengths, settings, f
 
 
 def test_a_row_of_padding_has_the_same_outputs_with_folded_weights(tmp_path):
-    model = nse.load(sentence_model(tmp_path / "mine")).module
+    model = nse.load(save_sentence_model(tmp_path / "mine")).module
     ids, lengths = torch.tensor([[2, 3], [0, 0], [1, 1]]), torch.tensor([2, 0, 1])
     with torch.inference_mode():
         found, wanted = fold_model(model)(ids, lengths), model(ids, lengths)

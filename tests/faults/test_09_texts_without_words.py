@@ -4,7 +4,7 @@ import pytest
 
 from serve.inside import inside
 from serve.running import asked, error, told
-from small_models import document_model, ranking_model, translator
+from small_models import save_document_model, save_ranking_model, save_translator
 
 BLANK = ["", " ", "\t\n\r ", "\u00a0\u2003\u3000", "\u2028\u2029\x85"]
 
@@ -31,22 +31,22 @@ def test_unknown_words_get_the_same_answers_alone_and_in_a_batch(served):
     assert one["probabilities"] != three["probabilities"]  # that there were words counts, unknown ones too
 
 
-@pytest.mark.parametrize("make", [ranking_model, translator, document_model])
+@pytest.mark.parametrize("make", [save_ranking_model, save_translator, save_document_model])
 def test_models_of_every_kind_say_which_text_is_empty(tmp_path, make):
     with inside(make(tmp_path / "mine")) as server:
         for blank in BLANK:
             asks = {
-                ranking_model: ("/v1/rank", {"question": "who ?", "candidates": ["a dog", blank]}),
-                translator: ("/v1/translate", {"texts": ["a dog", blank]}),
-                document_model: ("/v1/predict", {"texts": ["A dog runs.", blank]}),
+                save_ranking_model: ("/v1/rank", {"question": "who ?", "candidates": ["a dog", blank]}),
+                save_translator: ("/v1/translate", {"texts": ["a dog", blank]}),
+                save_document_model: ("/v1/predict", {"texts": ["A dog runs.", blank]}),
             }
             assert " 2 is empty: give it at least one word" in error(server.ask(*asks[make]), 400)
-        if make is translator:
+        if make is save_translator:
             for path, texts in (
                 ("/v1/translate", ["a dog", "\x9b\u200b"]),
                 ("/v1/encode", ["a dog", "\xad"]),
             ):
                 assert "sentence 2 is empty" in error(server.ask(path, {"texts": texts}), 400)
-        if make is ranking_model:
+        if make is save_ranking_model:
             ask = {"question": " ", "candidates": ["a dog"]}
             assert error(server.ask("/v1/rank", ask), 400).startswith("question is empty")

@@ -5,12 +5,12 @@ import sys
 import pytest
 
 from nse.cli import main as cli
-from small_models import sentence_model
+from small_models import save_sentence_model
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    return str(sentence_model(tmp_path_factory.mktemp("model") / "mine"))
+    return str(save_sentence_model(tmp_path_factory.mktemp("model") / "mine"))
 
 
 def ended(monkeypatch, capsys, *words):

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from serve.running import asked, error, figure, line_to, resident, running, told
-from small_models import sentence_model
+from small_models import save_sentence_model
 
 QUEUE, ROOM = 4, 5  # one is computed, the others wait
 SLOW = {"texts": ["good bad film " * 300]}
@@ -17,7 +17,7 @@ SLOW = {"texts": ["good bad film " * 300]}
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     """A server that computes one text at a time, and lets four requests wait."""
-    folder = sentence_model(tmp_path_factory.mktemp("models") / "mine")
+    folder = save_sentence_model(tmp_path_factory.mktemp("models") / "mine")
     with running(folder, "--max-queue", QUEUE, "--max-batch", 1, "--timeout", 60) as found:
         yield found
 
@@ -71,7 +71,7 @@ def test_requests_of_closed_connections_are_not_computed(tmp_path):
     body = json.dumps({"texts": ["good"]}).encode()
     head = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     gone = 'nse_requests_total{route="/v1/predict",status="499"}'
-    with running(sentence_model(tmp_path / "mine", size=128), "--max-batch", 32) as (address, _):
+    with running(save_sentence_model(tmp_path / "mine", size=128), "--max-batch", 32) as (address, _):
         with ThreadPoolExecutor(1) as pool:
             first = pool.submit(asked, address, "/v1/predict", slow)
             while not figure(address, "nse_computing"):
@@ -92,7 +92,7 @@ def test_requests_of_closed_connections_are_not_computed(tmp_path):
 
 def test_slow_senders_do_not_delay_others(tmp_path):
     """Whether the head or the body of a request does not come: others are served, and it ends in time."""
-    with running(sentence_model(tmp_path / "mine"), "--timeout", 1) as (address, _):
+    with running(save_sentence_model(tmp_path / "mine"), "--timeout", 1) as (address, _):
         lines = [line_to(address) for _ in range(3)]
         lines[0].sendall(b"")
         lines[1].sendall(b"POST /v1/predict HTTP/1.1\r\nHost: loc")

@@ -9,14 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from serve.running import asked, children, error, events, figure, running, told
-from small_models import sentence_model
+from small_models import save_sentence_model
 
 LONG = ["a good film " * 90 + "a " * number for number in range(96)]  # seconds of work, in three batches
 
 
 @pytest.fixture
 def server(tmp_path):
-    folder = sentence_model(tmp_path / "mine", size=64)
+    folder = save_sentence_model(tmp_path / "mine", size=64)
     with running(folder, "--max-batch", 32, "--max-queue", 8) as found:
         yield found
 

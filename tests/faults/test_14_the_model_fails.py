@@ -13,12 +13,12 @@ import nse
 from nse.inference import folder as hub
 from nse.nn.sentence import SentenceClassifier
 from serve.running import asked, children, error, events, figure, running, told
-from small_models import sentence_model
+from small_models import save_sentence_model
 
 
 def overflowing_model(folder):
     """A model whose weights are finite, and too large at one word: what it adds up to is inf - inf."""
-    loaded = nse.load(sentence_model(folder.parent / "good"))
+    loaded = nse.load(save_sentence_model(folder.parent / "good"))
     assert isinstance(loaded.module, SentenceClassifier)
     with torch.no_grad():
         loaded.module.embedding.weight[loaded.vocabulary.encode(["bad"])] = 3e38
@@ -44,7 +44,7 @@ def test_scores_that_overflow_are_an_error(tmp_path):
 
 def test_running_out_of_memory_is_an_error_and_the_server_survives(tmp_path):
     """The process may have little more memory than it has now: the system refuses torch what it asks for."""
-    folder = sentence_model(tmp_path / "mine", size=256)
+    folder = save_sentence_model(tmp_path / "mine", size=256)
     large = {"texts": ["a ? . " * 90 + "a " * number for number in range(256)]}  # 100 MB and more, at once
     small = {"texts": ["good"]}
     with running(folder, "--max-batch", 4096, "--max-wait-ms", 500) as (address, server):
@@ -65,7 +65,7 @@ def test_running_out_of_memory_is_an_error_and_the_server_survives(tmp_path):
 
 def test_a_killed_worker_process_is_replaced(tmp_path):
     """As by a crash in a kernel, or by a system that is out of memory: the server goes on with another."""
-    folder = sentence_model(tmp_path / "mine", size=64)
+    folder = save_sentence_model(tmp_path / "mine", size=64)
     long = {"texts": ["a good film " * 90 + "a " * number for number in range(64)]}
     with running(folder) as (address, server):
         [engine] = children(server.pid)
@@ -99,7 +99,7 @@ def command_of(pid):
 
 def test_a_batch_that_takes_too_long_times_out(tmp_path):
     """A request gets its 504 in time. What nobody waits for is given up; until then it is not ready."""
-    folder = sentence_model(tmp_path / "mine", size=512)
+    folder = save_sentence_model(tmp_path / "mine", size=512)
     long = {"texts": ["a " * (600 + number) for number in range(32)]}
     with running(folder, "--timeout", 0.5) as (address, _):
         assert told(asked(address, "/health/ready")) == {"status": "ready"}
@@ -126,7 +126,7 @@ def test_internal_errors_are_not_sent_to_clients(tmp_path):
         "    return real(*given)\n"
         "worker.compute_request = sometimes\n"
     )
-    with running(sentence_model(tmp_path / "mine"), first=first) as (address, server):
+    with running(save_sentence_model(tmp_path / "mine"), first=first) as (address, server):
         for _ in range(2):
             answer = asked(address, "/v1/predict", {"texts": ["good"]})
             assert error(answer, 503) == "the model failed on this request; see the log of the server"

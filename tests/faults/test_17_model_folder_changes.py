@@ -10,7 +10,7 @@ import pytest
 import nse
 from faults.test_13_shutdown import gone
 from serve.running import asked, children, events, figure, running
-from small_models import sentence_model
+from small_models import save_sentence_model
 
 TEXTS = {"texts": ["a good film", "the bad dog sleeps .", "who runs ?"]}
 TRACE = {"texts": ["a good film"]}
@@ -20,7 +20,7 @@ ASKS = [("/v1/predict", TEXTS), ("/v1/encode", TEXTS), ("/v1/trace", TRACE), ("/
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     """A server, the folder of its model, and what it answers at first."""
-    folder = sentence_model(tmp_path_factory.mktemp("models") / "mine", size=20)
+    folder = save_sentence_model(tmp_path_factory.mktemp("models") / "mine", size=20)
     with running(folder) as (address, server):
         yield address, server, folder, answers(address)
 
@@ -33,7 +33,7 @@ def answers(address):
 
 def replace(folder):
     """Put a model of the same sizes there, as a training run does whenever it gets better."""
-    sentence_model(folder, size=20, seed=1)
+    save_sentence_model(folder, size=20, seed=1)
 
 
 def break_weights(folder):
@@ -82,7 +82,7 @@ def command_of(pid):
 
 
 def test_another_model_gives_other_answers(tmp_path):
-    folder = sentence_model(tmp_path / "mine", size=20)
+    folder = save_sentence_model(tmp_path / "mine", size=20)
     before = nse.load(folder).predict(TEXTS["texts"])
     replace(folder)
     assert nse.load(folder).predict(TEXTS["texts"]) != before

@@ -13,7 +13,7 @@ from faults.made_models import refused, saved, shell, write_sums
 from nse.errors import ModelError
 from nse.inference import folder as hub
 from nse.inference.checksums import SUMS
-from small_models import translator
+from small_models import save_translator
 
 FILES = ["config.json", "model.safetensors", "vocabulary.txt", "target.txt", SUMS]
 
@@ -23,7 +23,7 @@ def folders(tmp_path_factory):
     """A pair model in half precision, as shipped ones are, and a translator."""
     room = tmp_path_factory.mktemp("good")
     saved(room / "pair", weights="float16", vectors="int8")
-    translator(room / "translator")
+    save_translator(room / "translator")
     return {"pair": room / "pair", "translator": room / "translator"}
 
 

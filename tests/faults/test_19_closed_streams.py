@@ -11,7 +11,7 @@ import pytest
 import forking
 import nse
 from nse.cli import main as cli
-from small_models import ranking_model, sentence_model, translator
+from small_models import save_ranking_model, save_sentence_model, save_translator
 
 TINY = ["data.train=60", "data.dev=30", "data.test=30", "data.unseen=30", "model.size=8", "train.epochs=1"]
 SETS = [word for assignment in TINY for word in ("--set", assignment)]
@@ -74,9 +74,9 @@ class Program:
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
     folder = tmp_path_factory.mktemp("streams")
-    sentence_model(folder / "sentence")
-    ranking_model(folder / "ranking")
-    translator(folder / "translation")
+    save_sentence_model(folder / "sentence")
+    save_ranking_model(folder / "ranking")
+    save_translator(folder / "translation")
     (folder / "rows.txt").write_text("good film\nbad\n" * 500)
     (folder / "FOLDER").mkdir()
     made = Program(folder)

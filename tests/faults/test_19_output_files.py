@@ -20,7 +20,7 @@ from nse.cli.output import format_lines, open_output, open_writer, write_output
 from nse.errors import InputError, RunError
 from nse.files import make_sure, open_replacement, write_bytes
 from nse.inference.onnx import write_files
-from small_models import sentence_model
+from small_models import save_sentence_model
 
 BIG = 8_000_000
 
@@ -336,7 +336,7 @@ def test_an_interrupted_write_leaves_no_part_file(error, write, tmp_path, monkey
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    return str(sentence_model(tmp_path_factory.mktemp("model") / "mine"))
+    return str(save_sentence_model(tmp_path_factory.mktemp("model") / "mine"))
 
 
 def run(monkeypatch, *words):

@@ -3,7 +3,7 @@
 import pytest
 
 from serve.running import asked, events, figure, line_to, running
-from small_models import sentence_model
+from small_models import save_sentence_model
 
 FILES = 256
 FEW = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({FILES}, {FILES}))"
@@ -11,7 +11,7 @@ FEW = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({FILES}, {F
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return sentence_model(tmp_path_factory.mktemp("models") / "mine")
+    return save_sentence_model(tmp_path_factory.mktemp("models") / "mine")
 
 
 @pytest.fixture(scope="module")

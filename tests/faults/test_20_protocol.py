@@ -9,7 +9,7 @@ from http.client import HTTPResponse
 import pytest
 
 from serve.running import asked, error, events, figure, line_to, running, told
-from small_models import sentence_model
+from small_models import save_sentence_model
 
 BODY = b'{"texts": ["good film"]}'
 POST = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -22,7 +22,7 @@ SOON = "from nse.serve import connection; connection.FIRST_CHECK = connection.CH
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """A server that waits before it answers, longer than it takes to see whether its client has gone."""
-    folder = sentence_model(tmp_path_factory.mktemp("models") / "mine")
+    folder = save_sentence_model(tmp_path_factory.mktemp("models") / "mine")
     with running(folder, *WAIT, first=SOON) as found:
         yield found
 

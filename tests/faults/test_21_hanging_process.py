@@ -12,7 +12,7 @@ import pytest
 from faults.test_13_shutdown import gone
 from faults.test_17_model_folder_changes import engines, until
 from serve.running import asked, error, events, figure, running, told
-from small_models import sentence_model
+from small_models import save_sentence_model
 
 TEXT = {"texts": ["a good film"]}
 
@@ -29,7 +29,7 @@ def served(tmp_path_factory):
     python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
     first = f"import multiprocessing; multiprocessing.set_executable({str(python)!r})"
-    model = sentence_model(folder / "mine")
+    model = save_sentence_model(folder / "mine")
     with running(model, "--timeout", 2, "--max-batch", 1, workers=2, first=first) as (address, server):
         yield address, server, python
 
@@ -79,7 +79,7 @@ def test_a_worker_that_fails_to_start_is_retried(served):
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGKILL])
 def test_hanging_workers_end_with_the_server(stop, tmp_path):
-    with running(sentence_model(tmp_path / "mine"), "--timeout", 1, workers=2) as (address, server):
+    with running(save_sentence_model(tmp_path / "mine"), "--timeout", 1, workers=2) as (address, server):
         assert status(address) == 200
         computing = engines(server)
         for engine in computing:
@@ -93,7 +93,7 @@ def test_hanging_workers_end_with_the_server(stop, tmp_path):
 
 @pytest.mark.slow  # it waits, for five seconds and more
 def test_idle_workers_that_hang_are_replaced(tmp_path):
-    with running(sentence_model(tmp_path / "mine"), "--timeout", 0.5) as (address, server):
+    with running(save_sentence_model(tmp_path / "mine"), "--timeout", 0.5) as (address, server):
         os.kill(*engines(server), signal.SIGSTOP)
         until(lambda: asked(address, "/health/ready")[0] == 503)
         until(lambda: asked(address, "/health/ready")[0] == 200)

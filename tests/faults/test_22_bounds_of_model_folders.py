@@ -23,11 +23,16 @@ from nse.inference.checksums import SUMS
 from nse.inference.kinds import KINDS
 from nse.tasks import load_recipe
 from nse.text.vocabulary import Vocabulary
-from small_models import document_model, ranking_model, sentence_model, translator
+from small_models import save_document_model, save_ranking_model, save_sentence_model, save_translator
 
 pytestmark = pytest.mark.timeout(20)  # whatever comes, nothing hangs
 
-MAKERS = {"pair": saved, "sentence": sentence_model, "document": document_model, "translation": translator}
+MAKERS = {
+    "pair": saved,
+    "sentence": save_sentence_model,
+    "document": save_document_model,
+    "translation": save_translator,
+}
 
 NUMBERS = {
     kind: {
@@ -137,7 +142,7 @@ NO_FILES = {
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "vocabulary.txt", "target.txt", SUMS])
 @pytest.mark.parametrize("make", NO_FILES.values(), ids=NO_FILES)
 def test_a_path_that_is_not_a_regular_file_is_refused(make, name, tmp_path):
-    translator(tmp_path / "mine")
+    save_translator(tmp_path / "mine")
     if make is NO_FILES["a file without end"] and not os.path.exists("/proc/self/pagemap"):
         pytest.skip("needs /proc")
     (tmp_path / "mine" / name).unlink()
@@ -364,7 +369,7 @@ def test_a_folder_of_links_is_loaded(folder, tmp_path):
 
 
 def test_ranking_models_have_the_same_limits(tmp_path):
-    ranking_model(tmp_path / "mine")
+    save_ranking_model(tmp_path / "mine")
     (tmp_path / "mine" / SUMS).unlink()
     configure(
         tmp_path / "mine", json.loads((tmp_path / "mine" / "config.json").read_text()), layers="1000000"

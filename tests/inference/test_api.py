@@ -13,7 +13,7 @@ import nse
 from faults.made_models import saved
 from nse.errors import InputError, ModelError, RunError
 from nse.inference import folder as hub
-from small_models import CANDIDATES, SENTENCES, document_model, ranking_model, sentence_model
+from small_models import CANDIDATES, SENTENCES, save_document_model, save_ranking_model, save_sentence_model
 
 
 def alone(loaded, *texts):
@@ -40,7 +40,7 @@ class Fixed(nn.Module):
 @pytest.mark.parametrize("batch", [1, 2, 64])
 @pytest.mark.parametrize("encoder", ["nse", "lstm"])
 def test_sentences_get_the_label_that_each_gets_alone(batch, encoder, tmp_path):
-    loaded = hub.load(sentence_model(tmp_path / "mine", encoder=encoder))
+    loaded = hub.load(save_sentence_model(tmp_path / "mine", encoder=encoder))
     rows = loaded.predict(SENTENCES, batch)
     assert [row["text"] for row in rows] == SENTENCES
     assert [row["number"] for row in rows] == [1, 2, 3, 4, 5]
@@ -83,7 +83,7 @@ IN_SENTENCES = [[4, 4, 3], [1], [96, 96, 9, 4], [3, 2], [4, 4]]
 @pytest.mark.parametrize("batch", [1, 2, 64])
 @pytest.mark.parametrize("tokenizer", ["treebank", "whitespace"])
 def test_a_document_gets_the_label_of_its_sentences(batch, tokenizer, tmp_path):
-    loaded = hub.load(document_model(tmp_path / "mine", tokenizer=tokenizer))
+    loaded = hub.load(save_document_model(tmp_path / "mine", tokenizer=tokenizer))
     texts = DOCUMENTS if tokenizer == "treebank" else [DOCUMENTS[4]]
     rows = loaded.predict(texts, batch)
     found = []
@@ -104,14 +104,14 @@ def test_a_document_gets_the_label_of_its_sentences(batch, tokenizer, tmp_path):
 
 
 def test_the_same_words_in_other_sentences_are_another_document(tmp_path):
-    model = nse.load(document_model(tmp_path / "mine"))
+    model = nse.load(save_document_model(tmp_path / "mine"))
     texts = ["a dog runs. the cat", "a dog runs . the cat", "a dog. runs the cat ."]
     one, other, again = model.predict(texts)
     assert one["probabilities"] == other["probabilities"] != again["probabilities"]
 
 
 def test_a_document_without_end_is_cut_and_told(tmp_path):
-    model = nse.load(document_model(tmp_path / "mine"))
+    model = nse.load(save_document_model(tmp_path / "mine"))
     (row,) = model.predict(["A dog runs . " * 5_000])
     assert (row["words"], row["cut"], row["sentences"]) == (10_000, 10_000, 2_500)
     with pytest.raises(InputError, match="document 1 has 20,000 words and the model reads 10,000"):
@@ -125,7 +125,7 @@ def test_a_document_without_end_is_cut_and_told(tmp_path):
 
 
 def test_the_card_of_a_document_model_tells_how_to_ask_it(tmp_path, capsys):
-    folder = document_model(tmp_path / "mine")
+    folder = save_document_model(tmp_path / "mine")
     text = (folder / "README.md").read_text("utf-8")
     assert "Labels: 1, 2, 3. Data: aclimdb (" in text
     assert 'nse predict FOLDER "I liked it. See it twice."\n' in text
@@ -135,7 +135,7 @@ def test_the_card_of_a_document_model_tells_how_to_ask_it(tmp_path, capsys):
 
 @pytest.mark.parametrize("batch", [1, 2, 64])
 def test_candidates_are_ranked_by_the_score_that_each_gets_alone(batch, tmp_path):
-    loaded = hub.load(ranking_model(tmp_path / "mine"))
+    loaded = hub.load(save_ranking_model(tmp_path / "mine"))
     question = "Who runs?"
     rows = loaded.rank(question, CANDIDATES, batch)
     assert [row["rank"] for row in rows] == [1, 2, 3, 4, 5, 6]
@@ -153,7 +153,7 @@ def test_candidates_are_ranked_by_the_score_that_each_gets_alone(batch, tmp_path
 
 
 def test_of_equal_scores_the_earlier_candidate_goes_first(tmp_path):
-    loaded = hub.load(ranking_model(tmp_path / "mine"))
+    loaded = hub.load(save_ranking_model(tmp_path / "mine"))
     scores = torch.zeros(len(loaded.vocabulary))
     scores[loaded.vocabulary.encode(["cat"])] = 1.0
     rows = loaded.with_module(Fixed(scores).eval()).rank("who", ["dog", "a", "cat", "runs", "the cat"])
@@ -161,7 +161,7 @@ def test_of_equal_scores_the_earlier_candidate_goes_first(tmp_path):
 
 
 def test_numbers_are_what_texts_are_called_by(tmp_path):
-    model = nse.load(ranking_model(tmp_path / "mine"))
+    model = nse.load(save_ranking_model(tmp_path / "mine"))
     rows = model.answer(model.request("rank", ["dog", "cat"], question="who", numbers=[4, 9]))
     assert sorted(row["number"] for row in rows) == [4, 9]
     with pytest.raises(InputError, match="candidate 9 is empty"):
@@ -169,20 +169,20 @@ def test_numbers_are_what_texts_are_called_by(tmp_path):
 
 
 def test_nothing_asked_is_nothing_answered(tmp_path):
-    assert nse.load(sentence_model(tmp_path / "mine")).predict([]) == []
-    assert nse.load(ranking_model(tmp_path / "ranks")).rank("who", []) == []
+    assert nse.load(save_sentence_model(tmp_path / "mine")).predict([]) == []
+    assert nse.load(save_ranking_model(tmp_path / "ranks")).rank("who", []) == []
 
 
 @pytest.mark.parametrize("blank", ["", " ", "\t\n ", "\u00a0"])
 def test_an_empty_text_is_named(blank, tmp_path):
     with pytest.raises(InputError, match="sentence 2 is empty: give it at least one word"):
-        nse.load(sentence_model(tmp_path / "mine")).predict(["good", blank])
+        nse.load(save_sentence_model(tmp_path / "mine")).predict(["good", blank])
     saved(tmp_path / "pair")
     with pytest.raises(InputError, match="hypothesis 1 is empty"):
         nse.load(tmp_path / "pair").predict([("dogs", blank)])
     with pytest.raises(InputError, match="premise 2 is empty"):
         nse.load(tmp_path / "pair").predict([("dogs", "dogs"), (blank, "dogs")])
-    ranks = ranking_model(tmp_path / "ranks")
+    ranks = save_ranking_model(tmp_path / "ranks")
     with pytest.raises(InputError, match="question is empty"):
         nse.load(ranks).rank(blank, ["a dog"])
     with pytest.raises(InputError, match="candidate 3 is empty"):
@@ -190,15 +190,15 @@ def test_an_empty_text_is_named(blank, tmp_path):
 
 
 def test_one_word_and_only_unknown_words_are_answered(tmp_path):
-    for row in nse.load(sentence_model(tmp_path / "mine")).predict(["good", "zzz", "zzz qqq"]):
+    for row in nse.load(save_sentence_model(tmp_path / "mine")).predict(["good", "zzz", "zzz qqq"]):
         assert sum(row["probabilities"].values()) == pytest.approx(1)
-    rows = nse.load(ranking_model(tmp_path / "ranks")).rank("zzz", ["qqq", "xxx yyy", "dog"])
+    rows = nse.load(save_ranking_model(tmp_path / "ranks")).rank("zzz", ["qqq", "xxx yyy", "dog"])
     assert {row["number"]: row["unknown"] for row in rows} == {1: 2, 2: 3, 3: 1}
 
 
 @pytest.mark.parametrize(("model", "read"), [({}, 1_000), ({"max_words": 8, "padding": "paper"}, 8)])
 def test_a_long_text_is_cut_and_told(model, read, tmp_path):
-    folder = sentence_model(tmp_path / "mine", **model)
+    folder = save_sentence_model(tmp_path / "mine", **model)
     started = time.perf_counter()
     long, whole = nse.load(folder).predict(["good " * 5_000, "good " * read])
     assert time.perf_counter() - started < 60
@@ -211,7 +211,7 @@ def test_a_long_text_is_cut_and_told(model, read, tmp_path):
 
 
 def test_a_long_candidate_or_question_is_cut_and_told(tmp_path):
-    folder = ranking_model(tmp_path / "mine", max_words=3)
+    folder = save_ranking_model(tmp_path / "mine", max_words=3)
     rows = nse.load(folder).rank("who who who who", ["dog", "a dog runs . ."])
     assert {row["number"]: row["cut"] for row in rows} == {1: 1, 2: 2}  # `. .` is one word to this tokenizer
     with pytest.raises(InputError, match="question has 4 words and the model reads 3"):
@@ -222,14 +222,14 @@ def test_a_long_candidate_or_question_is_cut_and_told(tmp_path):
 
 def test_an_endless_word_takes_no_longer_than_a_word(tmp_path):
     started = time.perf_counter()
-    (row,) = nse.load(sentence_model(tmp_path / "mine")).predict(["x" * 10_000_000])
+    (row,) = nse.load(save_sentence_model(tmp_path / "mine")).predict(["x" * 10_000_000])
     assert time.perf_counter() - started < 30
     assert (row["words"], row["unknown"]) == (1, 1)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_scores_that_are_not_finite_are_no_answer(bad, tmp_path):
-    loaded = hub.load(ranking_model(tmp_path / "mine"))
+    loaded = hub.load(save_ranking_model(tmp_path / "mine"))
     scores = torch.zeros(len(loaded.vocabulary))
     scores[loaded.vocabulary.encode(["cat"])] = bad
     with pytest.raises(RunError, match=r"NaN or infinite, for candidate 2, 4$"):
@@ -237,11 +237,11 @@ def test_scores_that_are_not_finite_are_no_answer(bad, tmp_path):
 
 
 def test_a_model_of_another_kind_says_what_it_does(tmp_path):
-    ranks = ranking_model(tmp_path / "ranks")
+    ranks = save_ranking_model(tmp_path / "ranks")
     with pytest.raises(InputError, match=r"ranks candidate answers to a question .* use `nse rank`"):
         nse.load(ranks).predict(["good"])
     with pytest.raises(InputError, match=r"gives a sentence a label \(negative, positive\) .*`nse predict`"):
-        nse.load(sentence_model(tmp_path / "mine")).rank("who", ["dog"])
+        nse.load(save_sentence_model(tmp_path / "mine")).rank("who", ["dog"])
     saved(tmp_path / "pair")
     with pytest.raises(InputError, match="gives a pair of sentences a label"):
         nse.load(tmp_path / "pair").rank("who", ["dog"])
@@ -267,7 +267,7 @@ def test_what_a_model_takes_does_not_depend_on_the_name_of_its_task(tmp_path):
 )
 def test_what_is_no_text_is_refused(texts, message, tmp_path):
     with pytest.raises(InputError, match=message):
-        nse.load(sentence_model(tmp_path / "mine")).predict(texts)
+        nse.load(save_sentence_model(tmp_path / "mine")).predict(texts)
 
 
 def test_other_mistakes_are_told(tmp_path):
@@ -275,9 +275,9 @@ def test_other_mistakes_are_told(tmp_path):
     with pytest.raises(InputError, match="texts: expected 2, premise 1 and hypothesis 1, got 1"):
         nse.load(tmp_path / "pair").predict(["dogs"])
     with pytest.raises(InputError, match="candidates: expected a list of texts"):
-        nse.load(ranking_model(tmp_path / "ranks")).rank("who", "dog")
+        nse.load(save_ranking_model(tmp_path / "ranks")).rank("who", "dog")
     with pytest.raises(InputError, match="batch: expected at least 1, got 0"):
-        nse.load(sentence_model(tmp_path / "mine")).predict(["good"], batch=0)
+        nse.load(save_sentence_model(tmp_path / "mine")).predict(["good"], batch=0)
     with pytest.raises(ModelError, match="nobody: no such model"):
         nse.load("nobody").predict(["good"])
 

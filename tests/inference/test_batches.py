@@ -9,7 +9,13 @@ import nse
 from faults.made_models import saved
 from nse.errors import RunError
 from nse.inference import batches as computing
-from small_models import SENTENCES, document_model, ranking_model, sentence_model, translator
+from small_models import (
+    SENTENCES,
+    save_document_model,
+    save_ranking_model,
+    save_sentence_model,
+    save_translator,
+)
 
 
 @pytest.fixture
@@ -22,7 +28,7 @@ def spread(monkeypatch):
 
 @pytest.mark.parametrize("batch", [1, 2, 128])
 def test_labels_and_vectors(batch, spread, tmp_path):
-    model, texts = nse.load(sentence_model(tmp_path / "mine")), SENTENCES * 3 + ["a good film " * 9]
+    model, texts = nse.load(save_sentence_model(tmp_path / "mine")), SENTENCES * 3 + ["a good film " * 9]
     wanted, vectors = model.predict(texts), torch.from_numpy(model.encode(texts))
     spread()
     for row, other in zip(model.predict(texts, batch), wanted, strict=True):
@@ -33,9 +39,9 @@ def test_labels_and_vectors(batch, spread, tmp_path):
 
 
 def test_rankings_documents_and_translations(spread, tmp_path):
-    ranker = nse.load(ranking_model(tmp_path / "ranker"))
-    documents = nse.load(document_model(tmp_path / "documents"))
-    translating = nse.load(translator(tmp_path / "translator"))
+    ranker = nse.load(save_ranking_model(tmp_path / "ranker"))
+    documents = nse.load(save_document_model(tmp_path / "documents"))
+    translating = nse.load(save_translator(tmp_path / "translator"))
     asks = [
         lambda: [row["number"] for row in ranker.rank("who runs ?", ["a dog", "the cat sleeps", "who ?"])],
         lambda: [row["label"] for row in documents.predict(["A dog runs. Good.", "Bad.", "The cat. Who?"])],
@@ -47,14 +53,14 @@ def test_rankings_documents_and_translations(spread, tmp_path):
 
 
 def test_nothing_to_compute(spread, tmp_path):
-    model = nse.load(sentence_model(tmp_path / "mine"))
+    model = nse.load(save_sentence_model(tmp_path / "mine"))
     spread()
     assert model.predict([]) == []
     assert len(model.encode([])) == 0
 
 
 def test_what_goes_wrong_in_a_thread_is_told(spread, tmp_path):
-    model = nse.load(sentence_model(tmp_path / "mine"))
+    model = nse.load(save_sentence_model(tmp_path / "mine"))
     spread()
 
     def wrong(*inputs):
@@ -84,15 +90,15 @@ def test_it_takes_every_core_and_one_thread_of_torch_for_each():
         (saved, {}),
         (saved, {"model": {"encoder": "mma", "directions": 2}}),
         (saved, {"model": {"attention": "aligned", "pool": "mean-max"}}),
-        (sentence_model, {}),
-        (sentence_model, {"pool": "mean-max", "padding": "paper", "max_words": 3}),
-        (sentence_model, {"encoder": "lstm", "directions": 2, "embedding_size": 4}),
-        (sentence_model, {"encoder": "bow"}),
-        (ranking_model, {}),
-        (document_model, {}),
-        (document_model, {"reader": "lstm"}),
-        (translator, {}),
-        (translator, {"directions": 2}),
+        (save_sentence_model, {}),
+        (save_sentence_model, {"pool": "mean-max", "padding": "paper", "max_words": 3}),
+        (save_sentence_model, {"encoder": "lstm", "directions": 2, "embedding_size": 4}),
+        (save_sentence_model, {"encoder": "bow"}),
+        (save_ranking_model, {}),
+        (save_document_model, {}),
+        (save_document_model, {"reader": "lstm"}),
+        (save_translator, {}),
+        (save_translator, {"directions": 2}),
     ],
 )
 def test_no_texts_have_no_vectors_of_the_same_size(make, model, folded, tmp_path):

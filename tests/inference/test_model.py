@@ -15,14 +15,21 @@ import torch
 import nse
 from faults.made_models import saved, write_sums
 from nse.errors import InputError, ModelError
-from small_models import CANDIDATES, SENTENCES, document_model, ranking_model, sentence_model, translator
+from small_models import (
+    CANDIDATES,
+    SENTENCES,
+    save_document_model,
+    save_ranking_model,
+    save_sentence_model,
+    save_translator,
+)
 
 KINDS = {
-    "sentence": sentence_model,
+    "sentence": save_sentence_model,
     "pair": saved,
-    "mma": ranking_model,
-    "document": document_model,
-    "translator": translator,
+    "mma": save_ranking_model,
+    "document": save_document_model,
+    "translator": save_translator,
 }
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -45,7 +52,7 @@ def unfolded(model):
 
 @pytest.mark.parametrize("batch", [1, 3, 128])
 def test_predictions_are_those_of_the_model_as_it_was_trained(batch, tmp_path):
-    folder = sentence_model(tmp_path / "mine", starts=1, directions=2)
+    folder = save_sentence_model(tmp_path / "mine", starts=1, directions=2)
     model = nse.load(folder)
     rows, wanted = model.predict(SENTENCES, batch), unfolded(model).predict(SENTENCES, 1)
     for row, other in zip(rows, wanted, strict=True):
@@ -55,12 +62,12 @@ def test_predictions_are_those_of_the_model_as_it_was_trained(batch, tmp_path):
 
 
 def test_it_ranks_and_translates_and_traces(tmp_path):
-    ranker = nse.load(ranking_model(tmp_path / "ranker"))
+    ranker = nse.load(save_ranking_model(tmp_path / "ranker"))
     best = ranker.rank("who runs ?", CANDIDATES)
     assert [row["rank"] for row in best] == [1, 2, 3, 4, 5, 6]
     assert best == unfolded(ranker).rank("who runs ?", CANDIDATES)
     assert (ranker.task, ranker.labels) == ("rank", ["right"])
-    translating = nse.load(translator(tmp_path / "translator"))
+    translating = nse.load(save_translator(tmp_path / "translator"))
     assert list(translating.translations(iter(["a dog runs"]))) == translating.translate(["a dog runs"])
     trace = nse.load("sentiment").trace("It isn't bad at all.")
     assert trace.prediction["label"] in ("negative", "positive")
@@ -87,7 +94,7 @@ def test_vectors_do_not_depend_on_the_others(kind, tmp_path):
 
 
 def test_the_vector_of_a_sentence_is_what_its_head_sees(tmp_path):
-    model = nse.load(sentence_model(tmp_path / "mine"))
+    model = nse.load(save_sentence_model(tmp_path / "mine"))
     vectors = torch.from_numpy(model.encode(SENTENCES))
     with torch.no_grad():
         chances = model.module.head(vectors).softmax(-1)

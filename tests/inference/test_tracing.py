@@ -17,7 +17,7 @@ from nse.nn.search import END
 from nse.text.vocabulary import Vocabulary
 from nse.viz.trace import NOWHERE, MemoryTrace
 from oracle.equations import encode
-from small_models import document_model, ranking_model, sentence_model, translator
+from small_models import save_document_model, save_ranking_model, save_sentence_model, save_translator
 
 SCHEMA = json.loads(resources.files("nse.viz").joinpath("trace.schema.json").read_text("utf-8"))
 
@@ -55,7 +55,7 @@ def check(trace):
 
 @pytest.mark.parametrize("extra", [{}, {"starts": 1}, {"blanks": 2, "starts": 2}, {"layers": 2}])
 def test_a_sentence(extra, tmp_path):
-    loaded = hub.load(sentence_model(tmp_path / "mine", **extra))
+    loaded = hub.load(save_sentence_model(tmp_path / "mine", **extra))
     trace = check(loaded.trace("the good dog runs zyx"))
     [reading] = trace.readings
     nse = loaded.module.encoder.nse[0]
@@ -76,7 +76,7 @@ def test_a_sentence(extra, tmp_path):
 
 
 def test_a_sentence_read_both_ways(tmp_path):
-    loaded = hub.load(sentence_model(tmp_path / "mine", directions=2, starts=1))
+    loaded = hub.load(save_sentence_model(tmp_path / "mine", directions=2, starts=1))
     forward, backward = check(loaded.trace("a good film")).readings
     assert (forward.name, backward.name) == ("sentence, left to right", "sentence, right to left")
     assert forward.words == ("<S>", "a", "good", "film")
@@ -91,7 +91,7 @@ def test_a_sentence_read_both_ways(tmp_path):
 
 @pytest.mark.parametrize("starts", [0, 1])
 def test_the_papers_padding_is_shown(starts, tmp_path):
-    loaded = hub.load(sentence_model(tmp_path / "mine", padding="paper", max_words=5, starts=starts))
+    loaded = hub.load(save_sentence_model(tmp_path / "mine", padding="paper", max_words=5, starts=starts))
     [reading] = check(loaded.trace("good film")).readings
     assert reading.words == (*["<S>"] * starts, "<pad>", "<pad>", "<pad>", "good", "film")
     ids = torch.tensor([[0, 0, 0, *loaded.vocabulary.encode(["good", "film"])]])
@@ -148,7 +148,7 @@ def test_a_pair_read_again_after_it_was_compared(tmp_path):
 
 
 def test_a_question_and_its_candidates(tmp_path):
-    loaded = hub.load(ranking_model(tmp_path / "mine"))
+    loaded = hub.load(save_ranking_model(tmp_path / "mine"))
     candidates = ["the cat sleeps .", "a dog runs ."]
     trace = check(loaded.trace("who runs ?", *candidates))
     rows = loaded.rank("who runs ?", candidates)
@@ -166,7 +166,7 @@ def test_a_question_and_its_candidates(tmp_path):
 
 
 def test_a_document(tmp_path):
-    loaded = hub.load(document_model(tmp_path / "mine"))
+    loaded = hub.load(save_document_model(tmp_path / "mine"))
     trace = check(loaded.trace("A good film. The cat sleeps, the dog runs. bad"))
     *sentences, whole = trace.readings
     assert [reading.name for reading in trace.readings] == [
@@ -186,7 +186,7 @@ def test_a_document(tmp_path):
     assert (
         len(
             check(
-                hub.load(document_model(tmp_path / "lstm", reader="lstm")).trace("A good film. Bad.")
+                hub.load(save_document_model(tmp_path / "lstm", reader="lstm")).trace("A good film. Bad.")
             ).readings
         )
         == 2
@@ -197,7 +197,9 @@ def test_a_document(tmp_path):
 @pytest.mark.parametrize("beam", [1, 3])
 def test_a_translation(directions, beam, tmp_path, monkeypatch):
     for seed in range(100):
-        loaded = hub.load(translator(tmp_path / str(seed), directions=directions, seed=seed, init_range=2.0))
+        loaded = hub.load(
+            save_translator(tmp_path / str(seed), directions=directions, seed=seed, init_range=2.0)
+        )
         loaded.module.output.bias.data[END] += 2  # an untrained one rarely comes to an end
         [row] = loaded.translate(["the dog runs ."], beam)
         if 2 <= len(row["words"]) < loaded.config.model.max_target_words:
@@ -229,7 +231,7 @@ def test_a_translation(directions, beam, tmp_path, monkeypatch):
 
 
 def test_a_translation_that_was_cut_off_has_no_end(tmp_path):
-    loaded = hub.load(translator(tmp_path / "mine", seed=3, max_target_words=2))
+    loaded = hub.load(save_translator(tmp_path / "mine", seed=3, max_target_words=2))
     written = loaded.trace("the dog runs .", beam=1).readings[-1]
     [row] = loaded.translate(["the dog runs ."], 1)
     assert len(row["words"]) == 2
@@ -238,12 +240,12 @@ def test_a_translation_that_was_cut_off_has_no_end(tmp_path):
 
 
 def test_a_translation_by_an_lstm_has_the_encoders_memory_alone(tmp_path):
-    loaded = hub.load(translator(tmp_path / "mine", decoder="lstm"))
+    loaded = hub.load(save_translator(tmp_path / "mine", decoder="lstm"))
     assert [each.name for each in check(loaded.trace("the dog")).readings] == ["sentence"]
 
 
 def test_a_model_is_as_it_was_after_a_trace(tmp_path):
-    loaded = hub.load(sentence_model(tmp_path / "mine", starts=1))
+    loaded = hub.load(save_sentence_model(tmp_path / "mine", starts=1))
     before = loaded.predict(["a good film"])
     loaded.trace("a good film")
     assert loaded.predict(["a good film"]) == before
@@ -266,7 +268,7 @@ def test_all_keys_are_those_of_the_start_words_too():
 
 
 def test_what_cannot_be_traced_says_why(tmp_path):
-    folder = sentence_model(tmp_path / "mine")
+    folder = save_sentence_model(tmp_path / "mine")
     for texts, says in {
         (): "texts: expected 1, sentence, got 0",
         ("a", "b"): "texts: expected 1, sentence, got 2",
@@ -276,19 +278,19 @@ def test_what_cannot_be_traced_says_why(tmp_path):
         with pytest.raises(InputError, match=says):
             hub.load(folder).trace(*texts)
     with pytest.raises(InputError, match="has no memory to look into: its encoder is 'lstm'"):
-        hub.load(sentence_model(tmp_path / "lstm", encoder="lstm")).trace("a")
+        hub.load(save_sentence_model(tmp_path / "lstm", encoder="lstm")).trace("a")
     with pytest.raises(InputError, match="expected a question and at least one candidate, got 1"):
-        hub.load(ranking_model(tmp_path / "ranks")).trace("who?")
+        hub.load(save_ranking_model(tmp_path / "ranks")).trace("who?")
     with pytest.raises(InputError, match="expected one, a sentence to translate, got 2"):
-        hub.load(translator(tmp_path / "translates")).trace("a", "dog")
+        hub.load(save_translator(tmp_path / "translates")).trace("a", "dog")
     with pytest.raises(InputError, match="sentence is empty"):
         hub.load(tmp_path / "translates").trace(" ")
     with pytest.raises(InputError, match="sentence has 3 words and the model reads 2"):
-        hub.load(sentence_model(tmp_path / "short", max_words=2)).trace("a good film", strict=True)
+        hub.load(save_sentence_model(tmp_path / "short", max_words=2)).trace("a good film", strict=True)
 
 
 def test_what_is_cut_is_told(tmp_path):
-    [text] = hub.load(sentence_model(tmp_path / "short", max_words=2)).trace("a good film").texts
+    [text] = hub.load(save_sentence_model(tmp_path / "short", max_words=2)).trace("a good film").texts
     assert (text.words, text.cut) == (("a", "good"), 1)
 
 

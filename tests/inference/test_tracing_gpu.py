@@ -5,7 +5,7 @@ import pytest
 
 import nse
 from faults.made_models import saved
-from small_models import document_model, ranking_model, sentence_model
+from small_models import save_document_model, save_ranking_model, save_sentence_model
 
 TEXTS = {
     "sentence": ["the good dog runs and the cat sleeps"],
@@ -20,11 +20,11 @@ TEXTS = {
 def folder_of(name, place):
     match name:
         case "sentence":
-            return sentence_model(place, directions=2, starts=1, blanks=2)
+            return save_sentence_model(place, directions=2, starts=1, blanks=2)
         case "ranks":
-            return ranking_model(place)
+            return save_ranking_model(place)
         case "document":
-            return document_model(place)
+            return save_document_model(place)
         case "pair" | "mma":
             saved(place, model={"encoder": name.replace("pair", "nse"), "starts": 1, "init_range": 0.5})
             return place

@@ -22,11 +22,11 @@ from nse.inference.kinds import spell
 from nse.nn.translator import Translator
 from small_models import (
     SOURCE,
-    document_model,
-    ranking_model,
-    sentence_model,
-    translator,
-    word_by_word,
+    save_document_model,
+    save_ranking_model,
+    save_sentence_model,
+    save_translator,
+    translate_word_by_word,
 )
 
 WORDS = SOURCE
@@ -35,7 +35,7 @@ TEXTS = ["A dog runs.", "", "the cat, the dog", "Zyx qwv!", "a", "good " * 30, "
 
 @pytest.fixture
 def model(tmp_path):
-    return translator(tmp_path / "mine")
+    return save_translator(tmp_path / "mine")
 
 
 def call(*words, **settings):
@@ -55,7 +55,7 @@ def alone(loaded, text, beam):
 @pytest.mark.parametrize("beam", [None, 1, 3])
 @pytest.mark.parametrize("decoder", ["nse", "lstm"])
 def test_each_sentence_is_translated_as_alone_whatever_the_batch(beam, decoder, tmp_path):
-    loaded = hub.load(translator(tmp_path / "mine", decoder=decoder, beam=2, replace_unknown=True))
+    loaded = hub.load(save_translator(tmp_path / "mine", decoder=decoder, beam=2, replace_unknown=True))
     rows = loaded.translate(TEXTS, beam)
     assert [row["text"] for row in rows] == TEXTS
     assert [row["number"] for row in rows] == list(range(1, 8))
@@ -77,7 +77,7 @@ def test_a_text_without_words_has_a_translation_without_words(model):
 
 
 def test_words_are_put_together_as_people_write_them(model, monkeypatch):
-    monkeypatch.setattr(Translator, "translate", word_by_word)
+    monkeypatch.setattr(Translator, "translate", translate_word_by_word)
     (row,) = nse.load(model).translate(["the cat, a dog runs."])
     assert row["words"] == ["die", "katze", ",", "ein", "hund", "läuft", "."]
     assert row["translation"] == "die katze, ein hund läuft."
@@ -85,15 +85,17 @@ def test_words_are_put_together_as_people_write_them(model, monkeypatch):
 
 @pytest.mark.parametrize(("replace", "written"), [(True, "die zebra läuft"), (False, "die <unk> läuft")])
 def test_unknown_words_are_taken_from_the_source_if_so_configured(replace, written, tmp_path, monkeypatch):
-    monkeypatch.setattr(Translator, "translate", word_by_word)
-    (row,) = nse.load(translator(tmp_path / "mine", replace_unknown=replace)).translate(["the Zebra runs"])
+    monkeypatch.setattr(Translator, "translate", translate_word_by_word)
+    (row,) = nse.load(save_translator(tmp_path / "mine", replace_unknown=replace)).translate(
+        ["the Zebra runs"]
+    )
     assert (" ".join(row["words"]), row["unknown"]) == (written, 1)
 
 
 def test_pieces_are_read_and_put_together(tmp_path, monkeypatch):
-    monkeypatch.setattr(Translator, "translate", word_by_word)
+    monkeypatch.setattr(Translator, "translate", translate_word_by_word)
     source, target = ["play@@", "ground", "a"], ["spiel@@", "platz", "ein"]
-    folder = translator(tmp_path / "mine", words=source, target=target, pieces=True)
+    folder = save_translator(tmp_path / "mine", words=source, target=target, pieces=True)
     (row,) = nse.load(folder).translate(["a playground"])
     assert (row["words"], row["unknown"]) == (["ein", "spielplatz"], 0)
 
@@ -115,7 +117,7 @@ def test_no_more_than_a_batch_is_read_before_it_is_answered(model):
 
 
 def test_a_long_sentence_is_cut_and_told_or_refused_after_those_before_it(tmp_path):
-    model = nse.load(translator(tmp_path / "mine", max_words=3))
+    model = nse.load(save_translator(tmp_path / "mine", max_words=3))
     long, whole = model.translate(["a dog runs the cat", "a dog runs"])
     assert (long["cut"], whole["cut"]) == (2, 0)
     assert long["words"] == whole["words"]
@@ -141,17 +143,17 @@ def test_what_is_wrong_is_told(model, tmp_path):
     for settings in ({"batch": 0}, {"beam": 0}):
         with pytest.raises(InputError, match="batch and beam: expected at least 1"):
             model.translations(["a"], **settings)  # at once
-    assert len(nse.load(translator(tmp_path / "odd", task="snli")).translate(["a"])) == 1
+    assert len(nse.load(save_translator(tmp_path / "odd", task="snli")).translate(["a"])) == 1
 
 
 def test_a_model_of_another_kind_says_what_it_does(model, tmp_path):
-    for other in (sentence_model(tmp_path / "sentence"), document_model(tmp_path / "document")):
+    for other in (save_sentence_model(tmp_path / "sentence"), save_document_model(tmp_path / "document")):
         with pytest.raises(
             InputError, match=r"gives a \w+ a label \(.*and translates nothing; use `nse predict`"
         ):
             nse.load(other).translate(["a"])
     with pytest.raises(InputError, match=r"ranks candidate .* translates nothing; use `nse rank`"):
-        nse.load(ranking_model(tmp_path / "ranks")).translate(["a"])
+        nse.load(save_ranking_model(tmp_path / "ranks")).translate(["a"])
     with pytest.raises(
         InputError, match="translates sentences and tells no labels apart; use `nse translate`"
     ):
@@ -165,7 +167,7 @@ PLAIN = "die katze, ein hund läuft.\n\n\nein <unk>\n\nein hund\n"
 
 
 def test_a_line_in_a_line_out(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(Translator, "translate", word_by_word)
+    monkeypatch.setattr(Translator, "translate", translate_word_by_word)
     file = tmp_path / "english.txt"
     file.write_bytes(CONTENT)
     for words, given in [([], CONTENT), (["--file", "-"], CONTENT), (["--file", file], b"")]:
@@ -179,7 +181,7 @@ def test_a_line_in_a_line_out(model, tmp_path, monkeypatch):
 
 
 def test_json_is_an_object_a_line(model, monkeypatch):
-    monkeypatch.setattr(Translator, "translate", word_by_word)
+    monkeypatch.setattr(Translator, "translate", translate_word_by_word)
     rows = [json.loads(line) for line in call(model, "--json", input=CONTENT).stdout.splitlines()]
     assert rows == nse.load(model).translate(["The cat, a dog runs.", "", " ", "a zebra", "", "a dog"])
     assert rows[3] == {
@@ -222,8 +224,8 @@ def refused(capsys, monkeypatch, *words, given=b""):
 
 @pytest.mark.parametrize("batch", [1, 64])
 def test_mistakes_name_the_line_and_those_before_it_are_out(batch, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(Translator, "translate", word_by_word)
-    model, before = translator(tmp_path / "mine", max_words=3), ["ein hund", ""]
+    monkeypatch.setattr(Translator, "translate", translate_word_by_word)
+    model, before = save_translator(tmp_path / "mine", max_words=3), ["ein hund", ""]
 
     def told(*words, given):
         return refused(capsys, monkeypatch, model, "--batch", batch, *words, given=given)
@@ -246,15 +248,17 @@ def test_mistakes_name_the_line_and_those_before_it_are_out(batch, tmp_path, cap
 
 
 def test_what_is_cut_is_told_beside_the_translations(tmp_path, monkeypatch):
-    monkeypatch.setattr(Translator, "translate", word_by_word)
-    model = translator(tmp_path / "mine", max_words=3)
+    monkeypatch.setattr(Translator, "translate", translate_word_by_word)
+    model = save_translator(tmp_path / "mine", max_words=3)
     answer = call(model, "a dog runs the cat", "a")
     assert (answer.exit_code, answer.stdout) == (0, "ein hund läuft\nein\n")
     assert answer.stderr == "nse: sentence 1: 2 words cut\n"
 
 
 def test_the_wrong_command_is_told(model, tmp_path, capsys, monkeypatch):
-    assert "use `nse predict`" in refused(capsys, monkeypatch, sentence_model(tmp_path / "other"), "a")[1]
+    assert (
+        "use `nse predict`" in refused(capsys, monkeypatch, save_sentence_model(tmp_path / "other"), "a")[1]
+    )
     for words in (["predict", model, "a"], ["rank", model, "--question", "who"]):
         answer = CliRunner().invoke(cli.app, list(map(str, words)))
         assert isinstance(answer.exception, InputError)
@@ -305,7 +309,7 @@ def test_what_cannot_be_written_is_told(model):
 
 
 def test_the_card_tells_bleu_and_the_command(tmp_path):
-    config = hub.load(translator(tmp_path / "mine")).config
+    config = hub.load(save_translator(tmp_path / "mine")).config
     told = {**describe_data("multi30k"), "accuracy": {"train": 0.625}, "bleu": {"dev": 0.3, "test": 0.31415}}
     text = card.write_card(config, told).decode()
     assert "| bleu test | 31.41 |" in text
@@ -324,7 +328,7 @@ def test_the_card_tells_bleu_and_the_command(tmp_path):
 
 
 def test_the_python_of_the_card_runs(tmp_path, capsys):
-    folder = translator(tmp_path / "mine")
+    folder = save_translator(tmp_path / "mine")
     code = (folder / "README.md").read_text("utf-8").split("```python\n")[1].split("```")[0]
     exec(code.replace("FOLDER", str(folder)), {})
     assert capsys.readouterr().out == nse.load(folder).translate(["A dog runs."])[0]["translation"] + "\n"
@@ -332,10 +336,10 @@ def test_the_python_of_the_card_runs(tmp_path, capsys):
 
 def test_scores_that_are_none_are_told(tmp_path, monkeypatch):
     def broken(self, source, lengths, beam=None, max_length=None):
-        found = word_by_word(self, source, lengths)
+        found = translate_word_by_word(self, source, lengths)
         return found._replace(log_probs=found.log_probs * float("nan"))
 
-    folder = translator(tmp_path / "mine")
+    folder = save_translator(tmp_path / "mine")
     monkeypatch.setattr(Translator, "translate", broken)
     with pytest.raises(RunError, match="mine: the model's scores are NaN or infinite"):
         nse.load(folder).translate(["a dog"])

@@ -8,14 +8,14 @@ from nse.serve.observe import Log
 from nse.serve.settings import ApiKeys
 from serve.inside import inside
 from serve.running import error, told
-from small_models import sentence_model
+from small_models import save_sentence_model
 
 KEY, OTHER = "correct-horse-battery", "another-key-0123456789"
 
 
 @pytest.fixture
 def model(tmp_path):
-    return sentence_model(tmp_path / "mine")
+    return save_sentence_model(tmp_path / "mine")
 
 
 def test_with_keys_only_the_health_is_open(model):

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from faults.made_models import saved
 from serve.inside import inside
 from serve.made_bodies import bodies, try_request
-from small_models import document_model, ranking_model, sentence_model, translator
+from small_models import save_document_model, save_ranking_model, save_sentence_model, save_translator
 
 FEW = settings(
     max_examples=75,
@@ -19,7 +19,9 @@ FEW = settings(
 )
 
 
-@pytest.mark.parametrize("make", [sentence_model, saved, ranking_model, translator, document_model])
+@pytest.mark.parametrize(
+    "make", [save_sentence_model, saved, save_ranking_model, save_translator, save_document_model]
+)
 def test_anything_is_answered_in_one_shape(tmp_path, make):
     make(tmp_path / "mine")
     statuses = Counter()

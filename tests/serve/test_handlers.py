@@ -11,7 +11,14 @@ from nse.serve.handlers import find_examples
 from nse.serve.settings import MAX_BEAM
 from serve.inside import inside
 from serve.running import error, told
-from small_models import CANDIDATES, SENTENCES, document_model, ranking_model, sentence_model, translator
+from small_models import (
+    CANDIDATES,
+    SENTENCES,
+    save_document_model,
+    save_ranking_model,
+    save_sentence_model,
+    save_translator,
+)
 
 PAIRS = [["all dogs bark", "some dogs bark"], ["some dogs", "not zebras"], ["dogs", "dogs dance"]]
 
@@ -39,13 +46,13 @@ def test_examples_are_of_words_that_the_model_knows(name):
 
 
 def test_a_model_of_other_words_has_no_examples(tmp_path):
-    assert find_examples(nse.load(sentence_model(tmp_path / "mine"))) == []
+    assert find_examples(nse.load(save_sentence_model(tmp_path / "mine"))) == []
     saved(tmp_path / "logic")
     assert find_examples(nse.load(tmp_path / "logic"))[0] == ["all dogs bark", "some dogs bark"]
 
 
 def test_labels_of_sentences(tmp_path):
-    model = nse.load(sentence_model(tmp_path / "mine"))
+    model = nse.load(save_sentence_model(tmp_path / "mine"))
     with inside(model) as server:
         found = told(server.ask("/v1/predict", {"texts": SENTENCES}))
         assert found["model"] == "mine"
@@ -64,7 +71,7 @@ def test_labels_of_pairs(tmp_path):
 
 def test_labels_of_documents(tmp_path):
     texts = ["A good film. The cat sleeps.", "bad", "The dog runs. " * 30]
-    model = nse.load(document_model(tmp_path / "mine"))
+    model = nse.load(save_document_model(tmp_path / "mine"))
     with inside(model) as server:
         found = told(server.ask("/v1/predict", {"texts": texts}))["predictions"]
         close(found, without_texts(model.predict(texts)))
@@ -72,7 +79,7 @@ def test_labels_of_documents(tmp_path):
 
 
 def test_ranks(tmp_path):
-    model = nse.load(ranking_model(tmp_path / "mine"))
+    model = nse.load(save_ranking_model(tmp_path / "mine"))
     with inside(model) as server:
         found = told(server.ask("/v1/rank", {"question": "who runs ?", "candidates": CANDIDATES}))
         close(found["ranking"], without_texts(model.rank("who runs ?", CANDIDATES)))
@@ -80,7 +87,7 @@ def test_ranks(tmp_path):
 
 def test_equal_candidates_have_equal_scores_however_many_there_are(tmp_path):
     """Those of a large request are computed in several batches, where the same text could score otherwise."""
-    model = nse.load(ranking_model(tmp_path / "mine", size=20))
+    model = nse.load(save_ranking_model(tmp_path / "mine", size=20))
     words = ["a", "dog", "runs", "the", "cat", "sleeps", "good"]
     rng = random.Random(0)
     others = [" ".join(rng.choices(words, k=rng.randrange(1, 9))) for _ in range(60)]
@@ -98,7 +105,7 @@ def test_equal_candidates_have_equal_scores_however_many_there_are(tmp_path):
 
 def test_translations(tmp_path):
     texts = ["A dog runs.", "the cat, the dog", "Zyx qwv!", "good " * 30]
-    model = nse.load(translator(tmp_path / "mine"))
+    model = nse.load(save_translator(tmp_path / "mine"))
     with inside(model) as server:
         for beam in (None, 1, 3):
             found = told(server.ask("/v1/translate", {"texts": texts, "beam": beam}))
@@ -108,7 +115,9 @@ def test_translations(tmp_path):
         assert error(server.ask("/v1/translate", wide), 422).startswith("beam: ")
 
 
-@pytest.mark.parametrize("make", [sentence_model, ranking_model, translator, document_model])
+@pytest.mark.parametrize(
+    "make", [save_sentence_model, save_ranking_model, save_translator, save_document_model]
+)
 def test_vectors(tmp_path, make):
     model = nse.load(make(tmp_path / "mine"))
     with inside(model) as server:
@@ -123,10 +132,10 @@ def test_vectors(tmp_path, make):
 @pytest.mark.parametrize(
     ("make", "own"),
     [
-        (sentence_model, "predict"),
-        (document_model, "predict"),
-        (ranking_model, "rank"),
-        (translator, "translate"),
+        (save_sentence_model, "predict"),
+        (save_document_model, "predict"),
+        (save_ranking_model, "rank"),
+        (save_translator, "translate"),
     ],
 )
 def test_only_what_the_model_does_is_described_and_its_examples_are_answered(tmp_path, make, own):
@@ -145,7 +154,7 @@ def test_only_what_the_model_does_is_described_and_its_examples_are_answered(tmp
 
 
 def test_what_is_told_of_texts_that_are_cut_or_unknown(tmp_path):
-    with inside(sentence_model(tmp_path / "mine", max_words=5)) as server:
+    with inside(save_sentence_model(tmp_path / "mine", max_words=5)) as server:
         ask = {"texts": ["a good film a good film", "zyx qwv"]}
         one, two = told(server.ask("/v1/predict", ask))["predictions"]
         assert (one["words"], one["cut"], one["unknown"]) == (5, 1, 0)
@@ -156,7 +165,7 @@ def test_what_is_told_of_texts_that_are_cut_or_unknown(tmp_path):
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("max_batch", [1, 8, 64])
 def test_answers_do_not_depend_on_who_else_asks(tmp_path, workers, max_batch):
-    model = nse.load(sentence_model(tmp_path / "mine"))
+    model = nse.load(save_sentence_model(tmp_path / "mine"))
     rng = random.Random(max_batch)
     asks = []
     for number in range(40):

@@ -10,7 +10,7 @@ from nse.serve import observe as logs
 from nse.serve.observe import Log, LogHandler
 from serve.inside import inside
 from serve.running import error
-from small_models import sentence_model
+from small_models import save_sentence_model
 
 
 def lines(content):
@@ -93,7 +93,7 @@ def test_what_libraries_say_is_a_line_too():
 
 def test_requests_are_logged_without_their_texts_unless_they_are_wanted(tmp_path):
     secret = "a film about my neighbour"
-    model = sentence_model(tmp_path / "mine")
+    model = save_sentence_model(tmp_path / "mine")
     for log_texts in (False, True):
         written = []
         log = Log(written.append)
@@ -116,7 +116,7 @@ def test_requests_are_logged_without_their_texts_unless_they_are_wanted(tmp_path
 
 
 def test_requests_have_names(tmp_path):
-    with inside(sentence_model(tmp_path / "mine")) as server:
+    with inside(save_sentence_model(tmp_path / "mine")) as server:
         for name in ("abc", "A.b-c_9", "x" * 64):
             assert server.ask("/v1/model", headers={"X-Request-Id": name})[1]["X-Request-Id"] == name
         made = set()
@@ -138,7 +138,7 @@ def figures(server):
 
 
 def test_requests_texts_batches_and_refusals_are_counted(tmp_path):
-    model = sentence_model(tmp_path / "mine")
+    model = save_sentence_model(tmp_path / "mine")
     with inside(model) as server, inside(model, max_queue=1) as other:
         before = figures(server)
         assert before["nse_refused_total", "queue_full"] == 0

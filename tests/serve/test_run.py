@@ -15,12 +15,12 @@ from nse.viz import report
 from nse.viz.trace import MemoryTrace
 from serve.inside import inside
 from serve.running import asked, error, events, line_to, running, told
-from small_models import document_model, ranking_model, sentence_model, translator
+from small_models import save_document_model, save_ranking_model, save_sentence_model, save_translator
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    return sentence_model(tmp_path_factory.mktemp("models") / "mine")
+    return save_sentence_model(tmp_path_factory.mktemp("models") / "mine")
 
 
 @pytest.fixture(scope="module")
@@ -47,14 +47,14 @@ def test_the_model_tells_what_it_takes(address):
 
 
 def test_other_models_take_other_texts(tmp_path):
-    with inside(ranking_model(tmp_path / "ranks")) as server:
+    with inside(save_ranking_model(tmp_path / "ranks")) as server:
         assert [field["many"] for field in told(server.ask("/v1/model"))["fields"]] == [False, True]
         given = {"texts": ["who runs ?", "a dog runs .", "the cat sleeps ."]}
         trace = MemoryTrace.from_json(server.ask("/v1/trace", given)[2])
         assert len(trace.prediction["ranking"]) == 2
         many = {"texts": ["who runs ?", *["a dog ."] * (MAX_TRACE_CANDIDATES + 1)]}
         assert "there are 22 texts, and at most 21 can be drawn" in error(server.ask("/v1/trace", many), 413)
-    with inside(translator(tmp_path / "translates")) as server:
+    with inside(save_translator(tmp_path / "translates")) as server:
         assert [field["label"] for field in told(server.ask("/v1/model"))["fields"]] == ["English sentence"]
         for beam in (None, 2):
             answer = server.ask("/v1/trace", {"texts": ["a dog"], "beam": beam})
@@ -91,7 +91,7 @@ def test_too_much_is_told_before_it_is_computed(address, tmp_path):
     answer = asked(address, "/v1/trace", {"texts": ["a " * (MAX_TRACE_WORDS + 1)]})
     expected = f"text 1 has 201 words, and at most {MAX_TRACE_WORDS} can be drawn: shorten it"
     assert error(answer, 413) == expected
-    with inside(document_model(tmp_path / "documents")) as server:
+    with inside(save_document_model(tmp_path / "documents")) as server:
         many = {"texts": ["A dog runs. " * (MAX_TRACE_SENTENCES + 1)]}
         expected = f"text 1 has 51 sentences, and at most {MAX_TRACE_SENTENCES} can be drawn: shorten it"
         assert error(server.ask("/v1/trace", many), 413) == expected
@@ -102,7 +102,7 @@ def test_too_much_is_told_before_it_is_computed(address, tmp_path):
 
 
 def test_a_model_without_a_memory_answers_but_is_not_traced(tmp_path):
-    with inside(sentence_model(tmp_path / "lstm", encoder="lstm")) as server:
+    with inside(save_sentence_model(tmp_path / "lstm", encoder="lstm")) as server:
         assert server.ask("/v1/predict", {"texts": ["a good film"]})[0] == 200
         message = error(server.ask("/v1/trace", {"texts": ["a good film"]}), 400)
         assert "lstm has no memory to look into" in message

@@ -9,12 +9,14 @@ from nse.serve.schemas import DESCRIPTIONS, WORD, make_visible_pattern
 from nse.text import moses
 from serve.inside import inside
 from serve.running import told
-from small_models import document_model, ranking_model, sentence_model, translator
+from small_models import save_document_model, save_ranking_model, save_sentence_model, save_translator
 
 LETTERS = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
 
 
-@pytest.mark.parametrize("make", [sentence_model, ranking_model, translator, document_model])
+@pytest.mark.parametrize(
+    "make", [save_sentence_model, save_ranking_model, save_translator, save_document_model]
+)
 def test_answers_have_the_form_that_is_described(tmp_path, make):
     with inside(make(tmp_path / "mine")) as server:
         described = told(server.ask("/openapi.json"))
@@ -36,7 +38,7 @@ def test_answers_have_the_form_that_is_described(tmp_path, make):
 
 
 def test_every_status_of_a_question_is_described(tmp_path):
-    with inside(sentence_model(tmp_path / "mine")) as server:
+    with inside(save_sentence_model(tmp_path / "mine")) as server:
         described = told(server.ask("/openapi.json"))
         for path in ("/v1/predict", "/v1/encode", "/v1/trace"):
             responses = described["paths"][path]["post"]["responses"]

@@ -9,7 +9,7 @@ import pytest
 
 from faults.made_models import saved
 from serve.running import running
-from small_models import document_model, ranking_model, sentence_model, translator
+from small_models import save_document_model, save_ranking_model, save_sentence_model, save_translator
 
 SETTINGS = Path(__file__).with_name("schemathesis.toml")
 RUN = "from schemathesis.cli import schemathesis; schemathesis()"
@@ -36,14 +36,19 @@ def asked_everything(address, folder, examples, *words):
 def test_nothing_is_found_with_keys(tmp_path):
     """With keys there is more to find: whether they are asked for wherever the description says so."""
     (tmp_path / "keys").write_text(KEY)
-    with running(sentence_model(tmp_path / "mine"), "--api-key-file", tmp_path / "keys") as (address, server):
+    with running(save_sentence_model(tmp_path / "mine"), "--api-key-file", tmp_path / "keys") as (
+        address,
+        server,
+    ):
         header = f"Authorization: Bearer {KEY}"
         assert asked_everything(address, tmp_path, 12, "--header", header) > 100
         assert KEY not in server.told()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [sentence_model, saved, ranking_model, translator, document_model])
+@pytest.mark.parametrize(
+    "make", [save_sentence_model, saved, save_ranking_model, save_translator, save_document_model]
+)
 def test_nothing_is_found_in_any_kind_of_model(tmp_path, make):
     make(tmp_path / "mine")
     with running(tmp_path / "mine", "--no-access-log") as (address, _):

@@ -13,7 +13,7 @@ from nse.errors import RunError
 from nse.serve import worker
 from nse.serve.observe import Log
 from nse.serve.worker import Engine, EngineDiedError, EngineProcess, make_engines, stop_engines
-from small_models import SENTENCES, sentence_model, translator
+from small_models import SENTENCES, save_sentence_model, save_translator
 
 
 @pytest.fixture
@@ -46,11 +46,11 @@ def parts(question):
 
 
 def test_it_gives_what_this_process_would(started, tmp_path):
-    engine, model = started(sentence_model(tmp_path / "mine"))
+    engine, model = started(save_sentence_model(tmp_path / "mine"))
     for verb in ("predict", "encode"):
         asked = parts(model.request(verb, SENTENCES))
         torch.testing.assert_close(engine.compute(*asked), Engine(model).compute(*asked))
-    engine, model = started(translator(tmp_path / "translator"))
+    engine, model = started(save_translator(tmp_path / "translator"))
     asked = parts(model.request("translate", ["a dog runs", "the cat"], beam=2))
     assert torch.equal(engine.compute(*asked), Engine(model).compute(*asked))
 
@@ -61,7 +61,7 @@ def test_what_goes_wrong_in_it_comes_back(error, started, tmp_path, monkeypatch)
         raise error
 
     monkeypatch.setattr(worker, "compute_request", wrong)
-    engine, model = started(sentence_model(tmp_path / "mine"))
+    engine, model = started(save_sentence_model(tmp_path / "mine"))
     with pytest.raises(type(error), match=str(error)) as told:
         engine.compute(*parts(model.request("predict", SENTENCES)))
     notes = "".join(getattr(told.value, "__notes__", []))
@@ -70,7 +70,7 @@ def test_what_goes_wrong_in_it_comes_back(error, started, tmp_path, monkeypatch)
 
 def test_one_that_dies_is_followed_by_another(started, tmp_path, monkeypatch):
     """Though nobody asked; and where it cannot be started at first, it is tried again, and noted once."""
-    engine, model = started(sentence_model(tmp_path / "mine"))
+    engine, model = started(save_sentence_model(tmp_path / "mine"))
     asked, first, lines, seen = parts(model.request("predict", SENTENCES)), engine.process.pid, [], []
     before, dumps, failures = engine.compute(*asked), worker.pickle.dumps, [MemoryError()] * 2
     monkeypatch.setattr(worker, "FIRST_PAUSE", 0.01)
@@ -95,7 +95,7 @@ def fail(failures):
 
 
 def test_what_it_did_not_die_of_can_be_told(started, tmp_path):
-    engine, model = started(sentence_model(tmp_path / "mine"))
+    engine, model = started(save_sentence_model(tmp_path / "mine"))
     engine.process.kill()
     engine.process.join()
     for _ in range(2):  # once at the line, and once because it is known
@@ -106,7 +106,7 @@ def test_what_it_did_not_die_of_can_be_told(started, tmp_path):
 
 
 def test_an_idle_one_that_hangs_is_noticed(started, tmp_path, monkeypatch):
-    engine, _ = started(sentence_model(tmp_path / "mine"))
+    engine, _ = started(save_sentence_model(tmp_path / "mine"))
     assert not engine._hangs(10)
     monkeypatch.setattr(worker, "GRACE_PERIOD", 0.1)
     os.kill(engine.process.pid, signal.SIGSTOP)
@@ -115,7 +115,7 @@ def test_an_idle_one_that_hangs_is_noticed(started, tmp_path, monkeypatch):
 
 
 def test_those_that_hang_end_in_time(started, tmp_path):
-    model = sentence_model(tmp_path / "mine")
+    model = save_sentence_model(tmp_path / "mine")
     several = [started(model)[0] for _ in range(3)]
     for each in several:
         os.kill(each.process.pid, signal.SIGSTOP)
@@ -125,7 +125,7 @@ def test_those_that_hang_end_in_time(started, tmp_path):
 
 
 def test_only_a_model_on_a_cpu_is_computed_elsewhere(tmp_path):
-    model = nse.load(sentence_model(tmp_path / "mine"))
+    model = nse.load(save_sentence_model(tmp_path / "mine"))
     engines = make_engines(model, 2)
     assert [type(engine) for engine in engines] == [EngineProcess] * 2
     stop_engines(engines, 5)

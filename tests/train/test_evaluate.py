@@ -22,7 +22,7 @@ from nse.text.sampler import LONG_SENTENCE, draw_bounded_batches
 from nse.text.tensors import LabelledRows, Texts
 from nse.text.vocabulary import Vocabulary
 from nse.train.evaluate import describe_evaluation, evaluate
-from small_models import document_model, sentence_model, translator, word_by_word
+from small_models import save_document_model, save_sentence_model, save_translator, translate_word_by_word
 
 PAIRS = [
     ("A dog runs.", "An animal moves.", "entailment"),
@@ -297,7 +297,7 @@ def stars_of(model, text):
 @pytest.mark.parametrize("batch", [1, 2, 512])
 def test_documents_have_accuracy_and_squared_error_in_stars(batch, reviews, tmp_path):
     told = {"labels": STARS, "tokenizer": "treebank", "data": "yelp13"}
-    folder = document_model(tmp_path / "mine", **told, seed=3)
+    folder = save_document_model(tmp_path / "mine", **told, seed=3)
     result = evaluate(str(folder), "test", reviews, batch, "cpu")
     found = [stars_of(hub.load(folder), text) for _, text in REVIEWS]
     errors = [said - stars for said, (stars, _) in zip(found, REVIEWS, strict=True)]
@@ -353,8 +353,8 @@ WANTED = [
 
 @pytest.mark.parametrize("batch", [1, 3, 512])
 def test_bleu_compares_translations_with_the_references_of_the_data(batch, parallel, tmp_path, monkeypatch):
-    monkeypatch.setattr(Translator, "translate", word_by_word)
-    result = evaluate(str(translator(tmp_path / "mine", beam=2)), "test", parallel, batch, "cpu")
+    monkeypatch.setattr(Translator, "translate", translate_word_by_word)
+    result = evaluate(str(save_translator(tmp_path / "mine", beam=2)), "test", parallel, batch, "cpu")
     assert result["bleu"] == pytest.approx(bleu(SAID, WANTED))
     assert 0.5 < result["bleu"] < 1
     assert (result["n"], result["beam"], result["cut"], result["published"]) == (4, 2, 0, 1_000)
@@ -367,16 +367,16 @@ def test_bleu_compares_translations_with_the_references_of_the_data(batch, paral
     )
     assert "sentences/s" in line
     json.dumps(result, allow_nan=False)
-    whole = translator(tmp_path / "whole", replace_unknown=True)
+    whole = save_translator(tmp_path / "whole", replace_unknown=True)
     said = [line.replace("<unk> .", "fast .").replace("<unk>", "zebra") for line in SAID]
     assert evaluate(str(whole), "test", parallel, device="cpu")["bleu"] == pytest.approx(bleu(said, WANTED))
 
 
 def test_subwords_are_joined_before_bleu_is_computed(parallel, tmp_path, monkeypatch):
-    monkeypatch.setattr(Translator, "translate", word_by_word)
+    monkeypatch.setattr(Translator, "translate", translate_word_by_word)
     words = ["a", "dog", "run@@", "s", "the", "ca@@", "t", "."]
     target = ["ein", "hund", "lä@@", "uft", "die", "kat@@", "ze", "."]
-    folder = translator(tmp_path / "mine", words=words, target=target, pieces=True)
+    folder = save_translator(tmp_path / "mine", words=words, target=target, pieces=True)
     said = []
     monkeypatch.setattr("nse.metrics.bleu.bleu", lambda found, _: said.extend(found) or 0.5)
     assert evaluate(str(folder), "test", parallel, device="cpu")["bleu"] == 0.5
@@ -384,7 +384,7 @@ def test_subwords_are_joined_before_bleu_is_computed(parallel, tmp_path, monkeyp
 
 
 def test_the_beam_size_can_be_chosen(parallel, tmp_path, monkeypatch):
-    folder = translator(tmp_path / "mine", max_words=4)
+    folder = save_translator(tmp_path / "mine", max_words=4)
     texts = [" ".join(hub.load(folder).tokenize(text)[:4]) for text in ENGLISH]
     compared = []
     monkeypatch.setattr("nse.metrics.bleu.bleu", lambda *both: compared.append(both) or 0.5)
@@ -399,7 +399,7 @@ def test_the_beam_size_can_be_chosen(parallel, tmp_path, monkeypatch):
 
 
 def test_a_translator_can_be_evaluated_on_other_translations_only(parallel, tmp_path):
-    folder = str(translator(tmp_path / "mine"))
+    folder = str(save_translator(tmp_path / "mine"))
     result = evaluate(folder, "test", parallel, device="cpu", on="iwslt14")
     assert (result["data"], result["n"], result["published"]) == ("iwslt14", 1, 4_793)
     for on, split, error, message in [
@@ -412,7 +412,7 @@ def test_a_translator_can_be_evaluated_on_other_translations_only(parallel, tmp_
             evaluate(folder, split, parallel, device="cpu", on=on)
     with pytest.raises(InputError, match=r"trec: .* translates sentences and does not rank"):
         evaluate(folder, "test", parallel, device="cpu", trec=tmp_path / "scores")
-    other = str(sentence_model(tmp_path / "other"))
+    other = str(save_sentence_model(tmp_path / "other"))
     with pytest.raises(InputError, match=r"on: .* gives a sentence a label .*; only a translator takes it"):
         evaluate(other, "test", parallel, device="cpu", on="iwslt14")
     with pytest.raises(InputError, match=r"beam: .*; only a translator takes it"):
