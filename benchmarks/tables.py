@@ -156,20 +156,24 @@ def shorten(names: list[str]) -> str:
     return ", ".join([*words, *sorted(left)])
 
 
-def results(task: str, folder: str = "") -> str:
+def results(task: str) -> str:
     """Write the table of `nse table TASK --markdown`; columns that are equal in all rows go below it."""
-    rows = tables.compute_table(task, ROOT / "docs" / "results" / (folder or task))
-    lines, _, note = tables.format_markdown(task, rows).strip().partition("\n\n")
+    rows = tables.compute_table(task, ROOT / "docs" / "results" / task)
+    lines, _, note = tables.format_markdown(task, rows).strip().replace(" ± ", "±").partition("\n\n")
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines.split("\n")]
-    columns = [column for column in zip(*cells, strict=True) if any(column[2:])]
+    columns = [column for column in zip(*cells, strict=True) if any(column[2:]) and column[0] not in UNUSED]
     equal = [column for column in columns if len(set(column[2:])) == 1 and column[0] in COMMON]
-    kept = [" | ".join(row) for row in zip(*(each for each in columns if each not in equal), strict=True)]
+    kept = zip(*(column for column in columns if column not in equal), strict=True)
     common = ", ".join(COMMON[name].format(value) for name, _, value, *_ in equal)
-    notes = " ".join([*([f"All models: {common}."] if common else []), *note.split("\n")])
-    return "\n".join(f"| {row} |" for row in kept) + (f"\n\n{notes.strip()}" if notes.strip() else "")
+    notes = [f"All models: {common}."] if common else []
+    text = "\n".join(f"| {' | '.join(row)} |" for row in kept)
+    return "\n\n".join([text, *([" ".join([*notes, *note.split("\n")])] if notes or note else [])]).strip()
 
 
-COMMON = {"seeds": "{} seeds", "on": "{}", "trained on": "trained on {} examples", "vectors": "vectors {}"}
+UNUSED = ("s / epoch", "on")
+"""Columns left out of the documents: seconds are no measure of speed where runs shared a device."""
+
+COMMON = {"seeds": "{} seeds", "trained on": "trained on {} examples", "vectors": "vectors {}"}
 """Columns of results that are written below a table where all rows agree."""
 
 
@@ -509,8 +513,6 @@ for task, page in PAGES.items():
         TABLES[page] |= {"tried": partial(tried, task)} if TRIED[task].exists() else {}
 if ELSEWHERE.is_dir():
     TABLES[PAGES["translation"]] |= {"elsewhere": elsewhere}
-if (ROOT / "docs" / "results" / "translation-constant").is_dir():
-    TABLES[PAGES["translation"]] |= {"constant": partial(results, "translation", "translation-constant")}
 PICTURES = {}
 if (RESULTS / "h200.json").exists():  # measured by those who have one
     TABLES["docs/benchmarks.md"] |= {"h200": partial(h200, "ms"), "h200 memory": partial(h200, "kept_mb")}
