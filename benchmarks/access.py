@@ -17,7 +17,7 @@ from parts_of_speech import FUNCTION, group_of, part_of
 
 import nse
 from nse.data.prepare import load_or_prepare
-from nse.files import write
+from nse.files import write_text
 from nse.inference.inputs import stack_rows
 from nse.inference.tracing import START, record_calls
 from nse.nn.pair import PairClassifier
@@ -104,7 +104,7 @@ def main() -> None:
     texts = sentences(given.split, given.data)
     found = counted(texts, accesses(nse.load(given.model), texts))
     result = {"model": given.model, "data": "snli", "split": given.split, **found}
-    write(given.out, json.dumps(result, indent=1) + "\n")
+    write_text(given.out, json.dumps(result, indent=1) + "\n")
     for name, row in {**found["groups"], **found["parts"]}.items():
         print(f"{name:12}", " ".join(f"{value:7.3f}" for value in row.values()))
 

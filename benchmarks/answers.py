@@ -24,7 +24,7 @@ import torch
 
 import nse
 from nse.data.readers.snli import LABELS, read
-from nse.files import write
+from nse.files import write_text
 from nse.inference.inputs import encode_text, stack_rows
 from nse.text.sampler import draw_bounded_batches
 from nse.train.environment import describe_environment
@@ -230,7 +230,7 @@ def main() -> None:
     given = parser.parse_args()
     rows = pairs_of(given.data, given.pairs)
     if given.keep:
-        write(given.keep, "".join(json.dumps(row) + "\n" for row in rows))
+        write_text(given.keep, "".join(json.dumps(row) + "\n" for row in rows))
     rows = rows[: given.only or None]
     pairs = [(row["premise"], row["hypothesis"]) for row in rows]
     model = nse.load("snli", given.device)
@@ -249,7 +249,7 @@ def main() -> None:
                 sentences = list(dict.fromkeys(text for pair in pairs for text in pair))[:4000]
                 report["peer"] = against_the_peer(model, sentences, given.peer, given.rounds, Path(place))
     name = "answers.json" if given.device == "cpu" else "answers-h200.json"
-    write(given.out or RESULTS / name, json.dumps(report, indent=1, allow_nan=False) + "\n")
+    write_text(given.out or RESULTS / name, json.dumps(report, indent=1, allow_nan=False) + "\n")
     print(json.dumps(report, indent=1))
 
 

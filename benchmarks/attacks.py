@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import torch
 
-from nse.files import write
+from nse.files import write_text
 from nse.train.environment import describe_environment
 
 ROOT = Path(__file__).parents[1]
@@ -87,7 +87,7 @@ def main() -> int:
         "seconds": time.perf_counter() - start,
         "rows": attacks.rows(),
     }
-    write(wanted.out, json.dumps(report, indent=1) + "\n")
+    write_text(wanted.out, json.dumps(report, indent=1) + "\n")
     for row in report["rows"]:
         print(json.dumps(row))
     return int(code)

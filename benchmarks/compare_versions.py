@@ -20,7 +20,7 @@ from typing import Any
 
 from http_speed import CLIENTS, RESULTS, about, as_request, from_a_file, over_http, read_pairs, server
 
-from nse.files import write
+from nse.files import write_text
 
 
 def compare(before: list[float], now: list[float]) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def main() -> None:
         "http": compare(http["before"], http["now"]),
         **about(),
     }
-    write(options.out, json.dumps(report, indent=1) + "\n")
+    write_text(options.out, json.dumps(report, indent=1) + "\n")
     print(json.dumps(report, indent=1))
 
 

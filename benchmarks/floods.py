@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 from http_speed import RESULTS, about, family, quantile, server
 
-from nse.files import write
+from nse.files import write_text
 
 NICE = 10
 EVERY = 0.25
@@ -208,7 +208,7 @@ def main() -> None:
         "attacks": found,
         **about(),
     }
-    write(given.out, json.dumps(result, indent=1) + "\n")
+    write_text(given.out, json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from faults.fuzzing import (  # noqa: E402
 )
 from faults.made_checkpoints import checkpoints, stopped_run, try_checkpoint  # noqa: E402
 from faults.made_models import saved  # noqa: E402
-from nse.files import write  # noqa: E402
+from nse.files import write_text  # noqa: E402
 from nse.train.environment import describe_environment  # noqa: E402
 from serve.made_bodies import asked, bodies  # noqa: E402
 from serve.made_heads import heads, try_heads  # noqa: E402
@@ -108,7 +108,7 @@ def main() -> None:
                 print(kind, json.dumps(figures[kind]), flush=True)
     # Read only now: fuzz_coverage.py, which writes the same file, may have run meanwhile.
     report = json.loads(wanted.out.read_text("utf-8")) if wanted.out.exists() else {}
-    write(wanted.out, json.dumps(report | figures, indent=1) + "\n")
+    write_text(wanted.out, json.dumps(report | figures, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from nse.files import write
+from nse.files import write_text
 
 ROOT = Path(__file__).parents[1]
 FENCED = re.compile(r"^ *```python\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
@@ -49,7 +49,7 @@ PLACES = ("purpose.py", "hub.py", "inference/kinds.py", "tasks/__init__.py")
 FORMS = re.compile(r"predict(ions?)?|labels|rank(s|ed|ing)?|translat(e|ed|ions?)|encode|vectors|trace")
 """Forms of the five verbs, and of what they give."""
 
-OTHERS = {"encode_text", "encode_items", "encode_given", "translate_errors"}
+OTHERS = {"encode_text", "encode_items", "encode_inputs", "translate_errors"}
 """Texts become ids, and errors become others: not what the verbs are about."""
 
 BELOW = {
@@ -457,7 +457,7 @@ def main() -> None:
         added = {name: kept[name] if value is None else value for name, value in measured.items()}
         report[side] = House(args.tree).measure() | added
     if args.out:
-        write(args.out, json.dumps(report, indent=1) + "\n")
+        write_text(args.out, json.dumps(report, indent=1) + "\n")
     print(json.dumps(report, indent=1) if args.json else table(report))
 
 

@@ -26,7 +26,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from nse.files import write
+from nse.files import write_text
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -245,7 +245,7 @@ def main() -> None:
         "share": middle["pairs_per_second"] / median(files),
         **about(),
     }
-    write(given.out, json.dumps(result, indent=1) + "\n")
+    write_text(given.out, json.dumps(result, indent=1) + "\n")
     print(json.dumps(result, indent=1))
 
 

@@ -21,7 +21,7 @@ from typing import Any
 from playwright.sync_api import Browser, Page, sync_playwright
 
 import nse
-from nse.files import write
+from nse.files import write_text
 
 ROOT = Path(__file__).parents[1]
 RESULTS, IMAGES = ROOT / "benchmarks" / "results" / "page.json", ROOT / "docs" / "images"
@@ -121,7 +121,7 @@ def main() -> None:
             browser.close()
     finally:
         server.terminate()
-    write(given.out, json.dumps(result, indent=1) + "\n")
+    write_text(given.out, json.dumps(result, indent=1) + "\n")
     print(json.dumps(result))
 
 

@@ -9,7 +9,7 @@ with the paper's appendix A.
 from pathlib import Path
 
 import nse
-from nse.files import write
+from nse.files import write_text
 from nse.viz import graph, heat
 from nse.viz.trace import MemoryTrace
 
@@ -54,7 +54,7 @@ def main() -> None:
         trace = nse.load(model).trace(*texts)
         trace.save(TRACES / f"{name}.json")
         for file, picture in pictures(name, trace).items():
-            write(IMAGES / file, picture)
+            write_text(IMAGES / file, picture)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from urllib.request import urlopen
 
 from http_speed import RESULTS, Client, about, as_request, closed_loop, family, quantile, read_pairs, server
 
-from nse.files import write
+from nse.files import write_text
 
 LINES = 2000
 """Connections at the most: more than the queue and the batches hold, so that what waits is refused there."""
@@ -177,7 +177,7 @@ def main() -> None:
         and told.get("429", 0) == result["refused"],
         **about(),
     }
-    write(given.out, json.dumps(result, indent=1) + "\n")
+    write_text(given.out, json.dumps(result, indent=1) + "\n")
     print(json.dumps(result, indent=1))
     if not result["adds_up"]:
         sys.exit("what was sent is not what was served and refused")

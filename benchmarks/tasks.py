@@ -12,7 +12,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from nse.files import write
+from nse.files import write_text
 from nse.tasks import TASKS, load_recipe
 from nse.train.distributed import Processes
 from nse.train.environment import describe_environment, set_precision
@@ -91,7 +91,7 @@ if __name__ == "__main__":
     given = parser.parse_args()
     found = [row for name in given.data_sets for row in measured(name, given.data, given.epochs)]
     report = {"environment": describe_environment(Processes().device, 1), "rows": found}
-    write(given.out, json.dumps(report, indent=1, allow_nan=False) + "\n")
+    write_text(given.out, json.dumps(report, indent=1, allow_nan=False) + "\n")
     for row in found:
         speed = f"{row['in_a_second']:,.0f} {row['unit']} a second"
         print(f"{row['recipe']}: {speed}, {row['times_the_baseline']} times the baseline's time")

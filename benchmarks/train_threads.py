@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from nse.files import write
-from nse.inference.batches import cores
+from nse.files import write_text
+from nse.inference.batches import count_cores
 
 RESULTS = Path(__file__).parent / "results" / "train_threads.json"
 
@@ -67,7 +67,7 @@ def measure(workload: str, data: Path | None) -> float:
     import torch  # after nse, which says how threads wait
 
     if WAYS["before"].items() <= os.environ.items():
-        torch.set_num_threads(cores())  # which is how it was
+        torch.set_num_threads(count_cores())  # which is how it was
     else:
         set_thread_count(recipe, None, Processes())
     times: list[float] = []
@@ -134,7 +134,7 @@ def report(rounds: int, data: Path | None) -> dict[str, Any]:
     ]
     import torch
 
-    machine = {"cores": cores(), "system": f"{platform.system()} {platform.machine()}"}
+    machine = {"cores": count_cores(), "system": f"{platform.system()} {platform.machine()}"}
     return {"machine": machine | {"torch": str(torch.__version__)}, "rounds": rounds, "rows": rows}
 
 
@@ -153,7 +153,7 @@ def main() -> None:
     for row in result["rows"]:
         speeds = ", ".join(f"{way} {row[way]['examples_per_second']:,.0f}" for way in WAYS)
         print(f"{row['recipe']}, {row['load']}: {speeds} examples/s")
-    write(given.out, json.dumps(result, indent=1, allow_nan=False) + "\n")
+    write_text(given.out, json.dumps(result, indent=1, allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from nse.files import write
+from nse.files import write_text
 from nse.tasks import TASKS, load_recipe
 from nse.train.environment import get_device_name
 from nse.train.loop import fit
@@ -105,7 +105,7 @@ def main() -> None:
         if (recipe, changes, given.seed) in there:
             continue
         rows.append(measured(recipe, changes, given.seed, given.data))
-        write(out, json.dumps(rows, indent=1) + "\n")
+        write_text(out, json.dumps(rows, indent=1) + "\n")
         print(f"{100 * rows[-1]['dev']:.2f} {recipe} {' '.join(changes)}", file=sys.stderr, flush=True)
 
 

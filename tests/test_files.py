@@ -6,30 +6,30 @@ from pathlib import Path
 
 import pytest
 
-from nse.files import make_sure, write, write_bytes
+from nse.files import check_writable, write_bytes, write_text
 
 
 def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path):
     file = tmp_path / "figures.json"
-    write(file, "old")
+    write_text(file, "old")
     with pytest.raises(UnicodeEncodeError):
-        write(file, "new \ud800")
+        write_text(file, "new \ud800")
     assert file.read_text() == "old"
-    write(file, "new")
+    write_text(file, "new")
     assert file.read_text() == "new"
     assert [each.name for each in tmp_path.iterdir()] == ["figures.json"]
 
 
 def test_making_sure_leaves_nothing_behind(tmp_path):
-    make_sure(tmp_path / "new" / "figures.json")
+    check_writable(tmp_path / "new" / "figures.json")
     assert list((tmp_path / "new").iterdir()) == []
     (tmp_path / "old").write_text("old")
-    make_sure(tmp_path / "old")
+    check_writable(tmp_path / "old")
     assert (tmp_path / "old").read_text() == "old"
     with pytest.raises(IsADirectoryError):
-        make_sure(tmp_path)
+        check_writable(tmp_path)
     with pytest.raises(OSError, match="old"):
-        make_sure(tmp_path / "old" / "below")
+        check_writable(tmp_path / "old" / "below")
 
 
 def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):

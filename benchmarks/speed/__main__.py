@@ -14,14 +14,14 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks import speed
 from benchmarks.speed.cpu import Shape, measure_first_call
 from nse.errors import NSEError, explain_errors
-from nse.files import make_sure, write
+from nse.files import check_writable, write_text
 
 
 def save(report: dict[str, Any], file: Path | None) -> None:
     """Write a report as JSON."""
     if file:
         with explain_errors(f"{file} cannot be written"):
-            write(file, json.dumps(report, indent=1, allow_nan=False) + "\n")
+            write_text(file, json.dumps(report, indent=1, allow_nan=False) + "\n")
 
 
 def main(words: list[str] | None = None) -> None:
@@ -41,7 +41,7 @@ def main(words: list[str] | None = None) -> None:
         return
     if given.out:  # minutes of measuring are not lost to a place that cannot be written
         with explain_errors(f"{given.out} cannot be written"):
-            make_sure(given.out)
+            check_writable(given.out)
     unfinished = given.out.with_suffix(".unfinished.json") if given.out else None
     report = speed.run(
         quick=given.quick,

@@ -1,4 +1,4 @@
-"""Files: written whole or not at all, read within bounds, compressed ones, JSON without liberties."""
+"""Atomic writes, bounded reads, compressed files, strict JSON and TOML."""
 
 from __future__ import annotations
 
@@ -23,87 +23,86 @@ from typing import IO, Any, NoReturn
 
 from nse.errors import ConfigError, explain_errors, shorten
 
-# A part file is always a new file: whatever somebody put in its place is neither followed nor emptied; that
-# of another process is opened to find out whether it still writes it.
+# A part file is always created: an existing file or link of its name is neither followed nor truncated.
 CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-LOOK = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+OPEN_EXISTING = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 COMPRESSED: dict[str, Callable[[IO[bytes]], Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
-LONGEST_TOML = 1 << 20  # bytes of a recipe: no sensible one comes near
-BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError)  # what reading a file raises
+MAX_TOML_BYTES = 1 << 20
+READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)  # errors of reading a compressed file
 
 
-def write(file: Path, text: str) -> None:
-    """Write a text file; whatever interrupts it, the file is the old one or the new one."""
+def write_text(file: Path, text: str) -> None:
+    """Write a text file atomically."""
     write_bytes(file, text.encode("utf-8"))
 
 
 def write_bytes(file: Path, content: bytes | memoryview) -> None:
-    """Write a file; whatever interrupts it, the file is the old one or the new one."""
+    """Write a file atomically: after an interruption it has its old or its new content."""
     with open_replacement(file) as handle:
         handle.write(content)
 
 
 @contextmanager
 def open_replacement(file: Path, alone: bool = False) -> Iterator[IO[bytes]]:
-    """Open a part file beside a file, which replaces the file when the block ends without an error.
+    """Open a part file, which replaces the file when the block ends without an error.
 
-    Many processes may do so at the same time: each has its own part file, and the last one to end wins; with
-    `alone`, one that is not the only one is refused. A link is followed. The new file has the mode of the old
-    one, and its owner if this process may give files away. A device or a FIFO is written into.
-    After an `OSError`, as of a full disk, the old file is as it was, and nothing of the new one is left.
+    Several processes may write the same file: each has its own part file, and the last to finish wins;
+    `alone` raises an error instead. Links are followed. The new file gets the mode of the old one, and its
+    owner if permitted. A device or a FIFO is written directly. After an error the old file is unchanged, and
+    the part file is removed.
     """
-    target, before = find_target(file)
-    if before is not None and not stat.S_ISREG(before.st_mode):
+    target, status = find_target(file)
+    if status is not None and not stat.S_ISREG(status.st_mode):
         with os.fdopen(os.open(file, os.O_WRONLY), "wb") as stream:
             yield stream
         return
-    part, handle = open_part(target, before)
+    part, handle = open_part(target, status)
     with handle:
         try:
-            if remove_left_over(target, part) and alone:
+            if remove_stale_parts(target, part) and alone:
                 raise BlockingIOError(errno.EWOULDBLOCK, "another process is writing it", str(file))
             yield handle
             handle.flush()
-            os.fsync(handle.fileno())  # or the new name might reach the disk before what it names
-            if os.name == "nt":  # which cannot rename an open file; elsewhere it stays locked until then
+            os.fsync(handle.fileno())  # before the rename, which could reach the disk first
+            if os.name == "nt":  # Windows cannot rename an open file; elsewhere it stays locked until then
                 handle.close()
             part.replace(target)
         except BaseException:
             with suppress(OSError):
                 part.unlink(missing_ok=True)
             raise
-    settle(target.parent)
+    sync_folder(target.parent)
 
 
 def find_target(file: Path) -> tuple[Path, os.stat_result | None]:
-    """Follow links to the file that a path names; returns it and its status if it is there."""
-    before = None
+    """Resolve links; return the file and its status, or `None` if it does not exist."""
+    status = None
     with suppress(FileNotFoundError):
-        before = os.stat(file)
-    if before is not None and stat.S_ISDIR(before.st_mode):
+        status = os.stat(file)
+    if status is not None and stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
-    return Path(os.path.realpath(file)), before
+    return Path(os.path.realpath(file)), status
 
 
-def open_part(target: Path, before: os.stat_result | None) -> tuple[Path, IO[bytes]]:
-    """Create a part file of this process, locked, with the mode and the owner of the file it will replace."""
+def open_part(target: Path, status: os.stat_result | None) -> tuple[Path, IO[bytes]]:
+    """Create and lock a part file of this process, with the mode and owner of the file to replace."""
     while True:
         part = target.with_name(f"{part_prefix(target)}{os.getpid()}-{secrets.token_hex(4)}.part")
         try:
-            number = os.open(part, CREATE, 0o666 if before is None else 0o600)
+            number = os.open(part, CREATE, 0o666 if status is None else 0o600)
         except FileExistsError:
             continue
         handle = os.fdopen(number, "wb")
-        if lock(number) is False or not is_at(number, part):  # another process took it for a left-over
+        if lock(number) is False or not is_at(number, part):  # another process removed it as stale
             handle.close()
             continue
-        if before is not None and os.name != "nt":
-            keep_mode(number, before)
+        if status is not None and os.name != "nt":
+            copy_mode(number, status)
         return part, handle
 
 
 def part_prefix(target: Path) -> str:
-    """Make the beginning of a part file's name, short enough for a file system to take the rest."""
+    """Return the prefix of the names of a file's part files, short enough for any file system."""
     name = target.name
     if len(os.fsencode(name)) > 200:
         name = f"{name[:30]}-{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}"
@@ -111,7 +110,7 @@ def part_prefix(target: Path) -> str:
 
 
 def lock(number: int) -> bool | None:
-    """Lock an open file; `False` if another process holds the lock, `None` where files cannot be locked."""
+    """Lock an open file; return `False` if another process has locked it, `None` without lock support."""
     try:
         import fcntl
     except ImportError:  # Windows
@@ -120,57 +119,57 @@ def lock(number: int) -> bool | None:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # a file system without locks
+    except OSError:  # unsupported by the file system
         return None
     return True
 
 
 def is_at(number: int, file: Path) -> bool:
-    """Whether an open file still has this name."""
+    """Return whether an open file still has this name."""
     try:
         return os.path.samestat(os.fstat(number), file.stat())
     except FileNotFoundError:
         return False
 
 
-def keep_mode(number: int, before: os.stat_result) -> None:
-    """Give an open file the mode of another, and its group and owner as far as this process may."""
-    mode, now = before.st_mode & 0o777, os.fstat(number)
-    if now.st_gid != before.st_gid:
+def copy_mode(number: int, status: os.stat_result) -> None:
+    """Give an open file the mode of another, and its group and owner if permitted."""
+    mode, current = status.st_mode & 0o777, os.fstat(number)
+    if current.st_gid != status.st_gid:
         try:
-            os.fchown(number, -1, before.st_gid)
+            os.fchown(number, -1, status.st_gid)
         except OSError:
-            mode &= ~0o070  # which would open it to another group
+            mode &= ~0o070  # it would open the file to another group
     with suppress(OSError):
-        if now.st_uid != before.st_uid:
-            os.fchown(number, before.st_uid, -1)
-    with suppress(OSError):  # of a file system that has no modes
+        if current.st_uid != status.st_uid:
+            os.fchown(number, status.st_uid, -1)
+    with suppress(OSError):  # the file system may have no modes
         os.fchmod(number, mode)
 
 
-def remove_left_over(target: Path, own: Path) -> int:
-    """Remove part files that no process has locked, in any container; returns how many others there are."""
+def remove_stale_parts(target: Path, part: Path) -> int:
+    """Remove other part files that no process has locked; return how many are locked."""
     name = re.compile(rf"{re.escape(part_prefix(target))}\d+-[0-9a-f]{{8}}\.part")
-    written = 0
-    with suppress(OSError), os.scandir(target.parent) as entries:  # a folder that cannot be listed
+    count = 0
+    with suppress(OSError), os.scandir(target.parent) as entries:  # the folder may not be listable
         for entry in entries:
-            if entry.name == own.name or not name.fullmatch(entry.name):
+            if entry.name == part.name or not name.fullmatch(entry.name):
                 continue
-            with suppress(OSError):  # it has just gone, or belongs to somebody else
-                number = os.open(entry.path, LOOK)
+            with suppress(OSError):  # removed meanwhile, or owned by another user
+                number = os.open(entry.path, OPEN_EXISTING)
                 try:
                     locked = lock(number)
-                    written += locked is False
+                    count += locked is False
                     if locked:
                         os.unlink(entry.path)
                 finally:
                     os.close(number)
-    return written
+    return count
 
 
-def settle(folder: Path) -> None:
-    """Make sure that the names in a folder have reached the disk."""
-    if os.name == "nt":  # which cannot open a folder
+def sync_folder(folder: Path) -> None:
+    """Write the names in a folder to the disk."""
+    if os.name == "nt":  # Windows cannot open a folder
         return
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -179,11 +178,11 @@ def settle(folder: Path) -> None:
         os.close(handle)
 
 
-def make_sure(file: Path) -> None:
-    """Raise the OSError now that writing this file later would raise; make its folder."""
-    target, before = find_target(file)
-    if before is not None and not stat.S_ISREG(before.st_mode):
-        if not os.access(file, os.W_OK):  # not opened: the reader of a FIFO would take that for its end
+def check_writable(file: Path) -> None:
+    """Raise an `OSError` if the file cannot be written; create its folder."""
+    target, status = find_target(file)
+    if status is not None and not stat.S_ISREG(status.st_mode):
+        if not os.access(file, os.W_OK):  # not opened: closing it would end a FIFO for its reader
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(file))
         return
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -193,25 +192,24 @@ def make_sure(file: Path) -> None:
 
 
 def open_regular(file: Path) -> BufferedReader:
-    """Open a file to read it; devices, FIFOs and folders are refused, because reading them may never end."""
+    """Open a regular file for reading; refuse devices, FIFOs and folders, which might never end."""
     _refuse_irregular(os.stat(file))  # before it is opened, which may start a device
-    no_wait = getattr(os, "O_NONBLOCK", 0)  # as a FIFO would, for who writes it
-    # Whoever asked closes it.
+    no_wait = getattr(os, "O_NONBLOCK", 0)  # opening a FIFO would wait for its writer
     handle = open(file, "rb", opener=lambda name, flags: os.open(name, flags | no_wait))  # noqa: SIM115
     try:
-        _refuse_irregular(os.fstat(handle.fileno()))  # again: it may have been replaced since
+        _refuse_irregular(os.fstat(handle.fileno()))  # again: it may have been replaced
     except OSError:
         handle.close()
         raise
     return handle
 
 
-def read_bounded(file: Path, most: int) -> bytes:
-    """Read a regular file of at most so many bytes; anything else raises an `OSError`."""
+def read_bounded(file: Path, max_bytes: int) -> bytes:
+    """Read a regular file of at most `max_bytes`; raise an `OSError` for any other."""
     with open_regular(file) as handle:
-        content = handle.read(most + 1) or b""  # nothing where it would have to be waited for
-    if len(content) > most:
-        raise OSError(errno.EFBIG, f"longer than {most:,} bytes")
+        content = handle.read(max_bytes + 1) or b""  # `None` if reading would block
+    if len(content) > max_bytes:
+        raise OSError(errno.EFBIG, f"longer than {max_bytes:,} bytes")
     return content
 
 
@@ -223,16 +221,16 @@ def _refuse_irregular(status: os.stat_result) -> None:
 
 
 def decompress(raw: IO[bytes], name: str | Path) -> IO[bytes]:
-    """Open the content of an open file, which is compressed if the ending of its name says so."""
-    opened: IO[bytes] = COMPRESSED.get(Path(name).suffix, lambda plain: plain)(raw)
-    return opened
+    """Decompress an open file if the suffix of its name is that of a compressed one."""
+    content: IO[bytes] = COMPRESSED.get(Path(name).suffix, lambda plain: plain)(raw)
+    return content
 
 
 def parse_json(content: bytes | str) -> Any:
-    """Parse JSON without the liberties that Python takes: each key once, no NaN, no half of a character."""
+    """Parse JSON strictly: no duplicate keys, no NaN or infinity, no lone surrogates."""
 
     def refuse_constant(constant: str) -> NoReturn:
-        raise ValueError(f"{constant} is no number in JSON")
+        raise ValueError(f"{constant} is not a number in JSON")
 
     def make_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
         if len(data := dict(pairs)) != len(pairs):
@@ -242,19 +240,23 @@ def parse_json(content: bytes | str) -> Any:
     try:
         text = content if isinstance(content, str) else content.decode("utf-8")
         data = json.loads(text, object_pairs_hook=make_object, parse_constant=refuse_constant)
-        json.dumps(data, ensure_ascii=False).encode()  # half of a character, escaped, is no text
+        json.dumps(data, ensure_ascii=False).encode()  # fails for a lone surrogate
     except RecursionError:
         raise ValueError("nested too deep") from None
     return data
 
 
 def read_toml(file: Path | Traversable) -> dict[str, object]:
-    """Read a TOML file of bounded size; `ConfigError` says what is wrong with it."""
+    """Read a TOML file of bounded size.
+
+    Raises:
+        ConfigError: It cannot be read or parsed.
+    """
     with explain_errors(f"{file}: cannot be read", ConfigError):
-        content = read_bounded(file, LONGEST_TOML) if isinstance(file, Path) else file.read_bytes()
+        content = read_bounded(file, MAX_TOML_BYTES) if isinstance(file, Path) else file.read_bytes()
     try:
         return tomllib.loads(content.decode())
-    except ValueError as error:  # wrong TOML, not UTF-8, or an integer too long for Python
+    except ValueError as error:  # not TOML, not UTF-8, or an integer too long for Python
         end = "at end of document"
         reason = str(error).replace(end, f"{end}, line {len(content.splitlines())}")
         raise ConfigError(f"{file}: not valid TOML: {reason}") from None

@@ -284,7 +284,7 @@ def test_bad_lines_are_told_and_skipped_if_so_asked(command, models, tmp_path):
     assert [line.split(": ")[2] for line in told[:-1]] == ["line 2", "line 3", "line 4", "line 7"]
     assert all(line.startswith(f"nse: {file}: line ") and line.endswith("; skipped") for line in told[:-1])
     assert "sentence 2 is empty" in told[0]
-    assert "half of a character" in told[1]
+    assert "half of a surrogate pair" in told[1]
     assert "sentence 4 has 2,000 words and the model reads 1,000" in told[2]
     assert told[-1] == f"nse: {file}: 4 lines skipped"
     answer = done(*words, "--out", out)

@@ -290,9 +290,9 @@ def test_predict_says_what_is_wrong(models, monkeypatch, capsys):
         assert f"takes 2 texts, premise and hypothesis, each in quotes; got {len(texts)}" in error
     assert "sentence 2 is empty" in told(models["sentence"], "good", " ")
     assert "hypothesis 1 is empty" in told(models["pair"], "dogs", "")
-    assert "use `nse rank`" in told(models["ranks"], "good")
+    assert "use rank" in told(models["ranks"], "good")
     assert "sentence 1 has 2,000 words" in told(models["sentence"], "good " * 2_000, "--strict")
-    assert "half of a character" in told(models["sentence"], "caf\udce9")
+    assert "half of a surrogate pair" in told(models["sentence"], "caf\udce9")
 
 
 def test_predict_tells_what_was_cut(models):
@@ -340,8 +340,8 @@ def test_rank_says_what_is_wrong(models, tmp_path, monkeypatch, capsys):
         models["ranks"], *asked, str(file), "--strict"
     )
     assert "question is empty" in told(models["ranks"], "--question", " ", str(file))
-    assert "use `nse predict`" in told(models["sentence"], *asked, str(file))
-    assert "use `nse predict`" in told("snli", *asked, str(file))
+    assert "use predict" in told(models["sentence"], *asked, str(file))
+    assert "use predict" in told("snli", *asked, str(file))
 
 
 def test_rank_needs_a_question_for_candidates_and_a_top_above_0(models, monkeypatch, capsys):

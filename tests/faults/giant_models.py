@@ -17,7 +17,7 @@ from faults.made_models import saved
 from nse.errors import ModelError
 from nse.inference import folder as hub
 from nse.inference import weights
-from nse.inference.checksums import SUMS, Checksums, compute_digest
+from nse.inference.weights import SUMS, Checksums, compute_digest
 from nse.text.vocabulary import Vocabulary
 
 
@@ -29,7 +29,7 @@ def make(folder, size):
     config["model"]["size"] = size
     (folder / "config.json").write_text(json.dumps(config))
     words = (folder / "vocabulary.txt").read_bytes()
-    model = hub.outline(folder, hub.read_config(Checksums(folder)), Vocabulary.from_bytes(words), None)
+    model = hub.build_on_meta(folder, hub.read_config(Checksums(folder)), Vocabulary.from_bytes(words), None)
     head, at = {"__metadata__": {weights.CHECKSUM: compute_digest(words)}}, 0
     for name, each in model.state_dict().items():
         size = 4 * math.prod(each.shape)

@@ -5,8 +5,8 @@ import os
 import torch
 
 import forking
-from nse.inference import checksums
 from nse.inference import folder as hub
+from nse.inference import weights
 from nse.nn.pair import PairClassifier, PairConfig
 from nse.nn.sentence import SentenceClassifier, SentenceConfig
 from nse.text.vocabulary import Vocabulary
@@ -42,9 +42,7 @@ def saved(folder, seed=0, **changes):
 def write_sums(folder):
     """Write the checksums of a folder again, as after a change that was meant."""
     loaded = [file for file in sorted(folder.iterdir()) if file.name not in ("SHA256SUMS", "README.md")]
-    (folder / "SHA256SUMS").write_bytes(
-        checksums.write_sums({each.name: each.read_bytes() for each in loaded})
-    )
+    (folder / "SHA256SUMS").write_bytes(weights.write_sums({each.name: each.read_bytes() for each in loaded}))
 
 
 def same(one, other):

@@ -38,7 +38,7 @@ def test_an_unknown_task_is_refused(task, tmp_path):
 def test_a_missing_model_is_named(name, tmp_path):
     told = refused(shell("evaluate", name, cwd=tmp_path))
     assert f"nse: {name}: " in told
-    assert "give the folder of a model or of a run" in told or "did you mean" in told
+    assert "give a model folder, a run, or one of" in told or "did you mean" in told
 
 
 def test_a_missing_split_is_named(tmp_path):

@@ -12,7 +12,7 @@ from safetensors import safe_open
 from faults.made_models import refused, saved, shell, write_sums
 from nse.errors import ModelError
 from nse.inference import folder as hub
-from nse.inference.checksums import SUMS
+from nse.inference.weights import SUMS
 from small_models import save_translator
 
 FILES = ["config.json", "model.safetensors", "vocabulary.txt", "target.txt", SUMS]
@@ -75,8 +75,8 @@ def test_a_flipped_exponent_bit_of_a_weight_is_detected(seed, copied):
     weight = head + start + 2 * draw.randrange((end - start) // 2)
     flip(file, 8 * weight + draw.randrange(10, 14))  # of the five bits of the exponent all but the highest
     assert message_of(folder) == (
-        f"{file}: not what was saved, by its checksum in SHA256SUMS; get the model folder again, whole, or "
-        "delete SHA256SUMS if the change was meant"
+        f"{file} does not match its checksum in SHA256SUMS; get the whole model folder again, or "
+        "delete SHA256SUMS if you changed it on purpose"
     )
     write_sums(folder)
     hub.load(folder)  # or something else had found it
@@ -98,7 +98,7 @@ def test_a_plausible_change_of_the_configuration_is_detected(edit, copied):
     config = json.loads((folder / "config.json").read_text())
     edit(config)
     (folder / "config.json").write_text(json.dumps(config))
-    assert message_of(folder).startswith(f"{folder / 'config.json'}: not what was saved")
+    assert message_of(folder).startswith(f"{folder / 'config.json'} does not match its checksum")
 
 
 def test_two_swapped_words_of_a_translator_are_detected(copied):
@@ -106,7 +106,7 @@ def test_two_swapped_words_of_a_translator_are_detected(copied):
     for name in ("vocabulary.txt", "target.txt"):
         *words, one, other, end = (folder / name).read_bytes().split(b"\n")
         (folder / name).write_bytes(b"\n".join([*words, other, one, end]))
-    assert message_of(folder).startswith(f"{folder / 'vocabulary.txt'}: not what was saved")
+    assert message_of(folder).startswith(f"{folder / 'vocabulary.txt'} does not match its checksum")
     write_sums(folder)
     assert "the vocabulary beside it is not the one it was saved with" in message_of(folder)
 
@@ -115,7 +115,7 @@ def test_files_of_another_model_of_the_same_sizes_are_detected(copied, tmp_path)
     folder = copied("pair")
     saved(tmp_path / "other", seed=1, weights="float16", vectors="int8")
     shutil.copy(tmp_path / "other" / "model.safetensors", folder)
-    assert message_of(folder).startswith(f"{folder / 'model.safetensors'}: not what was saved")
+    assert message_of(folder).startswith(f"{folder / 'model.safetensors'} does not match its checksum")
 
 
 @pytest.mark.parametrize("name", FILES[:3])
@@ -123,7 +123,7 @@ def test_a_missing_checksum_is_refused(name, copied):
     folder = copied("pair")
     lines = (folder / SUMS).read_text().splitlines(keepends=True)
     (folder / SUMS).write_text("".join(line for line in lines if name not in line))
-    assert message_of(folder).startswith(f"{folder / SUMS} has no checksum of {name}; get the model folder")
+    assert message_of(folder).startswith(f"{folder / SUMS} has no checksum of {name}; get the whole")
 
 
 @pytest.mark.parametrize(
@@ -168,8 +168,7 @@ def test_a_folder_without_checksums_is_loaded_with_a_warning(copied, caplog):
     assert record.levelname == "WARNING"
     command = "sha256sum *.json *.safetensors *.txt > SHA256SUMS"
     assert record.getMessage() == (
-        f"{folder} has no SHA256SUMS, so that a changed bit would not be noticed; to make one, type there: "
-        f"{command}"
+        f"{folder} has no SHA256SUMS to verify its files with; to make it, type there: {command}"
     )
     if shutil.which("sha256sum"):
         subprocess.run(command, shell=True, cwd=folder, check=True)
@@ -188,10 +187,8 @@ def test_a_folder_without_checksums_can_be_overwritten(copied, caplog):
 
 
 def test_the_command_refuses_a_changed_file_in_one_line(tmp_path):
-    shutil.copytree(hub.shipped()["sentiment"], tmp_path / "mine")
+    shutil.copytree(hub.list_shipped()["sentiment"], tmp_path / "mine")
     file = tmp_path / "mine" / "model.safetensors"
     flip(file, 8 * (file.stat().st_size - 1001) + 2)
     message = refused(shell("predict", "./mine", "good", cwd=tmp_path))
-    assert message.startswith(
-        "nse: mine/model.safetensors: not what was saved, by its checksum in SHA256SUMS;"
-    )
+    assert message.startswith("nse: mine/model.safetensors does not match its checksum in SHA256SUMS;")

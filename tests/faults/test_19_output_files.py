@@ -18,7 +18,7 @@ from nse import files
 from nse.cli import main as cli
 from nse.cli.output import format_lines, open_output, open_writer, write_output
 from nse.errors import InputError, RunError
-from nse.files import make_sure, open_replacement, write_bytes
+from nse.files import check_writable, open_replacement, write_bytes
 from nse.inference.onnx import write_files
 from small_models import save_sentence_model
 
@@ -154,7 +154,7 @@ def test_a_full_device_is_an_error_and_not_replaced(write, tmp_path):
 def test_the_reader_of_a_fifo_gets_all_lines(write, tmp_path):
     out = tmp_path / "fifo"
     os.mkfifo(out)
-    make_sure(out)  # which must not be the end for the reader
+    check_writable(out)  # which must not be the end for the reader
     thread, content = reader_of(out)
     write(out, b"content" * 30_000)
     thread.join(30)
@@ -217,7 +217,7 @@ def test_a_link_as_output_file_is_followed(write, tmp_path):
     target, link = tmp_path / "there" / "target", tmp_path / "link"
     link.symlink_to(Path("there") / "target")
     for content in (b"new", b"newer"):  # a link that leads to nothing, then to a file
-        make_sure(link)
+        check_writable(link)
         write(link, content)
         assert link.is_symlink()
         assert target.read_bytes() == content

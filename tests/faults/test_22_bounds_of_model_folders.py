@@ -19,8 +19,8 @@ from nse.data.readers.table import list_labels, read_table
 from nse.errors import ConfigError, DataError, ModelError
 from nse.inference import folder as hub
 from nse.inference import weights
-from nse.inference.checksums import SUMS
 from nse.inference.kinds import KINDS
+from nse.inference.weights import SUMS
 from nse.tasks import load_recipe
 from nse.text.vocabulary import Vocabulary
 from small_models import save_document_model, save_ranking_model, save_sentence_model, save_translator
@@ -95,7 +95,9 @@ def test_extreme_numbers_in_any_configuration_are_refused(kind, key, value, fold
         assert NUMBERS[kind][key].holds(float(value))
         assert np.isfinite(outcome.encode(["a dog runs"])).all()
     elif value == "NaN":
-        assert outcome.startswith(f"{folder / 'config.json'} is no configuration: NaN is no number in JSON")
+        assert outcome.startswith(
+            f"{folder / 'config.json'} is not a valid configuration: NaN is not a number in JSON"
+        )
     elif whole and ("." in value or "e" in value):
         assert outcome.startswith(f"{folder / 'config.json'}: model.{key}: expected integer, got number ")
     elif value == "1e999" or (not whole and len(value) > 400):
@@ -186,7 +188,7 @@ def test_weights_of_a_terabyte_are_refused(folder):
 def test_a_vocabulary_with_too_many_words_is_refused(folder):
     (folder / "vocabulary.txt").write_bytes(b"<pad>\n<unk>\n" + bytes([10]) * Vocabulary.MAX_WORDS)
     (folder / SUMS).unlink()
-    assert "is no vocabulary: words: expected at most 5,000,000, one per line" in load(folder)
+    assert "is not a valid vocabulary: words: expected at most 5,000,000, one per line" in load(folder)
 
 
 @pytest.fixture(scope="module")
@@ -231,7 +233,7 @@ def test_every_number_at_its_bound_is_refused_before_anything_is_allocated(kind,
 
 def test_weights_larger_than_the_limit_are_refused(giants, tmp_path):
     answer = giants(folder=str(tmp_path / "mine"), make=50_000)
-    assert answer["size"] > weights.LARGEST
+    assert answer["size"] > weights.MAX_WEIGHTS_BYTES
     file = tmp_path / "mine" / "model.safetensors"
     assert answer["message"] == f"{file} cannot be read: longer than 17,179,869,184 bytes"
     assert answer["memory"] < 100e6

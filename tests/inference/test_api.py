@@ -120,14 +120,16 @@ def test_a_document_without_end_is_cut_and_told(tmp_path):
     assert (row["words"], row["sentences"]) == (10_000, 105)  # the last has 16 words
     with pytest.raises(InputError, match="document 2 is empty"):
         model.predict(["good", "<br />"])
-    with pytest.raises(InputError, match=r"gives a document a label \(1, 2, 3\) and ranks nothing"):
+    with pytest.raises(
+        InputError, match=r"gives a document a label \(1, 2, 3\); it cannot rank: use predict"
+    ):
         model.rank("who", ["dog"])
 
 
 def test_the_card_of_a_document_model_tells_how_to_ask_it(tmp_path, capsys):
     folder = save_document_model(tmp_path / "mine")
     text = (folder / "README.md").read_text("utf-8")
-    assert "Labels: 1, 2, 3. Data: aclimdb (" in text
+    assert "- Labels: 1, 2, 3\n- Training data: aclimdb (" in text
     assert 'nse predict FOLDER "I liked it. See it twice."\n' in text
     exec(text.split("```python\n")[1].split("```")[0].replace("FOLDER", str(folder)), {})
     assert capsys.readouterr().out.strip() in ("1", "2", "3")
@@ -238,9 +240,9 @@ def test_scores_that_are_not_finite_are_no_answer(bad, tmp_path):
 
 def test_a_model_of_another_kind_says_what_it_does(tmp_path):
     ranks = save_ranking_model(tmp_path / "ranks")
-    with pytest.raises(InputError, match=r"ranks candidate answers to a question .* use `nse rank`"):
+    with pytest.raises(InputError, match=r"ranks candidate answers .*; it cannot predict: use rank"):
         nse.load(ranks).predict(["good"])
-    with pytest.raises(InputError, match=r"gives a sentence a label \(negative, positive\) .*`nse predict`"):
+    with pytest.raises(InputError, match=r"gives a sentence a label .*; it cannot rank: use predict"):
         nse.load(save_sentence_model(tmp_path / "mine")).rank("who", ["dog"])
     saved(tmp_path / "pair")
     with pytest.raises(InputError, match="gives a pair of sentences a label"):
@@ -262,7 +264,7 @@ def test_what_a_model_takes_does_not_depend_on_the_name_of_its_task(tmp_path):
         ([3], "texts: expected 1, sentence 1, got int"),
         ([("good", "bad")], "texts: expected 1, sentence 1, got 2"),
         ([("good",), (3,)], "sentence 2: expected a text, got int"),
-        (["caf\udce9"], "sentence 1 is no text: it holds half of a character"),
+        (["caf\udce9"], "sentence 1: not valid Unicode"),
     ],
 )
 def test_what_is_no_text_is_refused(texts, message, tmp_path):

@@ -20,8 +20,8 @@ from small_models import (
 
 @pytest.fixture
 def spread(monkeypatch):
-    """Three threads, as `side_by_side` makes them."""
-    monkeypatch.setattr(computing, "cores", lambda: 3)
+    """Three threads, as `use_thread_pool` makes them."""
+    monkeypatch.setattr(computing, "count_cores", lambda: 3)
     with ThreadPoolExecutor(3) as threads:
         yield lambda: monkeypatch.setattr(computing, "_threads", threads)
 
@@ -72,13 +72,13 @@ def test_what_goes_wrong_in_a_thread_is_told(spread, tmp_path):
 
 
 def test_it_takes_every_core_and_one_thread_of_torch_for_each():
-    assert computing.at_once(128, 10) == 128
-    computing.side_by_side()  # tests have one thread each anyway
+    assert computing.limit_batch(128, 10) == 128
+    computing.use_thread_pool()  # tests have one thread each anyway
     try:
         assert torch.get_num_threads() == 1
-        assert computing._threads._max_workers == computing.cores()
-        assert computing.at_once(128, 10) == -(-10 // computing.cores())
-        assert computing.at_once(2, 10) == 2
+        assert computing._threads._max_workers == computing.count_cores()
+        assert computing.limit_batch(128, 10) == -(-10 // computing.count_cores())
+        assert computing.limit_batch(2, 10) == 2
     finally:
         computing._threads.shutdown()
 

@@ -71,7 +71,7 @@ def test_it_ranks_and_translates_and_traces(tmp_path):
     assert list(translating.translations(iter(["a dog runs"]))) == translating.translate(["a dog runs"])
     trace = nse.load("sentiment").trace("It isn't bad at all.")
     assert trace.prediction["label"] in ("negative", "positive")
-    with pytest.raises(InputError, match="use `nse rank`"):
+    with pytest.raises(InputError, match="use rank"):
         ranker.predict([("a", "b")])
 
 
@@ -267,7 +267,7 @@ def test_a_revision_pins_a_model_of_the_hub(tmp_path, monkeypatch):
     assert nse.load("hf:someone/dogs", revision=COMMIT).folder.name == COMMIT
     with pytest.raises(ModelError, match=r"hf:someone/dogs: is not in the cache"):
         nse.load("hf:someone/dogs", revision="f" * 40)
-    with pytest.raises(ModelError, match="two revisions are asked for"):
+    with pytest.raises(ModelError, match="two revisions were given"):
         nse.load(f"hf:someone/dogs@{COMMIT}", revision="main")
     with pytest.raises(ModelError, match="only a model on the Hub"):
         nse.load("snli", revision=COMMIT)

@@ -205,10 +205,10 @@ def test_a_file_that_fails_its_check_is_not_written(tmp_path, monkeypatch):
         return made
 
     monkeypatch.setattr(export, "make_exportable", wrong)
-    with pytest.raises(RunError, match=r"does not give PyTorch's scores: they differ by 0\.02 for 1 text"):
+    with pytest.raises(RunError, match=r"the scores differ from PyTorch's by 0\.02 for 1 text"):
         export.to_onnx(folder, file)
     monkeypatch.setattr(export, "export_graph", lambda *given: b"no graph")
-    with pytest.raises(RunError, match="onnxruntime does not run the file; nothing is written"):
+    with pytest.raises(RunError, match="onnxruntime cannot run the file; nothing is written"):
         export.to_onnx(folder, file)
     assert file.read_bytes() == b"the old one"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "model.onnx"]
@@ -250,7 +250,7 @@ def test_what_cannot_be_written_is_refused_before_anything_is_computed(tmp_path,
 def test_models_that_are_not_written_are_refused_by_name(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"translator translates.*sentences, pairs or documents"):
         export.to_onnx(saved(tmp_path / "translator", "translation"), tmp_path / "model.onnx")
-    monkeypatch.setattr(export, "LARGEST", 1000)
+    monkeypatch.setattr(export, "MAX_BYTES", 1000)
     with pytest.raises(InputError, match=r"large has [\d,]+ bytes of weights.*holds 1,000"):
         export.to_onnx(saved(tmp_path / "large"), tmp_path / "model.onnx")
     assert not (tmp_path / "model.onnx").exists()

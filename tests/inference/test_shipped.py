@@ -55,7 +55,7 @@ SHIPPED = {
 
 
 def test_every_shipped_model_is_tested():
-    assert hub.shipped().keys() == SHIPPED.keys()
+    assert hub.list_shipped().keys() == SHIPPED.keys()
 
 
 @pytest.mark.parametrize("name", SHIPPED)

@@ -273,11 +273,11 @@ def test_what_cannot_be_traced_says_why(tmp_path):
         (): "texts: expected 1, sentence, got 0",
         ("a", "b"): "texts: expected 1, sentence, got 2",
         (" ",): "sentence is empty: give it at least one word",
-        ("a\ud800",): "sentence is no text: it holds half of a character",
+        ("a\ud800",): "sentence: not valid Unicode",
     }.items():
         with pytest.raises(InputError, match=says):
             hub.load(folder).trace(*texts)
-    with pytest.raises(InputError, match="has no memory to look into: its encoder is 'lstm'"):
+    with pytest.raises(InputError, match="has no memory to trace: its encoder is 'lstm'"):
         hub.load(save_sentence_model(tmp_path / "lstm", encoder="lstm")).trace("a")
     with pytest.raises(InputError, match="expected a question and at least one candidate, got 1"):
         hub.load(save_ranking_model(tmp_path / "ranks")).trace("who?")

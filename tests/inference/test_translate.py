@@ -18,7 +18,7 @@ from nse.data.catalogue import describe_data
 from nse.errors import InputError, RunError
 from nse.inference import card
 from nse.inference import folder as hub
-from nse.inference.kinds import spell
+from nse.inference.kinds import spell_translation
 from nse.nn.translator import Translator
 from small_models import (
     SOURCE,
@@ -49,7 +49,7 @@ def alone(loaded, text, beam):
         return []
     ids = torch.tensor([loaded.vocabulary.encode(words)])
     found = loaded.module.translate(ids, torch.tensor([len(words)]), beam)
-    return spell(loaded, words, *(each[0].tolist() for each in found[:2]))
+    return spell_translation(loaded, words, *(each[0].tolist() for each in found[:2]))
 
 
 @pytest.mark.parametrize("beam", [None, 1, 3])
@@ -134,7 +134,7 @@ def test_what_is_wrong_is_told(model, tmp_path):
     for texts, message in [
         ("a dog", "texts: expected a list of texts, got the text 'a dog'"),
         ([3], "sentence 1: expected a text, got int"),
-        (["caf\udce9"], "sentence 1 is no text: it holds half of a character"),
+        (["caf\udce9"], "sentence 1: not valid Unicode"),
     ]:
         with pytest.raises(InputError, match=message):
             model.translate(texts)
@@ -148,17 +148,13 @@ def test_what_is_wrong_is_told(model, tmp_path):
 
 def test_a_model_of_another_kind_says_what_it_does(model, tmp_path):
     for other in (save_sentence_model(tmp_path / "sentence"), save_document_model(tmp_path / "document")):
-        with pytest.raises(
-            InputError, match=r"gives a \w+ a label \(.*and translates nothing; use `nse predict`"
-        ):
+        with pytest.raises(InputError, match=r"gives a \w+ a label \(.*\); it cannot translate: use predict"):
             nse.load(other).translate(["a"])
-    with pytest.raises(InputError, match=r"ranks candidate .* translates nothing; use `nse rank`"):
+    with pytest.raises(InputError, match=r"ranks candidate .*; it cannot translate: use rank"):
         nse.load(save_ranking_model(tmp_path / "ranks")).translate(["a"])
-    with pytest.raises(
-        InputError, match="translates sentences and tells no labels apart; use `nse translate`"
-    ):
+    with pytest.raises(InputError, match="translates sentences; it cannot predict: use translate"):
         nse.load(model).predict(["a"])
-    with pytest.raises(InputError, match=r"ranks nothing; use `nse translate`, in Python model\.translate"):
+    with pytest.raises(InputError, match=r"translates sentences; it cannot rank: use translate"):
         nse.load(model).rank("who", ["a"])
 
 
@@ -244,7 +240,7 @@ def test_mistakes_name_the_line_and_those_before_it_are_out(batch, tmp_path, cap
     assert (out, error) == ([], f"nse: {tmp_path / 'nowhere'}: cannot be read: No such file or directory\n")
     assert "cannot be read: Is a directory" in told("--file", tmp_path, given=b"")[1]
     assert "either sentences, or --file, not both" in told("a", "--file", "-", given=b"")[1]
-    assert "sentence 2 is no text" in told("a", "caf\udce9", given=b"")[1]
+    assert "sentence 2: not valid Unicode" in told("a", "caf\udce9", given=b"")[1]
 
 
 def test_what_is_cut_is_told_beside_the_translations(tmp_path, monkeypatch):
@@ -256,13 +252,11 @@ def test_what_is_cut_is_told_beside_the_translations(tmp_path, monkeypatch):
 
 
 def test_the_wrong_command_is_told(model, tmp_path, capsys, monkeypatch):
-    assert (
-        "use `nse predict`" in refused(capsys, monkeypatch, save_sentence_model(tmp_path / "other"), "a")[1]
-    )
+    assert "use predict" in refused(capsys, monkeypatch, save_sentence_model(tmp_path / "other"), "a")[1]
     for words in (["predict", model, "a"], ["rank", model, "--question", "who"]):
         answer = CliRunner().invoke(cli.app, list(map(str, words)))
         assert isinstance(answer.exception, InputError)
-        assert "use `nse translate`" in str(answer.exception)
+        assert "use translate" in str(answer.exception)
 
 
 def started(model, *words, **settings):
@@ -313,7 +307,7 @@ def test_the_card_tells_bleu_and_the_command(tmp_path):
     told = {**describe_data("multi30k"), "accuracy": {"train": 0.625}, "bleu": {"dev": 0.3, "test": 0.31415}}
     text = card.write_card(config, told).decode()
     assert "| bleu test | 31.41 |" in text
-    assert "Task: translation. Data: multi30k (" in text
+    assert "- Task: translation\n- Training data: multi30k (" in text
     assert "Labels" not in text
     assert 'nse translate FOLDER "A dog runs."\nnse evaluate FOLDER' in text
     assert 'model.translate(["A dog runs."])' in text

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nse.errors import InputError, RunError
-from nse.inference.requests import Request
+from nse.inference.inputs import Request
 from nse.serve.errors import HTTPError
 from nse.serve.queue import Batcher, HttpRequest
 from nse.serve.settings import Settings

@@ -105,7 +105,7 @@ def test_a_model_without_a_memory_answers_but_is_not_traced(tmp_path):
     with inside(save_sentence_model(tmp_path / "lstm", encoder="lstm")) as server:
         assert server.ask("/v1/predict", {"texts": ["a good film"]})[0] == 200
         message = error(server.ask("/v1/trace", {"texts": ["a good film"]}), 400)
-        assert "lstm has no memory to look into" in message
+        assert "lstm has no memory to trace" in message
         assert str(tmp_path) not in message
         assert "/v1/trace" not in told(server.ask("/openapi.json"))["paths"]
 

@@ -42,7 +42,7 @@ def until(true, seconds=60):
 
 def parts(question):
     """What is sent of a question: no texts."""
-    return question.what, question.rows, question.beam, 4
+    return question.output, question.rows, question.beam, 4
 
 
 def test_it_gives_what_this_process_would(started, tmp_path):

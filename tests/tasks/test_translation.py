@@ -457,7 +457,7 @@ def test_a_translator_and_nothing_else_has_words_to_translate_into(data, tmp_pat
     with pytest.raises(ModelError, match="a translator, and nothing else, needs the words"):
         hub.save(tmp_path / "mine", model, config, found.vocabulary, {})
     shorter = TargetVocabulary(found.target.words[4:-1])
-    with pytest.raises(ModelError, match="the model is not what its configuration says"):
+    with pytest.raises(ModelError, match="the model does not fit its configuration"):
         hub.save(tmp_path / "mine", model, config, found.vocabulary, {}, shorter)
     assert not (tmp_path / "mine").exists()
 

@@ -13,7 +13,7 @@ from nse.data.readers import logic, logic_grammar
 from nse.errors import DataError, InputError, ModelError, RunError
 from nse.inference import folder as hub
 from nse.inference.batches import compute_rows
-from nse.inference.kinds import refuse_not_finite
+from nse.inference.kinds import refuse_non_finite_scores
 from nse.metrics.bleu import bleu, get_signature
 from nse.nn.pair import PairClassifier, PairConfig
 from nse.nn.translator import Translator
@@ -243,7 +243,7 @@ def test_scores_that_are_not_finite_raise_an_error():
     pairs = LabelledRows((texts(1, 1, 1), Texts.from_ids(torch.tensor([2, 4, 3]), one)), one)
     found = compute_rows(Told(scores), pairs, 2, torch.device("cpu"))
     with pytest.raises(RunError, match=r"NaN or infinite, for rows counted from 0: 1$"):
-        refuse_not_finite(found, "rows counted from 0:", range(3))
+        refuse_non_finite_scores(found, "rows counted from 0:", range(3))
 
 
 def test_evaluating_scores_that_are_not_finite_raises_an_error(data, tmp_path, monkeypatch):

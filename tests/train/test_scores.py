@@ -186,7 +186,7 @@ def test_only_missing_figures_are_added(run):
         ("[1]", "expected keys and values, got list"),
         ('{"map": 0.5}', "map: expected a figure for each split, got 0.5"),
         ('{"map": {"dev": "high"}}', "map of dev is high in the file"),
-        ('{"seconds": NaN}', "NaN is no number in JSON"),
+        ('{"seconds": NaN}', "NaN is not a number in JSON"),
     ],
 )
 def test_a_broken_result_is_not_changed(run, content, message):

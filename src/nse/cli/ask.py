@@ -18,8 +18,8 @@ from nse.data.records import BadLine
 from nse.errors import InputError
 
 if TYPE_CHECKING:
+    from nse.inference.inputs import Verb
     from nse.inference.model import Model
-    from nse.inference.requests import Verb
 
 BATCH = 128  # texts computed at a time, by default
 SENTENCES = 512  # of a file, translated before they are written; `rows.CHUNK` would take a minute
@@ -197,10 +197,10 @@ def encode(
 def load_model(name: str, device: str, verb: Verb) -> Model:
     """Load a model that answers by this verb, to compute as fast as it can in a process of its own."""
     from nse import load
-    from nse.inference.batches import side_by_side
+    from nse.inference.batches import use_thread_pool
 
     model = load(name, device)
     if model.device.type == "cpu":
-        side_by_side()
+        use_thread_pool()
     model.require(verb)
     return model

@@ -10,7 +10,7 @@ from typer import Argument, Option, Typer
 from nse.cli import options
 from nse.cli.output import print_json, print_result, print_table
 from nse.errors import DataError, explain_errors
-from nse.files import make_sure
+from nse.files import check_writable
 
 app = Typer(help="Published data: what is there, fetch it, prepare it.", no_args_is_help=True)
 
@@ -81,7 +81,7 @@ def prepare(
     file = (out or choose_cache_folder()) / make_file_name(name, vectors)
     list_sources(get_data_set(name), vectors, folder)  # what is missing is told before anything is written
     with explain_errors(f"{file}: cannot be written", DataError, "; choose another folder with --out"):
-        make_sure(file)
+        check_writable(file)
         prepared = make(name, vectors, folder)
         save_prepared(prepared, file)
     size, words = file.stat().st_size, len(prepared.vocabulary)

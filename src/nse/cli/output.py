@@ -20,7 +20,7 @@ from numpy.lib import format as npy
 from nse.cli.rows import fit_line
 from nse.console import exit_by_signal, handle_signals
 from nse.errors import InputError, RunError, explain_errors
-from nse.files import make_sure, open_replacement, write
+from nse.files import check_writable, open_replacement, write_text
 
 BROKEN_PIPE = 141  # the exit code of a program that a broken pipe ended, as shells tell it
 
@@ -221,13 +221,13 @@ def open_output(file: Path) -> Iterator[IO[bytes]]:
 def check_output(file: Path) -> None:
     """Refuse a file that cannot be written, before anything is computed."""
     with explain_errors(f"{file} cannot be written"):
-        make_sure(file)
+        check_writable(file)
 
 
 def write_output(file: Path, text: str) -> None:
     """Write a text file, whole or not at all."""
     with explain_errors(f"{file} cannot be written"):
-        write(file, text)
+        write_text(file, text)
 
 
 def warn(line: str) -> None:

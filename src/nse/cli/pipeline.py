@@ -29,8 +29,8 @@ from nse.errors import DataError, InputError, NSEError
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from nse.inference.inputs import Request, Verb
     from nse.inference.model import Model
-    from nse.inference.requests import Request, Verb
 
 Groups = Sequence[Sequence[Read]]  # the candidates of each question
 Result = Answer | BadLine
@@ -164,7 +164,7 @@ def answer_groups(
     model: Model, question: str | None, batch: int, groups: Groups, top: int | None, strict: bool
 ) -> list[Result]:
     """Rank the candidates of each question, the best first; all are computed together."""
-    from nse.inference.requests import Request
+    from nse.inference.inputs import Request
 
     def ask(rows: Sequence[Row]) -> Request:
         asked = rows[0].texts[0] if question is None else question

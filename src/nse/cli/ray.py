@@ -24,7 +24,7 @@ import nse
 from nse.cli.pipeline import Result, answer_rows
 from nse.cli.rows import Read
 from nse.errors import InputError, NSEError, RunError
-from nse.inference.folder import find
+from nse.inference.folder import find_folder
 
 STORE = 256 << 20  # bytes that a Ray on this machine keeps on their way: some dozens of chunks
 PATIENCE = 10.0  # seconds until somebody answers at the address of a cluster
@@ -162,7 +162,7 @@ def start_workers(ray: Any, count: int | None, asking: Asking) -> tuple[list[Any
 
 def pack_model(asking: Asking) -> tuple[str, dict[str, bytes], Asking]:
     """Pack a question and the files of its model, to be sent to workers."""
-    files = {file.name: file.read_bytes() for file in find(asking.model).iterdir() if file.is_file()}
+    files = {file.name: file.read_bytes() for file in find_folder(asking.model).iterdir() if file.is_file()}
     return nse.__version__, files, asking
 
 

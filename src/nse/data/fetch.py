@@ -16,7 +16,7 @@ from nse import __version__
 from nse.data.catalogue import Download
 from nse.data.sources import BUFFER, Progress, compute_checksums, print_log
 from nse.errors import DataError
-from nse.files import settle
+from nse.files import sync_folder
 
 TIMEOUT = 30.0  # seconds without a byte
 
@@ -88,7 +88,7 @@ class _PartFile:
             os.fsync(handle.fileno())
         self.file.replace(file)
         self.etag_file.unlink(missing_ok=True)
-        settle(file.parent)
+        sync_folder(file.parent)
         return sha256
 
     def receive(self, address: str) -> None:

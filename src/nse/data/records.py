@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar
 
 from nse.errors import DataError
-from nse.files import BROKEN, COMPRESSED, decompress
+from nse.files import COMPRESSED, READ_ERRORS, decompress
 
 MAX_LINE_BYTES = 1 << 20  # so that a file without line breaks does not fill the memory
 
@@ -80,7 +80,7 @@ class LineSource:
         """Yield its lines, numbered; raise `DataError` if reading fails."""
         try:
             yield from number_lines(self._handle)
-        except BROKEN as error:
+        except READ_ERRORS as error:
             raise self._make_error(error) from None
 
     def _make_error(self, error: Exception) -> DataError:

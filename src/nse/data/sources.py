@@ -26,7 +26,7 @@ SUFFIXES = ("", ".gz", ".xz")  # that may follow a published file's name
 LINES_PER_REPORT = 4096  # of progress
 BUFFER = 1 << 20
 # Errors of reading a truncated, damaged or encrypted file.
-READ_ERRORS = (*files.BROKEN, zipfile.BadZipFile, NotImplementedError, RuntimeError)
+READ_ERRORS = (*files.READ_ERRORS, zipfile.BadZipFile, NotImplementedError, RuntimeError)
 
 
 class Rows(NamedTuple):

@@ -1,4 +1,4 @@
-"""`Model`: a trained model, ready to be asked."""
+"""`Model`: a trained model that predicts, ranks, translates, encodes and traces."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from torch import Tensor, nn
 
 from nse.errors import InputError, NSEError
 from nse.inference.batches import BATCH, compute_request
-from nse.inference.inputs import Item
+from nse.inference.inputs import Answers, Item, Request, Verb
 from nse.inference.kinds import KINDS
-from nse.inference.requests import Answers, Request, Verb
 from nse.nn.folded import fold_model
 from nse.text.subwords import Pieces
 from nse.text.tokenize import TOKENIZERS
@@ -27,34 +26,38 @@ if TYPE_CHECKING:
     from nse.viz.trace import MemoryTrace
 
 
+MAX_WORDS = 1_000  # of a text, if the model sets no limit itself
+MAX_DOCUMENT_WORDS = 10_000
+
+
 class Model:
-    """A trained model: predicts, ranks, translates, encodes and traces.
+    """Trained model, as `nse.load` returns it.
 
-    `nse.load` makes one. Texts are sorted by length inside, computed in batches and answered in their order.
-    On a CPU it answers with weights that are folded once (`nse.nn.folded`), so a module that is changed or
-    moved afterwards needs a new model, `with_module`: the old one refuses to answer.
+    Texts are sorted by length and computed in batches; answers keep the order of the texts. On a CPU the
+    model computes with folded weights (`nse.nn.folded`). After changing or moving its module, make a new
+    model with `with_module`: the old one raises an error.
 
-    All methods that answer take `batch`, how many texts to compute at a time, and `strict`, to refuse a text
-    that is longer than the model reads instead of cutting it. What else is asked, and `batch`, change no more
-    than the last digits of an answer. All raise `InputError` for an empty text or one that is none, and for a
-    model of another kind, and `RunError` where the model's scores are not finite.
+    All methods that answer take `batch`, the batch size, and `strict`, which refuses a text longer than the
+    model reads instead of truncating it. The batch size and the other texts change at most the last digits of
+    an answer. All raise `InputError` for an empty text, a value that is not a text, or a model of another
+    kind, and `RunError` if the model's scores are not finite.
 
     Args:
-        module: In evaluation mode, as float32.
-        config: What the model folder says of it.
-        vocabulary: Its words.
-        folder: Where it came from.
-        target: The words that it translates into; `None` for other models.
-        name: What to call it.
+        module: Module in evaluation mode, with float32 weights.
+        config: Configuration of the model folder.
+        vocabulary: Words.
+        folder: Path of the model folder.
+        target: Target words of a translator.
+        name: Name in messages and traces.
 
     Attributes:
-        kind: What it takes and answers: one of `nse.inference.kinds.KINDS`.
-        inputs: What the texts that it takes are called, in their order.
-        labels: Those that it tells apart.
-        does: What it does, such as "gives a sentence a label (negative, positive)".
-        task: What it is for: "predict", "rank" or "translate".
-        device: Where it computes.
-        fast: The module as it answers. What is asked of it directly is not checked.
+        kind: Kind of the model, one of `nse.inference.kinds.KINDS`.
+        inputs: Names of the texts that it takes, in order.
+        labels: Labels in the order of its scores.
+        does: Description, such as "gives a sentence a label (negative, positive)".
+        task: Its main method: "predict", "rank" or "translate".
+        device: Device on which it computes.
+        fast: Module with folded weights. Its own methods check nothing.
     """
 
     def __init__(
@@ -78,73 +81,76 @@ class Model:
         self._original = Snapshot(module)
 
     def with_module(self, module: nn.Module) -> Model:
-        """Make the same model of another module, or of its own as it is now."""
+        """Return a copy of the model with another module, or with its own after a change."""
         return Model(module, self.config, self.vocabulary, self.folder, self.target, self.name)
 
     def __getstate__(self) -> bytes:
-        """Copy or pickle by value: tensors would take shared memory, of which a container has little."""
+        """Pickle tensors by value, because containers have little shared memory."""
         self._original.refuse_changes()
         return pickle.dumps({name: value for name, value in vars(self).items() if name != "_original"})
 
     def __setstate__(self, state: bytes) -> None:
-        """Become a copy."""
+        """Restore from a pickle."""
         vars(self).update(pickle.loads(state))
         self._original = Snapshot(self.module)
 
     def __repr__(self) -> str:
-        """What it is for, as a person reads it."""
+        """Show the name and what the model does."""
         return f"<nse.Model {self.name}: {self.does}>"
 
+    @property
+    def max_words(self) -> int:
+        """Number of words of a text that the model reads."""
+        return MAX_DOCUMENT_WORDS if self.kind.has_sentences else self.config.model.max_words or MAX_WORDS
+
     def tokenize(self, text: str) -> list[str]:
-        """Cut a text into words or pieces of words, as the model was trained."""
+        """Split a text into words or subwords."""
         words = TOKENIZERS[self.config.tokenizer](text)
         return self._pieces.split_all(words) if self._pieces else words
 
     def predict(
         self, texts: Sequence[str | tuple[str, str]], batch: int = BATCH, strict: bool = False
     ) -> Answers:
-        """Tell the labels of sentences or documents, or of pairs, as of a premise and a hypothesis.
+        """Classify sentences, documents, or pairs such as (premise, hypothesis).
 
         Returns:
-            In the order of the texts: number, text (of a pair `texts`), label, probabilities (by label),
-            words (how many were read), cut (how many were left out), unknown (how many of those read are not
-            known); of a document also sentences (how many were read; a very long one counts as several).
+            For each text: number, text (of a pair `texts`), label, probabilities (by label), words (number of
+            words read), cut (number of truncated words), unknown (number of words read that are not in the
+            vocabulary); of a document also sentences (number read; a very long one counts as several).
         """
         return self.answer(self.request("predict", texts, strict=strict), batch)
 
     def rank(
         self, question: str, candidates: Sequence[str], batch: int = BATCH, strict: bool = False
     ) -> Answers:
-        """Order candidate answers to a question, the best first; of equal ones the earlier first.
+        """Sort candidate answers to a question, the best first; ties keep their order.
 
         Returns:
-            For each candidate: rank (from 1), score (the higher the better), probability (that the candidate
-            is right, as far as the model knows), number, text, and of candidate and question together words
-            (how many were read), cut (how many were left out), unknown (how many of them are not known).
+            For each candidate: rank (from 1), score (higher is better), probability (that the candidate is
+            right), number, text; words, cut and unknown (see `predict`) of candidate and question together.
         """
         return self.answer(self.request("rank", candidates, question=question, strict=strict), batch)
 
     def translate(
         self, texts: Sequence[str], beam: int | None = None, batch: int = BATCH, strict: bool = False
     ) -> Answers:
-        """Translate sentences; see `translations`, which gives them one by one."""
+        """Translate sentences; see `translations`, which yields one at a time."""
         return list(self.translations(texts, beam, batch, strict))
 
     def translations(
         self, texts: Iterable[str], beam: int | None = None, batch: int = BATCH, strict: bool = False
     ) -> Iterator[dict[str, Any]]:
-        """Translate sentences, in their order, as soon as a batch of them is there.
+        """Translate sentences of any iterable, one batch at a time.
 
         Args:
-            texts: Sentences. No more than a batch of them are read ahead, so that they may be endless.
-            beam: How many translations of each are followed at a time; as the model is configured by default.
-            batch: How many at a time.
-            strict: Refuse a text that is longer than the model reads, once those before it are translated.
+            texts: Sentences; at most one batch is read ahead.
+            beam: Beam size; that of the model's configuration by default.
+            batch: Batch size.
+            strict: Refuse a text that is longer than the model reads, after translating the texts before it.
 
         Returns:
-            For each text: number, text, translation, words (of the translation), unknown (how many of the
-            words that were read are not known), cut (how many were left out). The translation of a text
-            without words has none.
+            For each text: number, text, translation, words (of the translation), unknown and cut (see
+            `predict`). The translation of an empty text is empty.
         """
         self.require("translate")
         refuse_one_text(texts, "texts")
@@ -155,10 +161,9 @@ class Model:
         return (row for request in requests for row in self.answer(request, batch))
 
     def encode(self, texts: Sequence[str], batch: int = BATCH, strict: bool = False) -> NDArray[np.float32]:
-        """Make a vector of each text [N, d]: what the model's encoder makes of it, pooled as the model does.
+        """Encode each text as a vector [N, d]: the model's pooled encoder outputs.
 
-        A model of pairs reads each text by itself, with the encoder of its first text; of a translator the
-        vector is its encoder's last state.
+        A pair model reads single texts with its first encoder; a translator returns its encoder's last state.
         """
         request = self.request("encode", texts, strict=strict)
         values = self.compute(request, batch)
@@ -166,18 +171,18 @@ class Model:
         return np.stack([row["vector"] for row in rows]) if rows else values.numpy()
 
     def trace(self, *texts: str, beam: int | None = None, strict: bool = False) -> MemoryTrace:
-        """Tell what the memories did with texts, and what the model says to them.
+        """Record what the memories read and wrote for texts, and the model's answer.
 
             model.trace("Two dogs play in the snow.", "The animals are outdoors.")
 
         Args:
-            texts: What the model takes: a sentence, a document, a premise and a hypothesis, a sentence to
-                translate; for a model that ranks a question and candidates, as many as you like.
-            beam: As for `translations`.
-            strict: Refuse a text that is longer than the model reads, instead of cutting it.
+            texts: A sentence, a document, a premise and a hypothesis, or a sentence to translate; for a
+                ranking model a question and any number of candidates.
+            beam: Beam size, as for `translations`.
+            strict: Refuse a text that is longer than the model reads, instead of truncating it.
 
         Raises:
-            InputError: There are too few texts or too many, or the model has no memory.
+            InputError: The number of texts is wrong, or the model has no memory.
         """
         from nse.inference.tracing import record_memories
 
@@ -194,42 +199,41 @@ class Model:
         numbers: Iterable[int] | None = None,
         repeats: bool = True,
     ) -> Request:
-        """Request what a method of this name answers to texts; the question goes with `rank`.
+        """Prepare a request for the method of this name; `question` is for `rank`.
 
-        They are called by numbers, by default 1, 2, 3 and so on, and the answer `repeats` them or not.
+        Texts have `numbers`, by default 1, 2, 3 and so on, and the answers include them if `repeats`.
         """
         self.require(verb)
-        kind = self.kind.answer_by(verb)
+        kind = self.kind.for_verb(verb)
         refuse_one_text(texts, "candidates" if kind.ranks else "texts")
         items = list(kind.encode_items(self, texts, numbers or count(1), strict, question))
-        items = items if repeats else [item._replace(given={}) for item in items]
+        items = items if repeats else [item._replace(echo={}) for item in items]
         return kind.request(self, items, beam)
 
     def compute(self, request: Request, batch: int = BATCH) -> Tensor:
-        """Compute what a request asks of each of its rows; its `format` makes an answer of that."""
+        """Compute the rows of a request; its `format` makes answers of the results."""
         self._original.refuse_training()
         self._original.refuse_changes()
-        return compute_request(self, request.what, request.rows, request.beam, batch)
+        return compute_request(self, request.output, request.rows, request.beam, batch)
 
     def answer(self, request: Request, batch: int = BATCH) -> Answers:
         """Answer a request."""
         return request.format(self.compute(request, batch))
 
     def require(self, verb: Verb) -> None:
-        """Refuse to be asked otherwise than the model's kind is."""
-        if why := self.kind.describe_lack(self.labels, verb):
-            own = self.task
-            raise InputError(f"model: {self.folder} {why}; use `nse {own}`, in Python model.{own}")
+        """Raise an `InputError` if models of this kind have no answer to a verb."""
+        if why := self.kind.explain_mismatch(self.labels, verb):
+            raise InputError(f"model: {self.folder} {why}: use {self.task}")
 
 
 def refuse_one_text(texts: Iterable[Any], name: str) -> None:
-    """Refuse a text in the place of a list of them: it would be taken letter by letter."""
+    """Raise an `InputError` for a text instead of a list of texts, which would be split into letters."""
     if isinstance(texts, str):
         raise InputError(f"{name}: expected a list of texts, got the text {texts[:40]!r}")
 
 
 def split_items(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Split items into lists of this size; those before a mistake come before the mistake is told."""
+    """Split items into lists of this size; before an error is raised, the items before it are yielded."""
     chunk: list[Item] = []
     try:
         for item in items:
@@ -246,10 +250,9 @@ def split_items(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
 
 
 class Snapshot:
-    """The parts and weights of a module as they are now, to tell in microseconds whether they still are.
+    """Record of the submodules and weights of a module, to detect later changes in microseconds.
 
-    Compared is which tensors there are, where they lie and how often PyTorch has seen them change; what is
-    written into a tensor through `.data` it does not see.
+    It compares the tensors' identity, address and version counter; a write through `.data` goes unnoticed.
     """
 
     def __init__(self, module: nn.Module):
@@ -257,26 +260,26 @@ class Snapshot:
         tables = [table for m in self.modules for table in (m._modules, m._parameters, m._buffers)]
         self.parts = [(table, name, part) for table in tables for name, part in table.items()]
         tensors = [*module.parameters(), *module.buffers()]
-        self.tensors = [(each, each.detach(), count_changes(each)) for each in tensors]
+        self.tensors = [(tensor, tensor.detach(), count_changes(tensor)) for tensor in tensors]
 
     def refuse_training(self) -> None:
-        """Refuse a module in training mode, where dropout changes answers."""
+        """Raise an `InputError` for a module in training mode, where dropout changes answers."""
         if any(module.training for module in self.modules):
             why = "in training mode, where dropout changes answers: call model.module.eval()"
             raise InputError(f"model: its module is {why}")
 
     def refuse_changes(self) -> None:
-        """Refuse a module of which a part or a weight is another one now."""
+        """Raise an `InputError` if a submodule or a weight was replaced or changed."""
         replaced = [name for table, name, part in self.parts if table.get(name) is not part]
-        other = [
-            each.data_ptr() != before.data_ptr() or count_changes(each) != count
-            for each, before, count in self.tensors
+        changed = [
+            tensor.data_ptr() != before.data_ptr() or count_changes(tensor) != count
+            for tensor, before, count in self.tensors
         ]
-        if replaced or any(other):
-            why = "was changed after nse.Model was made, and answers would be partly of the old weights"
+        if replaced or any(changed):
+            why = "was changed after nse.Model was made, so that answers would partly use the old weights"
             raise InputError(f"model: its module {why}: make a new one, model.with_module(model.module)")
 
 
 def count_changes(tensor: Tensor) -> int:
-    """Count how often a tensor was changed in place, as far as PyTorch knows it."""
+    """Count the in-place changes of a tensor that PyTorch has seen."""
     return -1 if tensor.is_inference() else tensor._version

@@ -49,8 +49,8 @@ def write_trec(prefix: Path, scores: ArrayLike, groups: ArrayLike, labels: Array
     by_question = np.argsort(group, kind="stable")
     qrels_lines = [f"{group[row] + 1} 0 {number[row]:04} {label[row]}\n" for row in by_question]
     run = prefix.with_name(f"{prefix.name}.run")
-    files.write(run, "".join(run_lines))
-    files.write(run.with_suffix(".qrels"), "".join(qrels_lines))
+    files.write_text(run, "".join(run_lines))
+    files.write_text(run.with_suffix(".qrels"), "".join(qrels_lines))
     return run
 
 

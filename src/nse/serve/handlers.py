@@ -13,9 +13,8 @@ from pydantic import ValidationError
 
 from nse.errors import InputError
 from nse.inference import tracing
-from nse.inference.inputs import limit
+from nse.inference.inputs import Request, Verb
 from nse.inference.model import Model
-from nse.inference.requests import Request, Verb
 from nse.serve import schemas
 from nse.serve.errors import HTTPError
 from nse.serve.queue import HttpRequest
@@ -94,7 +93,7 @@ class ModelRoute:
 
     def explain_mismatch(self) -> str | None:
         """Return why the model cannot answer this route, or None; such a route is not described."""
-        reason = self.model.kind.describe_lack(self.model.labels, self.name)
+        reason = self.model.kind.explain_mismatch(self.model.labels, self.name)
         return reason and f"this model {reason}: use /v1/{self.model.task}"
 
     def read_request(self, request: HttpRequest, body: bytes) -> None:
@@ -246,7 +245,7 @@ def refuse_size(message: str) -> NoReturn:
 def check_drawable(model: Model, texts: Sequence[str]) -> None:
     """Refuse texts that are too long for a readable picture."""
     for number, text in enumerate(texts, start=1):
-        count, unit, most = min(len(model.tokenize(text)), limit(model)), "words", MAX_TRACE_WORDS
+        count, unit, most = min(len(model.tokenize(text)), model.max_words), "words", MAX_TRACE_WORDS
         if model.kind.has_sentences:
             count, unit, most = len(split_sentences(text)), "sentences", MAX_TRACE_SENTENCES
         if count > most:

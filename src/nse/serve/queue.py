@@ -19,7 +19,7 @@ import torch
 from starlette.types import Receive, Scope
 from torch import Tensor
 
-from nse.inference.requests import Answers, Request
+from nse.inference.inputs import Answers, Request
 from nse.serve.errors import HTTPError
 from nse.serve.settings import Settings
 from nse.serve.worker import Engine, EngineDiedError
@@ -252,7 +252,7 @@ class Batcher:
         first, pairs = model_requests[0], zip(batch, model_requests, strict=True)
         rows = [row for r, m in pairs for row in m.rows[r.rows_done : r.rows_done + r.batch_rows]]
         try:
-            values = engine.compute(first.what, rows, first.beam, self.max_batch)
+            values = engine.compute(first.output, rows, first.beam, self.max_batch)
         except EngineDiedError as error:
             for request in batch:  # retried alone; a request that kills a process then fails by itself
                 request.result = error if error.delivered and len(batch) == 1 else None

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from nse.errors import NSEError
-from nse.inference.batches import compute_request, cores
+from nse.inference.batches import compute_request, count_cores
 from nse.inference.model import Model
 from nse.serve.observe import Log
 
@@ -202,7 +202,7 @@ def make_engines(model: Model, workers: int | None) -> Sequence[Engine]:
         return [Engine(model) for _ in range(workers or 1)]
     torch.set_num_threads(1)  # threads on one batch would wait for each other after each small step
     engine = EngineProcess if sys.platform == "linux" else Engine
-    return [engine(model) for _ in range(workers or cores())]
+    return [engine(model) for _ in range(workers or count_cores())]
 
 
 def stop_engines(engines: Sequence[Engine], seconds: float) -> None:

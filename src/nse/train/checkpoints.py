@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from nse.errors import RunError
-from nse.files import open_regular, settle, write_bytes
+from nse.files import open_regular, sync_folder, write_bytes
 from nse.nn.text_model import rename_old_keys
 from nse.tasks.recipe import MOST_THREADS
 from nse.train.fields import Schema, is_count, is_dict_of, is_number, list_invalid_fields, matches
@@ -53,7 +53,7 @@ def save(folder: Path, checkpoint: dict[str, Any]) -> None:
     if (folder / CURRENT).exists():
         (folder / CURRENT).replace(folder / PREVIOUS)
     (folder / NEW).replace(folder / CURRENT)
-    settle(folder)
+    sync_folder(folder)
 
 
 def load(folder: Path) -> LoadedCheckpoint | None:

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from nse.files import write
+from nse.files import write_text
 from nse.inference.model import Model
 from nse.tasks import TASKS, load_recipe
 from nse.tasks.task import describe_model
@@ -57,7 +57,7 @@ def demo(
     model_config = describe_model(recipes["nse"], examples)
     trace = Model(outcomes["nse"].model.eval(), model_config, examples.vocabulary, Path("demo")).trace(*PAIR)
     console.print(terminal.render_associations(trace, console.width))
-    write(page, report.render_html(trace))
+    write_text(page, report.render_html(trace))
     console.print(f"Page about its memory, for a browser: {page}", highlight=False, markup=False)
     return rows
 

@@ -16,10 +16,9 @@ from nse.data.catalogue import DATA, get_data_set
 from nse.errors import InputError, ModelError, explain_errors, suggest
 from nse.inference.batches import compute_rows
 from nse.inference.folder import load
-from nse.inference.inputs import limit
-from nse.inference.kinds import refuse_not_finite, spell
+from nse.inference.inputs import Request
+from nse.inference.kinds import refuse_non_finite_scores, spell_translation
 from nse.inference.model import Model
-from nse.inference.requests import Request
 from nse.metrics import bleu, ranking
 from nse.metrics.trec import write_trec
 from nse.nn.translator import TranslationConfig
@@ -122,7 +121,7 @@ def score_translations(
     beam = config.beam if beam is None else beam
     if beam < 1:
         raise InputError(f"beam: expected at least 1, got {beam}")
-    pairs, max_words = spell_pairs(prepared, split), limit(model)
+    pairs, max_words = spell_pairs(prepared, split), model.max_words
     sources = [source.split(" ") for source, _ in pairs]
     if model.config.pieces:
         sources = list(map(Pieces(model.vocabulary.words).split_all, sources))
@@ -131,7 +130,8 @@ def score_translations(
     rows = [(tuple(model.vocabulary.encode(words)),) for words in truncated]
     outputs = model.compute(Request("translations", rows, list, beam), batch).tolist()
     translations = [
-        " ".join(spell(model, words, *output)) for words, output in zip(truncated, outputs, strict=True)
+        " ".join(spell_translation(model, words, *output))
+        for words, output in zip(truncated, outputs, strict=True)
     ]
     seconds = time.perf_counter() - start_time
     return {
@@ -150,7 +150,7 @@ def score_rows(
     model: Model, prepared: PreparedData, split: str, batch: int, trec: Path | None
 ) -> dict[str, Any]:
     """Score the rows of a split, and compute accuracy, or MAP and MRR."""
-    columns, max_words = prepared.splits[split], limit(model)
+    columns, max_words = prepared.splits[split], model.max_words
     if model.kind.has_sentences:  # long sentences are split, not truncated
         max_words = model.config.model.max_words
     if missing := [name for name in model.inputs if name not in columns.texts]:
@@ -169,7 +169,7 @@ def score_rows(
     start_time = time.perf_counter()
     scores = compute_rows(model.fast, rows, batch, model.device)
     seconds = time.perf_counter() - start_time
-    refuse_not_finite(scores, "rows counted from 0:", range(len(scores)))
+    refuse_non_finite_scores(scores, "rows counted from 0:", range(len(scores)))
     return {
         **(
             compute_accuracy(scores, rows.labels, model)

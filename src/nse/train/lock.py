@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nse.errors import RunError
-from nse.files import LOOK, is_at, lock
+from nse.files import OPEN_EXISTING, is_at, lock
 
 LOCK = ".lock"  # file in the run folder that the writing process locks, and that names this process
 
@@ -60,7 +60,7 @@ def _acquire_lock(folder: Path) -> int | None:
     file = folder / LOCK
     while True:
         try:
-            descriptor = os.open(file, LOOK | os.O_CREAT, 0o644)
+            descriptor = os.open(file, OPEN_EXISTING | os.O_CREAT, 0o644)
         except OSError as error:
             if file.exists() or file.is_symlink():
                 raise RunError(f"{folder} cannot be used: {file}: {error.strerror}") from None

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from nse import config
 from nse.data.catalogue import describe_data
 from nse.errors import ConfigError, ModelError, RunError, explain_errors
-from nse.files import write
+from nse.files import write_text
 from nse.inference import folder as hub
 from nse.metrics import trec
 from nse.tasks import TABLES, TASKS, read_recipe
@@ -164,7 +164,7 @@ class MetricsLog:
         self.metrics, self.events = folder / METRICS, folder / f"{EVENTS}{int(time.time())}.{os.getpid()}"
         for old_file in folder.glob(f"{EVENTS}*"):
             old_file.unlink()
-        write(self.metrics, "")
+        write_text(self.metrics, "")
         self.write_event(file_version="brain.Event:2")
         for row in rows:
             self.add(row)
@@ -211,9 +211,9 @@ class RunFolder(RunStorage):
         if loaded and loaded.newer_error:  # or the next save would keep it as the previous one
             (self.folder / checkpoints.CURRENT).replace(self.folder / checkpoints.BAD)
         environment = describe_environment(self.processes.device, self.processes.size)
-        write(self.folder / RECIPE, self.toml)
-        write(self.folder / DATA, format_json(self.examples.about))
-        write(self.folder / ENVIRONMENT, format_json(environment))
+        write_text(self.folder / RECIPE, self.toml)
+        write_text(self.folder / DATA, format_json(self.examples.about))
+        write_text(self.folder / ENVIRONMENT, format_json(environment))
         self.log = MetricsLog(self.folder, checkpoint["metrics"] if checkpoint else [])
         return checkpoint
 
@@ -302,7 +302,7 @@ class RunFolder(RunStorage):
             "data": self.examples.about,
         }
         self.save_model(outcome.model, figures)
-        write(self.folder / RESULT, format_json(result))
+        write_text(self.folder / RESULT, format_json(result))
         return result
 
     def describe_checkpoint(self) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nse.errors import InputError, RunError, explain_errors
-from nse.files import write
+from nse.files import write_text
 from nse.metrics import ranking, trec
 from nse.train.evaluate import describe_means
 from nse.train.lock import lock_run
@@ -74,7 +74,7 @@ def complete_result(file: Path, splits: dict[str, dict[str, float | int]]) -> li
         order = (*keys[:position], *figures, *keys[position:])
         completed = result | figures
         with explain_errors(f"{file} cannot be written", advice="; it was not changed"):
-            write(file, format_json({key: completed[key] for key in order}))
+            write_text(file, format_json({key: completed[key] for key in order}))
     return added
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from nse.errors import InputError, explain_errors
-from nse.files import write
+from nse.files import write_text
 
 NOWHERE = -1  # own slot of a word that has none in a memory
 
@@ -181,7 +181,7 @@ class MemoryTrace:
 
     def save(self, file: Path | str) -> None:
         """Write the trace to a JSON file atomically."""
-        write(Path(file), self.to_json() + "\n")
+        write_text(Path(file), self.to_json() + "\n")
 
     @classmethod
     def load(cls, file: Path | str) -> MemoryTrace:
