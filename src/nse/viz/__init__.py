@@ -1,1 +1,1 @@
-"""Pictures of what the memory did, from numpy arrays alone."""
+"""Pictures of the memory, drawn from traces without torch."""
