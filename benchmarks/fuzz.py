@@ -37,8 +37,8 @@ from faults.made_checkpoints import checkpoints, stopped_run, try_checkpoint  # 
 from faults.made_models import saved  # noqa: E402
 from nse.files import write_text  # noqa: E402
 from nse.train.environment import describe_environment  # noqa: E402
-from serve.made_bodies import asked, bodies  # noqa: E402
-from serve.made_heads import heads, try_heads  # noqa: E402
+from serve.made_bodies import draw_bodies, make_body_sender  # noqa: E402
+from serve.made_heads import draw_heads, try_heads  # noqa: E402
 
 Kind = tuple[Any, Callable[[Any], object]]
 """A strategy, and what tries an input of it and gives the outcome."""
@@ -81,8 +81,8 @@ def make_kinds(place: Path) -> dict[str, Kind]:
             lambda given: "loaded" if try_recipe(*given, place / "recipe.toml") else "refused",
         ),
         "checkpoints": (checkpoints(checkpoint), try_checkpoint(place / "run", place / "resumed")),
-        "HTTP bodies": (bodies(), asked(place / "good")),
-        "HTTP requests": (heads(), try_heads(place / "good")),
+        "HTTP bodies": (draw_bodies(), make_body_sender(place / "good")),
+        "HTTP requests": (draw_heads(), try_heads(place / "good")),
     }
 
 

@@ -43,11 +43,11 @@ def json_reader(place: Path) -> Reader:
     from nse.cli.rows import Columns, read_rows
     from nse.data.records import Format, LineSource
     from nse.errors import DataError
-    from serve.made_bodies import PATHS, asked
+    from serve.made_bodies import PATHS, make_body_sender
 
     saved(place / "good")
     files = {file.name: file.read_bytes() for file in (place / "good").iterdir()}
-    ask, lines = asked(place / "good"), place / "lines.jsonl"
+    ask, lines = make_body_sender(place / "good"), place / "lines.jsonl"
     columns = Columns(("question", "answer"), listed="candidates")
 
     def read_config(content: bytes) -> None:

@@ -84,7 +84,7 @@ def publish():
 
 def serve(*words):
     """Start a server in the background, which runs until the next one or the end of the document."""
-    from serve.running import asked
+    from serve.running import send
 
     stop()
     program = [sys.executable, "-m", "nse", "serve", *words, "--port", "0", "--workers", "1"]
@@ -93,7 +93,7 @@ def serve(*words):
     address = re.search(r"http://\S+", server.stdout.readline().decode())
     assert address, Path("served.log").read_text()
     SERVED.write_text(f"{server.pid} {address[0]}")
-    assert asked(address[0], "/")[0] == (401 if "--api-key-file" in words else 200)
+    assert send(address[0], "/")[0] == (401 if "--api-key-file" in words else 200)
 
 
 def stop():
@@ -105,7 +105,7 @@ def stop():
 
 def curl(*words):
     """Send a request to the last server; fail if the answer is an error."""
-    from serve.running import asked
+    from serve.running import send
 
     parser = argparse.ArgumentParser()
     parser.add_argument("address")
@@ -116,7 +116,7 @@ def curl(*words):
     headers.setdefault("Content-Type", "application/x-www-form-urlencoded")
     path = args.address.removeprefix("http://127.0.0.1:8000")
     address = SERVED.read_text().split()[1]
-    status, _, body = asked(address, path, args.data and args.data.encode(), headers)
+    status, _, body = send(address, path, args.data and args.data.encode(), headers)
     print(body.decode())
     assert status < 400, status
 

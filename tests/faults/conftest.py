@@ -2,7 +2,7 @@
 
 import pytest
 
-from serve.running import running
+from serve.running import run_server
 from small_models import save_sentence_model
 
 
@@ -10,5 +10,5 @@ from small_models import save_sentence_model
 def served(tmp_path_factory):
     """The address of a small model of sentences, which reads a hundred words."""
     folder = save_sentence_model(tmp_path_factory.mktemp("served") / "mine", max_words=100)
-    with running(folder) as (address, _):
+    with run_server(folder) as (address, _):
         yield address

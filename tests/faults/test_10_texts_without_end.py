@@ -1,6 +1,6 @@
 """Fault 10: an over-long text is cut and said to be cut, or refused if strict; a word of 10 MB is refused."""
 
-from serve.running import asked, error, line_to, told
+from serve.running import connect, read_error, read_json, send
 
 LONGEST = 100  # words, of the model that is served
 
@@ -8,7 +8,7 @@ LONGEST = 100  # words, of the model that is served
 def test_a_long_text_is_truncated_and_the_answer_says_so(served):
     whole, long = " ".join(["good"] * LONGEST), " ".join(["good"] * LONGEST + ["bad"] * 900)
     for path, name in (("/v1/predict", "predictions"), ("/v1/encode", "vectors")):
-        one, two = told(asked(served, path, {"texts": [whole, long]}))[name]
+        one, two = read_json(send(served, path, {"texts": [whole, long]}))[name]
         assert (one["words"], one["cut"]) == (LONGEST, 0)
         assert (two["words"], two["cut"]) == (LONGEST, 900)
         key = "label" if name == "predictions" else "vector"
@@ -18,35 +18,35 @@ def test_a_long_text_is_truncated_and_the_answer_says_so(served):
 def test_a_long_text_is_refused_if_strict(served):
     ask = {"texts": ["good", "good " * (LONGEST + 1)], "strict": True}
     for path in ("/v1/predict", "/v1/encode"):
-        assert f"sentence 2 has 101 words and the model reads {LONGEST}" in error(
-            asked(served, path, ask), 400
+        assert f"sentence 2 has 101 words and the model reads {LONGEST}" in read_error(
+            send(served, path, ask), 400
         )
     ask["texts"][1] = "good " * LONGEST
-    assert told(asked(served, "/v1/predict", ask))["predictions"][1]["cut"] == 0
+    assert read_json(send(served, "/v1/predict", ask))["predictions"][1]["cut"] == 0
 
 
 def test_too_many_characters_are_refused(served):
     ask = {"texts": ["good", "a" * 10_001]}
     message = "text 2 has 10,001 characters, and at most 10,000 allowed: shorten it"
-    assert error(asked(served, "/v1/predict", ask), 413) == message
+    assert read_error(send(served, "/v1/predict", ask), 413) == message
     ask["texts"][1] = "\U0001f600" * 10_000  # a word, of which JSON makes twelve bytes a character
-    assert told(asked(served, "/v1/predict", ask))["predictions"][1]["unknown"] == 1
+    assert read_json(send(served, "/v1/predict", ask))["predictions"][1]["unknown"] == 1
 
 
 def test_too_many_texts_are_refused(served):
     many = {"texts": ["good"] * 257}
     message = "there are 257 texts, and at most 256 allowed: send fewer"
-    assert error(asked(served, "/v1/predict", many), 413) == message
-    assert len(told(asked(served, "/v1/predict", {"texts": ["good"] * 256}))["predictions"]) == 256
+    assert read_error(send(served, "/v1/predict", many), 413) == message
+    assert len(read_json(send(served, "/v1/predict", {"texts": ["good"] * 256}))["predictions"]) == 256
 
 
 def test_a_word_of_ten_megabytes_is_refused(served):
     body = b'{"texts": ["' + b"a" * 10_000_000 + b'"]}'
-    assert "longer than 262,144 bytes" in error(asked(served, "/v1/predict", body), 413)
+    assert "longer than 262,144 bytes" in read_error(send(served, "/v1/predict", body), 413)
 
 
 def test_an_endless_body_is_refused_before_it_ends(served):
-    with line_to(served) as line:
+    with connect(served) as line:
         line.sendall(b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10000000000\r\n\r\n")
         sent = 0
         try:
@@ -55,4 +55,4 @@ def test_an_endless_body_is_refused_before_it_ends(served):
         except OSError:  # it has stopped reading
             pass
         assert sent < 100_000_000
-    assert told(asked(served, "/health/ready")) == {"status": "ready"}
+    assert read_json(send(served, "/health/ready")) == {"status": "ready"}

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from serve.running import asked, error, figure, told
+from serve.running import read_error, read_json, read_metric, send
 
 BROKEN = {
     "nothing": b"",
@@ -50,7 +50,7 @@ MISSHAPEN = {
 
 @pytest.mark.parametrize("body", BROKEN.values(), ids=BROKEN)
 def test_a_body_that_is_not_json_is_refused(served, body):
-    message = error(asked(served, "/v1/predict", body), 422)
+    message = read_error(send(served, "/v1/predict", body), 422)
     assert message.startswith("Invalid JSON: ") or "expected" in message or "Input should be" in message
     assert message.endswith('send {"texts": ["..."]}')
     assert len(message) < 300
@@ -59,7 +59,7 @@ def test_a_body_that_is_not_json_is_refused(served, body):
 @pytest.mark.parametrize("body", MISSHAPEN.values(), ids=MISSHAPEN)
 def test_a_body_of_another_shape_is_refused(served, body):
     for path in ("/v1/predict", "/v1/encode", "/v1/trace"):
-        message = error(asked(served, path, body if body is not None else b"null"), 422)
+        message = read_error(send(served, path, body if body is not None else b"null"), 422)
         assert message.endswith('send {"texts": ["..."]}')
         assert len(message) < 300
 
@@ -77,46 +77,46 @@ TWICE = {
 @pytest.mark.parametrize("body", TWICE.values(), ids=TWICE)
 def test_a_duplicate_key_is_refused(served, body):
     for path in ("/v1/predict", "/v1/encode", "/v1/trace"):
-        message = error(asked(served, path, body), 400)
+        message = read_error(send(served, path, body), 400)
         assert "occurs twice: send it once; send {" in message
 
 
 @pytest.mark.parametrize("text", ["\x00", "a\x00b", "good film\x00"])
 def test_a_nul_character_is_refused(served, text):
     for path in ("/v1/predict", "/v1/encode"):
-        message = error(asked(served, path, {"texts": ["good", text]}), 400)
+        message = read_error(send(served, path, {"texts": ["good", text]}), 400)
         assert message == "text 2 contains a NUL character: remove it"
-    assert "text 1 contains a NUL" in error(asked(served, "/v1/trace", {"texts": [text]}), 400)
+    assert "text 1 contains a NUL" in read_error(send(served, "/v1/trace", {"texts": [text]}), 400)
 
 
 def test_unusual_texts_are_answered(served):
     texts = ["<script>alert(1)</script>", "\u202egood", "\ufeffgood", "a\u0300" * 50, "{}"]
     texts += ["' OR 1=1 --", "${jndi:ldap://x}", "../../etc/passwd", "\r\nX-Injected: 1", "\U0010ffff"]
-    answer = asked(served, "/v1/predict", {"texts": texts})
-    assert len(told(answer)["predictions"]) == len(texts)
+    answer = send(served, "/v1/predict", {"texts": texts})
+    assert len(read_json(answer)["predictions"]) == len(texts)
     assert "X-Injected" not in answer[1]
-    assert "<script>" not in json.dumps(told(answer))
-    trace = asked(served, "/v1/trace", {"texts": ["<script>alert(1)</script>"]})
+    assert "<script>" not in json.dumps(read_json(answer))
+    trace = send(served, "/v1/trace", {"texts": ["<script>alert(1)</script>"]})
     assert trace[1]["Content-Type"] == "application/json"  # never HTML, whatever is in it
     assert trace[1]["X-Content-Type-Options"] == "nosniff"
 
 
 def test_unusual_requests_get_errors_in_the_usual_format(served):
     for path in ("/%00", "/v1/%2e%2e/model", "/<script>", "/v1/predict;a=b", "/" + "a" * 5000):
-        assert error(asked(served, path), 404) == "Not Found"
+        assert read_error(send(served, path), 404) == "Not Found"
     for method in ("GET", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "QUERY"):
-        assert error(asked(served, "/v1/predict", method=method), 405)
+        assert read_error(send(served, "/v1/predict", method=method), 405)
     for kind in ("", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "a/b/c"):
-        answer = asked(served, "/v1/predict", {"texts": ["a"]}, {"Content-Type": kind})
-        assert "Content-Type: application/json" in error(answer, 415)
+        answer = send(served, "/v1/predict", {"texts": ["a"]}, {"Content-Type": kind})
+        assert "Content-Type: application/json" in read_error(answer, 415)
     for kind in ("application/json; charset=utf-8", "APPLICATION/JSON", "application/json;"):
-        assert asked(served, "/v1/predict", {"texts": ["a"]}, {"Content-Type": kind})[0] == 200
+        assert send(served, "/v1/predict", {"texts": ["a"]}, {"Content-Type": kind})[0] == 200
 
 
 def test_bad_requests_are_not_counted_as_server_errors(served):
     """Of everything that tests have sent so far, nothing was answered with 500."""
-    asked(served, "/v1/predict", b"\xff")
-    assert figure(served, 'nse_requests_total{route="/v1/predict",status="422"}') > 0
-    assert figure(served, 'nse_requests_total{route="/v1/predict",status="500"}') == 0
-    assert figure(served, 'nse_requests_total{route="/v1/trace",status="500"}') == 0
-    assert figure(served, 'nse_requests_total{route="other",status="500"}') == 0
+    send(served, "/v1/predict", b"\xff")
+    assert read_metric(served, 'nse_requests_total{route="/v1/predict",status="422"}') > 0
+    assert read_metric(served, 'nse_requests_total{route="/v1/predict",status="500"}') == 0
+    assert read_metric(served, 'nse_requests_total{route="/v1/trace",status="500"}') == 0
+    assert read_metric(served, 'nse_requests_total{route="other",status="500"}') == 0

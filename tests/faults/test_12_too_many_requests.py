@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from serve.running import asked, error, figure, line_to, resident, running, told
+from serve.running import connect, measure_memory, read_error, read_json, read_metric, run_server, send
 from small_models import save_sentence_model
 
 QUEUE, ROOM = 4, 5  # one is computed, the others wait
@@ -18,7 +18,7 @@ SLOW = {"texts": ["good bad film " * 300]}
 def small(tmp_path_factory):
     """A server that computes one text at a time, and lets four requests wait."""
     folder = save_sentence_model(tmp_path_factory.mktemp("models") / "mine")
-    with running(folder, "--max-queue", QUEUE, "--max-batch", 1, "--timeout", 60) as found:
+    with run_server(folder, "--max-queue", QUEUE, "--max-batch", 1, "--timeout", 60) as found:
         yield found
 
 
@@ -28,7 +28,7 @@ def burst(address, count):
 
     def ask(_):
         together.wait()
-        return asked(address, "/v1/predict", SLOW)
+        return send(address, "/v1/predict", SLOW)
 
     with ThreadPoolExecutor(count) as pool:
         answers = list(pool.map(ask, range(count)))
@@ -39,7 +39,7 @@ def test_every_request_gets_an_answer_or_a_time_to_retry(small):
     address, server = small
     sent = 10 * ROOM
     burst(address, sent)
-    before = resident(server.pid)
+    before = measure_memory(server.pid)
     served = refused = 0
     for _ in range(4):
         statuses, refusals = burst(address, sent)
@@ -48,20 +48,22 @@ def test_every_request_gets_an_answer_or_a_time_to_retry(small):
         assert statuses[429] > 0
         for refusal in refusals:
             assert int(refusal[1]["Retry-After"]) >= 1
-            assert "too many requests are waiting: try again in" in error(refusal, 429)
+            assert "too many requests are waiting: try again in" in read_error(refusal, 429)
         served, refused = served + statuses[200], refused + statuses[429]
-    assert resident(server.pid) < before + 20
-    assert told(asked(address, "/v1/predict", {"texts": ["good"]}))["predictions"]  # and then it is as before
-    assert figure(address, "nse_queue_requests") == 0
-    assert figure(address, 'nse_refused_total{reason="queue_full"}') >= refused
-    assert figure(address, 'nse_requests_total{route="/v1/predict",status="200"}') >= served
+    assert measure_memory(server.pid) < before + 20
+    assert read_json(send(address, "/v1/predict", {"texts": ["good"]}))[
+        "predictions"
+    ]  # and then it is as before
+    assert read_metric(address, "nse_queue_requests") == 0
+    assert read_metric(address, 'nse_refused_total{reason="queue_full"}') >= refused
+    assert read_metric(address, 'nse_requests_total{route="/v1/predict",status="200"}') >= served
 
 
 def test_traces_wait_in_the_same_queue(small):
     address, _ = small
     asks = [("/v1/trace", {"texts": ["good bad film " * 60]}), ("/v1/predict", SLOW)] * 15
     with ThreadPoolExecutor(len(asks)) as pool:
-        statuses = Counter(answer[0] for answer in pool.map(lambda ask: asked(address, *ask), asks))
+        statuses = Counter(answer[0] for answer in pool.map(lambda ask: send(address, *ask), asks))
     assert statuses[200] + statuses[429] == len(asks)
     assert statuses[429] > 0
 
@@ -71,33 +73,33 @@ def test_requests_of_closed_connections_are_not_computed(tmp_path):
     body = json.dumps({"texts": ["good"]}).encode()
     head = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     gone = 'nse_requests_total{route="/v1/predict",status="499"}'
-    with running(save_sentence_model(tmp_path / "mine", size=128), "--max-batch", 32) as (address, _):
+    with run_server(save_sentence_model(tmp_path / "mine", size=128), "--max-batch", 32) as (address, _):
         with ThreadPoolExecutor(1) as pool:
-            first = pool.submit(asked, address, "/v1/predict", slow)
-            while not figure(address, "nse_computing"):
+            first = pool.submit(send, address, "/v1/predict", slow)
+            while not read_metric(address, "nse_computing"):
                 assert not first.done(), "it was too fast to see anything"
-            lines = [line_to(address) for _ in range(4)]
+            lines = [connect(address) for _ in range(4)]
             for line in lines:
                 line.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
-            while figure(address, "nse_queue_requests") < len(lines):
+            while read_metric(address, "nse_queue_requests") < len(lines):
                 assert not first.done(), "it was too fast to see anything"
             for line in lines:
                 line.close()
-            while figure(address, gone) < len(lines):
+            while read_metric(address, gone) < len(lines):
                 assert not first.done(), "who went away is still waited for"
-            assert figure(address, "nse_queue_requests") == 0
+            assert read_metric(address, "nse_queue_requests") == 0
             assert first.result()[0] == 200
-        assert figure(address, "nse_texts_total") == len(slow["texts"])
+        assert read_metric(address, "nse_texts_total") == len(slow["texts"])
 
 
 def test_slow_senders_do_not_delay_others(tmp_path):
     """Whether the head or the body of a request does not come: others are served, and it ends in time."""
-    with running(save_sentence_model(tmp_path / "mine"), "--timeout", 1) as (address, _):
-        lines = [line_to(address) for _ in range(3)]
+    with run_server(save_sentence_model(tmp_path / "mine"), "--timeout", 1) as (address, _):
+        lines = [connect(address) for _ in range(3)]
         lines[0].sendall(b"")
         lines[1].sendall(b"POST /v1/predict HTTP/1.1\r\nHost: loc")
         lines[2].sendall(b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
-        assert asked(address, "/v1/predict", {"texts": ["good"]})[0] == 200
+        assert send(address, "/v1/predict", {"texts": ["good"]})[0] == 200
         answers = [line.makefile("rb").read() for line in lines]  # until the server closes them
         for line in lines:
             line.close()

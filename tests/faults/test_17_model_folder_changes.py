@@ -9,7 +9,7 @@ import pytest
 
 import nse
 from faults.test_13_shutdown import gone
-from serve.running import asked, children, events, figure, running
+from serve.running import list_children, read_events, read_metric, run_server, send
 from small_models import save_sentence_model
 
 TEXTS = {"texts": ["a good film", "the bad dog sleeps .", "who runs ?"]}
@@ -21,13 +21,13 @@ ASKS = [("/v1/predict", TEXTS), ("/v1/encode", TEXTS), ("/v1/trace", TRACE), ("/
 def served(tmp_path_factory):
     """A server, the folder of its model, and what it answers at first."""
     folder = save_sentence_model(tmp_path_factory.mktemp("models") / "mine", size=20)
-    with running(folder) as (address, server):
+    with run_server(folder) as (address, server):
         yield address, server, folder, answers(address)
 
 
 def answers(address):
     """Status and content of the answer to each question."""
-    found = [asked(address, *ask) for ask in ASKS]
+    found = [send(address, *ask) for ask in ASKS]
     return [(status, content) for status, _, content in found]
 
 
@@ -46,7 +46,7 @@ def break_weights(folder):
 def test_answers_are_of_the_loaded_model_after_its_folder_changed(change, served):
     address, server, folder, before = served
     assert [status for status, _ in before] == [200] * len(ASKS)
-    count = figure(address, "nse_engines_replaced")
+    count = read_metric(address, "nse_engines_replaced")
     change(folder)
     killed = engines(server)
     assert len(killed) == 1
@@ -55,11 +55,11 @@ def test_answers_are_of_the_loaded_model_after_its_folder_changed(change, served
     assert gone(killed)
     for _ in range(2):
         assert answers(address) == before
-    until(lambda: figure(address, "nse_engines") == 1)
-    assert figure(address, "nse_engines_replaced") == count + 1
+    until(lambda: read_metric(address, "nse_engines") == 1)
+    assert read_metric(address, "nse_engines_replaced") == count + 1
     assert answers(address) == before
-    assert asked(address, "/health/ready")[0] == 200
-    assert not events(server, "error", seconds=0)
+    assert send(address, "/health/ready")[0] == 200
+    assert not read_events(server, "error", seconds=0)
 
 
 def until(true, seconds=60):
@@ -72,7 +72,7 @@ def until(true, seconds=60):
 
 def engines(server):
     """The processes of a server that compute."""
-    return [pid for pid in children(server.pid) if "resource_tracker" not in command_of(pid)]
+    return [pid for pid in list_children(server.pid) if "resource_tracker" not in command_of(pid)]
 
 
 def command_of(pid):

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from serve.running import asked, error, figure, line_to
+from serve.running import connect, read_error, read_metric, send
 
 LINE = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n"
 CHUNKED = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -38,14 +38,14 @@ def answered(line):
 def test_endless_request_heads_are_refused(served, begin, more):
     route = "/v1/predict" if begin.startswith(CHUNKED) else "other"
     name = f'nse_requests_total{{route="{route}",status="431"}}'
-    before = figure(served, name)
-    with line_to(served) as line:
+    before = read_metric(served, name)
+    with connect(served) as line:
         line.sendall(begin)
         for _ in range(16):  # no error: the answer is not overtaken by a reset
             line.sendall(more * (MEGABYTE // 16 // len(more)))
         status, told = answered(line)
     assert (status, told["type"]) == (431, "head_too_large")
-    assert figure(served, name) == before + 1
+    assert read_metric(served, name) == before + 1
 
 
 def padded(size):
@@ -75,7 +75,7 @@ BOUNDS = {
 @pytest.mark.parametrize(("request_", "status"), BOUNDS.values(), ids=BOUNDS)
 @pytest.mark.parametrize("step", [1000, 1 << 20], ids=["in pieces", "at once"])
 def test_the_limits_of_heads_are_those_in_the_errors(served, request_, status, step):
-    with line_to(served) as line:
+    with connect(served) as line:
         for at in range(0, len(request_), step):
             line.sendall(request_[at : at + step])
         assert int(line.recv(4096).split()[1]) == status
@@ -95,7 +95,7 @@ def test_requests_sent_in_pieces_are_read_correctly(served, step):
         kind + b"Content-Length: 8\r\n\r\n\r\n\r\n\r\n\r\n",
         LINE.replace(b"live", b"nothing") + b"Connection: close\r\n\r\n" + LINE + b"\r\n",
     ]
-    with line_to(served) as line:
+    with connect(served) as line:
         line.setsockopt(6, 1, 1)  # TCP_NODELAY: each piece by itself
         for at in range(0, len(b"".join(sent)), step):
             line.sendall(b"".join(sent)[at : at + step])
@@ -106,7 +106,7 @@ def test_requests_sent_in_pieces_are_read_correctly(served, step):
 def test_trailers_do_not_count_as_headers(served):
     head = b"POST /v1/encode HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
     trailers = b"Host: evil\r\nContent-Type: application/json\r\nX-Request-Id: mine\r\nConnection: close\r\n"
-    with line_to(served) as line:
+    with connect(served) as line:
         line.sendall(head + b'f\r\n{"texts":["a"]}\r\n0\r\n' + trailers + b"\r\n")
         answer = line.recv(4096)
     assert answer.startswith(b"HTTP/1.1 415 ")  # the type was not said in the head
@@ -120,7 +120,7 @@ def test_pipelined_requests_are_answered_in_order(served):
         LINE.replace(b"/health/live", paths[number % 2]) + b"X-Request-Id: %d\r\n\r\n" % number
         for number in range(count)
     )
-    with line_to(served) as line:
+    with connect(served) as line:
         line.sendall(sent.removesuffix(b"\r\n") + b"Connection: close\r\n\r\n")
         answers = line.makefile("rb").read().split(b"HTTP/1.1 ")[1:]
     assert [int(answer[:3]) for answer in answers] == [200, 404] * (count // 2)
@@ -132,29 +132,29 @@ def test_pipelined_requests_are_answered_in_order(served):
 def test_pipelined_requests_wait_if_answers_are_not_read(served):
     """Requests that follow each other wait in the network, and not in the memory, until answers are read."""
     name = 'nse_requests_total{route="/health/live",status="200"}'
-    memory, before = figure(served, "process_resident_memory_bytes"), figure(served, name)
+    memory, before = read_metric(served, "process_resident_memory_bytes"), read_metric(served, name)
     piece, sent = (LINE + b"\r\n") * 1000, 0
-    with line_to(served) as line:
+    with connect(served) as line:
         line.settimeout(1)
         with suppress(TimeoutError):  # nothing more fits into the network
             while sent < 64 * MEGABYTE:
                 sent += line.send(piece)
         assert sent < 64 * MEGABYTE
-        assert figure(served, "process_resident_memory_bytes") < memory + 8 * MEGABYTE
-        assert figure(served, name) - before < sent / len(LINE) / 2
-        assert asked(served, "/health/live")[0] == 200
+        assert read_metric(served, "process_resident_memory_bytes") < memory + 8 * MEGABYTE
+        assert read_metric(served, name) - before < sent / len(LINE) / 2
+        assert send(served, "/health/live")[0] == 200
 
 
 def test_a_head_that_arrives_slowly_is_answered(served):
-    with line_to(served) as line:
+    with connect(served) as line:
         for at in range(0, len(LINE), 4):
             line.sendall(LINE[at : at + 4])
-            assert asked(served, "/health/live")[0] == 200
+            assert send(served, "/health/live")[0] == 200
         line.sendall(b"\r\n")
         assert line.recv(4096).startswith(b"HTTP/1.1 200 ")
 
 
 def test_the_error_of_a_long_head_has_the_usual_format(served):
     for headers in ({"a": "b" * 65536}, {f"a{number}": "b" for number in range(101)}):
-        assert "send fewer" in error(asked(served, "/v1/model", headers=headers), 431)
-    assert "shorten it" in error(asked(served, "/" + "a" * 9000), 431)
+        assert "send fewer" in read_error(send(served, "/v1/model", headers=headers), 431)
+    assert "shorten it" in read_error(send(served, "/" + "a" * 9000), 431)

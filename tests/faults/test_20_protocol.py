@@ -8,7 +8,7 @@ from http.client import HTTPResponse
 
 import pytest
 
-from serve.running import asked, error, events, figure, line_to, running, told
+from serve.running import connect, read_error, read_events, read_json, read_metric, run_server, send
 from small_models import save_sentence_model
 
 BODY = b'{"texts": ["good film"]}'
@@ -23,7 +23,7 @@ SOON = "from nse.serve import connection; connection.FIRST_CHECK = connection.CH
 def server(tmp_path_factory):
     """A server that waits before it answers, longer than it takes to see whether its client has gone."""
     folder = save_sentence_model(tmp_path_factory.mktemp("models") / "mine")
-    with running(folder, *WAIT, first=SOON) as found:
+    with run_server(folder, *WAIT, first=SOON) as found:
         yield found
 
 
@@ -56,10 +56,10 @@ def test_upgrade_headers_are_ignored(served, headers, later):
     body = b'{"texts": ["good film"], "strict": false}' + b" " * 20
     for content, status in ((body, 200), (SMUGGLED, 422)):
         head = POST + headers + b"Content-Length: %d\r\n\r\n" % len(content)
-        with line_to(served) as line:
+        with connect(served) as line:
             line.sendall(head if later else head + content)
             if later:
-                assert asked(served, "/health/live")[0] == 200  # so the head has arrived by itself
+                assert send(served, "/health/live")[0] == 200  # so the head has arrived by itself
                 line.sendall(content)
             assert read(line)[0] == status
             line.sendall(WHOLE)
@@ -80,7 +80,7 @@ def test_curl_with_http_2_gets_an_answer(served):
 @pytest.mark.parametrize("sent", [WHOLE, WHOLE.replace(b"1.1", b"1.0"), SMUGGLED, WHOLE * 3])
 def test_a_half_closed_connection_gets_its_answer(address, sent):
     """A client may shut down its side once it has asked, and wait."""
-    with line_to(address) as line:
+    with connect(address) as line:
         line.sendall(sent)
         line.shutdown(socket.SHUT_WR)
         for _ in range(sent.count(b"HTTP/1")):
@@ -92,19 +92,19 @@ def test_a_closed_connection_is_detected(address):
     """It looks the same as one that only sends nothing more, until it is asked."""
     name = 'nse_requests_total{route="/v1/predict",status="499"}'
     served = 'nse_requests_total{route="/v1/predict",status="200"}'
-    before, answers = figure(address, name), figure(address, served)
-    with line_to(address) as line:
+    before, answers = read_metric(address, name), read_metric(address, served)
+    with connect(address) as line:
         line.sendall(WHOLE)
-        while not figure(address, "nse_queue_requests"):
+        while not read_metric(address, "nse_queue_requests"):
             pass
-    while figure(address, name) == before:
-        assert figure(address, served) == answers
-    assert figure(address, "nse_queue_requests") == 0
+    while read_metric(address, name) == before:
+        assert read_metric(address, served) == answers
+    assert read_metric(address, "nse_queue_requests") == 0
 
 
 def test_half_a_request_is_not_answered(address):
     for sent in (b"", b"GET / HT", WHOLE[:-1]):
-        with line_to(address) as line:
+        with connect(address) as line:
             line.sendall(sent)
             line.shutdown(socket.SHUT_WR)
             assert line.recv(1) == b""
@@ -113,7 +113,7 @@ def test_half_a_request_is_not_answered(address):
 @pytest.mark.parametrize("names", [(b"localhost", b"localhost"), (b"evil.example", b"localhost")])
 def test_two_host_headers_are_refused(served, names):
     for order in (names, names[::-1]):
-        with line_to(served) as line:
+        with connect(served) as line:
             hosts = b"".join(b"%s: %s\r\n" % pair for pair in zip((b"Host", b"hOST"), order, strict=True))
             line.sendall(b"GET /v1/model HTTP/1.1\r\n" + hosts + b"\r\n")
             status, told = read(line)
@@ -122,8 +122,8 @@ def test_two_host_headers_are_refused(served, names):
 
 @pytest.mark.parametrize("name", ["LOCALHOST", "LocalHost", "LOCALHOST:80"])
 def test_header_names_are_case_insensitive(served, name):
-    assert asked(served, "/v1/model", headers={"Host": name})[0] == 200
-    assert error(asked(served, "/v1/model", headers={"Host": f"x{name}"}), 400)
+    assert send(served, "/v1/model", headers={"Host": name})[0] == 200
+    assert read_error(send(served, "/v1/model", headers={"Host": f"x{name}"}), 400)
 
 
 CHUNKED = POST + b"Transfer-Encoding: chunked\r\n"
@@ -152,23 +152,23 @@ BROKEN = {
 def test_broken_requests_get_400_and_are_counted_as_such(address, sent):
     gone = 'nse_requests_total{route="/v1/predict",status="499"}'
     names = [f'nse_requests_total{{route="{route}",status="400"}}' for route in ("/v1/predict", "other")]
-    before, left = sum(figure(address, name) for name in names), figure(address, gone)
-    with line_to(address) as line:
+    before, left = sum(read_metric(address, name) for name in names), read_metric(address, gone)
+    with connect(address) as line:
         line.sendall(sent)
         answers = line.makefile("rb").read()
     assert answers.startswith(b"HTTP/1.1 400 ")
     assert answers.count(b"HTTP/1.1") == 1
-    assert sum(figure(address, name) for name in names) == before + 1
-    assert figure(address, gone) == left
+    assert sum(read_metric(address, name) for name in names) == before + 1
+    assert read_metric(address, gone) == left
 
 
 def test_the_log_has_the_status_of_broken_requests(server):
     address, process = server
-    with line_to(address) as line:
+    with connect(address) as line:
         line.sendall(CHUNKED + b"X-Request-Id: broken-chunk\r\n\r\nxyz\r\n")
         assert read(line)[1]["error"]["type"] == "no_http"
-    told(asked(address, "/v1/predict", json.loads(BODY), {"X-Request-Id": "after-it"}))
-    while not any(line.get("request") == "after-it" for line in events(process, "request")):
+    read_json(send(address, "/v1/predict", json.loads(BODY), {"X-Request-Id": "after-it"}))
+    while not any(line.get("request") == "after-it" for line in read_events(process, "request")):
         pass
-    [line] = [line for line in events(process, "request") if line.get("request") == "broken-chunk"]
+    [line] = [line for line in read_events(process, "request") if line.get("request") == "broken-chunk"]
     assert (line["status"], line["error"]) == (400, "no_http")

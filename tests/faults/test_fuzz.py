@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from faults.fuzzing import folders, plausible, recipes, try_folder, try_plausible, try_recipe
 from faults.made_checkpoints import Broken, changed, damaged_bytes, stopped_run, try_checkpoint
 from faults.made_models import saved
-from serve.made_heads import heads, try_heads
+from serve.made_heads import draw_heads, try_heads
 
 CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 
@@ -81,6 +81,6 @@ def test_a_changed_checkpoint_is_refused_or_resumed(place, tmp_path):
 
 
 def test_any_bytes_get_valid_http_answers(place):
-    ends = outcomes(heads(), try_heads(place / "good"))
+    ends = outcomes(draw_heads(), try_heads(place / "good"))
     assert ends["200"] > 5
     assert ends["400"] + ends["431"] > 5

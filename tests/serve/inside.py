@@ -1,4 +1,4 @@
-"""The application without a network: the same code from the first header to the last, in this process."""
+"""The application in this process, without a network."""
 
 import asyncio
 import json
@@ -12,8 +12,8 @@ from nse.serve.settings import Settings
 from nse.serve.worker import Engine
 
 
-class Inside:
-    """An application and an event loop of its own that runs it."""
+class InProcessServer:
+    """Application with its own event loop."""
 
     def __init__(self, app):
         self.app = app
@@ -26,13 +26,13 @@ class Inside:
         self.thread.join()
         self.loop.close()
 
-    def begin(self, path, body=None, headers=None, method=None, parts=None):
-        """Ask; gives a future of status, headers and content. Of `parts`, each is a piece of the body."""
+    def send(self, path, body=None, headers=None, method=None, parts=None):
+        """Send a request, its body perhaps in `parts`; return a future of status, headers and content."""
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         pieces = [data or b""] if parts is None else parts
         path, _, query = path.partition("?")
-        own = {name.lower(): value for name, value in (headers or {}).items()}
-        given = {"host": "localhost", "content-type": "application/json", **own}
+        lower = {name.lower(): value for name, value in (headers or {}).items()}
+        all_headers = {"host": "localhost", "content-type": "application/json", **lower}
         scope = {
             "type": "http",
             "method": method or ("GET" if data is None and parts is None else "POST"),
@@ -40,12 +40,12 @@ class Inside:
             "raw_path": path.encode(),
             "query_string": query.encode(),
             "root_path": "",
-            "headers": [(name.encode(), value.encode()) for name, value in given.items()],
+            "headers": [(name.encode(), value.encode()) for name, value in all_headers.items()],
         }
         return asyncio.run_coroutine_threadsafe(self.answer(scope, list(pieces)), self.loop)
 
     def ask(self, *words, **settings):
-        return self.begin(*words, **settings).result(60)
+        return self.send(*words, **settings).result(60)
 
     async def answer(self, scope, pieces):
         sent, done = [], asyncio.Event()
@@ -68,17 +68,19 @@ class Inside:
         return sent[0]["status"], headers, b"".join(message.get("body", b"") for message in sent)
 
 
-def begun(model, hosts=frozenset(), log=None, workers=1, **settings):
-    """Serve a model, or the folder of one, in this process, until it ends."""
+def start_server(model, hosts=frozenset(), log=None, workers=1, **settings):
+    """Serve a model or a model folder in this process, until it ends."""
     loaded = model if isinstance(model, nse.Model) else nse.load(model)
     engines = [Engine(loaded) for _ in range(workers)]
-    return Inside(App(loaded, Settings(**settings), log or Log(lambda content: None), engines, hosts))
+    return InProcessServer(
+        App(loaded, Settings(**settings), log or Log(lambda content: None), engines, hosts)
+    )
 
 
 @contextmanager
-def inside(model, **settings):
-    """The same, for as long as it is needed."""
-    server = begun(model, **settings)
+def serve_inside(model, **settings):
+    """Serve a model in this process during the block."""
+    server = start_server(model, **settings)
     try:
         yield server
     finally:

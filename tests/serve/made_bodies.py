@@ -1,10 +1,10 @@
-"""Requests that nobody should send, made by hypothesis, and what may come of them."""
+"""Odd request bodies, drawn by hypothesis, and a check of the answers."""
 
 import json
 
 from hypothesis import strategies as st
 
-from serve.inside import begun
+from serve.inside import start_server
 
 PATHS = ("/v1/predict", "/v1/rank", "/v1/translate", "/v1/encode", "/v1/trace")
 STATUSES = {200, 400, 413, 415, 422}
@@ -42,30 +42,30 @@ SHAPES = st.one_of(
     st.fixed_dictionaries({"texts": st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=4)}),
     st.fixed_dictionaries({"question": WORDS, "candidates": st.lists(WORDS, min_size=1, max_size=6)}),
 )
-"""What questions look like."""
+"""Valid requests."""
 
 
 @st.composite
-def nearly(draw):
-    """A question, with something odd in it most of the time."""
-    found = draw(SHAPES)
-    place = draw(st.sampled_from(["nowhere", "text", "part", "more"]))
-    if place == "text":
-        name = draw(st.sampled_from(sorted(found)))
-        some = list(found[name]) if isinstance(found[name], list) else [found[name]]
-        some[draw(st.integers(0, len(some) - 1))] = draw(TEXTS | VALUES)
-        found[name] = some if isinstance(found[name], list) else some[0]
-    elif place == "part":
-        found[draw(st.sampled_from([*sorted(found), "strict", "beam"]))] = draw(VALUES)
-    elif place == "more":
-        found[draw(NAMES)] = draw(VALUES | st.integers(-2, 40))
-    return found
+def draw_request(draw):
+    """Draw a request, mostly with something odd in it."""
+    request = draw(SHAPES)
+    position = draw(st.sampled_from(["nowhere", "text", "part", "more"]))
+    if position == "text":
+        name = draw(st.sampled_from(sorted(request)))
+        values = list(request[name]) if isinstance(request[name], list) else [request[name]]
+        values[draw(st.integers(0, len(values) - 1))] = draw(TEXTS | VALUES)
+        request[name] = values if isinstance(request[name], list) else values[0]
+    elif position == "part":
+        request[draw(st.sampled_from([*sorted(request), "strict", "beam"]))] = draw(VALUES)
+    elif position == "more":
+        request[draw(NAMES)] = draw(VALUES | st.integers(-2, 40))
+    return request
 
 
 @st.composite
-def written(draw):
-    """A value as JSON, with NaN and half characters in it, in some encoding, and sometimes broken."""
-    text = json.dumps(draw(nearly() | nearly() | VALUES), ensure_ascii=draw(st.booleans()))
+def draw_json(draw):
+    """Draw JSON with NaN and lone surrogates in it, in some encoding, sometimes damaged."""
+    text = json.dumps(draw(draw_request() | draw_request() | VALUES), ensure_ascii=draw(st.booleans()))
     body = text.encode(draw(st.sampled_from(["utf-8"] * 6 + ["utf-16", "utf-32"])), "surrogatepass")
     if draw(st.integers(0, 3)):
         return body
@@ -75,39 +75,35 @@ def written(draw):
 
 
 @st.composite
-def nested(draw):
-    """More brackets than anybody closes."""
+def draw_nested(draw):
+    """Draw deeply nested brackets that are not closed."""
     opening = draw(st.sampled_from([b"[", b'{"texts":', b'{"texts":[', b"[{"]))
     return opening * draw(st.integers(1, 5000)) + draw(st.binary(max_size=4))
 
 
-def bodies():
-    """Requests: a path, a body, and what the body says that it is."""
+def draw_bodies():
+    """Draw a path, a body and its content type."""
     kinds = st.sampled_from(["application/json"] * 8 + ["", "text/plain", "application/json;charset=x"])
-    return st.tuples(st.sampled_from(PATHS), written() | nested() | st.binary(max_size=200), kinds)
+    return st.tuples(st.sampled_from(PATHS), draw_json() | draw_nested() | st.binary(max_size=200), kinds)
 
 
-def asked(folder):
-    """Serve a model in this process; gives a function from a request to the status of its answer."""
-    server = begun(folder)
+def make_body_sender(folder):
+    """Serve a model in this process; return a function that sends a request and returns the status."""
+    server = start_server(folder)
     return lambda request: try_request(server.ask, request)
 
 
 def try_request(ask, request):
-    """Send a request; gives the status, if the answer is one that may be.
-
-    Args:
-        ask: From a path, a body and headers to status, headers and content.
-    """
+    """Send a request by `ask`, check the form of its answer, and return the status."""
     path, body, kind = request
     status, headers, content = ask(path, body, {"Content-Type": kind})
     assert status in STATUSES, (status, request, content)
     assert headers["Content-Type"] == "application/json"
-    told = json.loads(content, parse_constant=refuse_constant)
+    answer = json.loads(content, parse_constant=refuse_constant)
     if status != 200:
-        assert told.keys() == {"error"}
-        assert told["error"].keys() == {"type", "message"}
-        assert all(isinstance(value, str) and value for value in told["error"].values())
+        assert answer.keys() == {"error"}
+        assert answer["error"].keys() == {"type", "message"}
+        assert all(isinstance(value, str) and value for value in answer["error"].values())
     return status
 
 

@@ -1,7 +1,7 @@
-"""Requests as bytes, drawn by hypothesis, sent to the server's own connection over a pair of sockets.
+"""Requests as bytes, drawn by hypothesis and sent to the server over a pair of sockets.
 
-A request says its name in `X-Request-Id`, which its answer repeats. Bodies hold a whole request of the name
-`smuggled`: an answer of that name means that a part of a body was taken for a request.
+Each request has a name in `X-Request-Id`, which its answer repeats. Bodies contain a request named
+`smuggled`: an answer with this name means that part of a body was parsed as a request.
 """
 
 import asyncio
@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from faults.fuzzing import damaged
 from nse.serve.observe import Log
 from nse.serve.run import Server
-from serve.inside import begun
+from serve.inside import start_server
 
 SMUGGLED = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: smuggled\r\n\r\n"
 
 STATUSES = {200, 400, 404, 405, 408, 413, 415, 422, 431, 501, 505}
-"""Of answers that are no fault of the server's."""
+"""Allowed statuses of answers."""
 
 HEADERS = [
     b"Accept: */*",
@@ -32,7 +32,7 @@ HEADERS = [
     b"Cookie: a=b; c=d",
     b"Connection: keep-alive",
 ]
-"""Nothing that changes an answer."""
+"""Headers that change nothing in an answer."""
 
 ODD_HEADERS = [
     b"Upgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA",
@@ -62,7 +62,7 @@ ODD_HEADERS = [
     b"X-Long: " + b"x" * 70_000,
     b"\r\n".join(b"X-%d: x" % number for number in range(200)),
 ]
-"""What a client should not send, or what asks for something that this server does not do."""
+"""Headers that are invalid, or ask for something that the server does not support."""
 
 ODD_LINES = [
     b"GET /health/live HTTP/1.0",
@@ -83,15 +83,14 @@ ODD_LINES = [
 ]
 
 
-class Sent(NamedTuple):
-    """What is sent on one connection.
+class SentBytes(NamedTuple):
+    """Bytes that are sent on one connection.
 
     Attributes:
         content: All bytes.
-        cuts: Where they are cut into pieces.
-        statuses: Of the answers, where every request is as it should be.
-        names: Of the requests, in their order; none where bytes were damaged, for then nothing says what is
-            a body.
+        cuts: Positions at which they are split into pieces.
+        statuses: Expected statuses of the answers, if every request is valid.
+        names: Names of the requests, in order; None if bytes were damaged.
     """
 
     content: bytes
@@ -105,15 +104,15 @@ class Sent(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What came back for a request."""
+    """Answer to a request."""
 
     status: int
     name: str
 
 
 @st.composite
-def body_of(draw):
-    """The headers and the bytes of a body: of a given length, or in chunks, perhaps with trailers."""
+def draw_body(draw):
+    """Draw the framing header and the bytes of a body: with a length, or chunked, perhaps with trailers."""
     content = draw(st.sampled_from([b"", b'{"texts": 1}', SMUGGLED, b"x=1\r\n\r\n" + SMUGGLED, SMUGGLED * 9]))
     if draw(st.booleans()):
         return b"Content-Length: %d" % len(content), content
@@ -126,18 +125,14 @@ def body_of(draw):
 
 
 @st.composite
-def request(draw, name, odd):
-    """A request of a name, and the status of its answer.
-
-    Args:
-        odd: Whether its first line or a header is not as it should be.
-    """
+def draw_http_request(draw, name, odd):
+    """Draw a request with a name, and the expected status of its answer; `odd` makes one line invalid."""
     headers = draw(st.lists(st.sampled_from(HEADERS), max_size=3))
     headers = [b"Host: localhost", b"X-Request-Id: " + name.encode(), *headers]
     if draw(st.booleans()):
         line, content, status = b"GET /health/live HTTP/1.1", b"", 200
     else:
-        framing, content = draw(body_of())
+        framing, content = draw(draw_body())
         line, status = b"POST /v1/predict HTTP/1.1", 415
         headers += [framing, b"Content-Type: text/plain"]
     if odd and draw(st.booleans()):
@@ -148,12 +143,12 @@ def request(draw, name, odd):
 
 
 @st.composite
-def heads(draw):
-    """Requests one after the other: all as they should be, one odd, or bytes of them damaged."""
+def draw_heads(draw):
+    """Draw several requests: all valid, one of them odd, or with damaged bytes."""
     names = [f"r{number}" for number in range(draw(st.integers(1, 4)))]
     kind = draw(st.sampled_from(["right", "odd", "odd", "damaged"]))
     which = draw(st.sampled_from(names)) if kind == "odd" else ""
-    requests = [draw(request(name, name == which)) for name in names]
+    requests = [draw(draw_http_request(name, name == which)) for name in names]
     content = b"".join(request for request, _ in requests)
     if kind == "damaged":
         content = draw(damaged(content))
@@ -161,11 +156,11 @@ def heads(draw):
     places = st.integers(0, len(content)) | st.sampled_from(lines)
     cuts = sorted(draw(st.lists(places, max_size=5)))
     statuses = [status for _, status in requests] if kind == "right" else None
-    return Sent(content, cuts, statuses, None if kind == "damaged" else names)
+    return SentBytes(content, cuts, statuses, None if kind == "damaged" else names)
 
 
 class Alarm(logging.Handler):
-    """Keeps errors that uvicorn or asyncio log."""
+    """Collects errors that uvicorn and asyncio log."""
 
     def __init__(self):
         super().__init__(logging.ERROR)
@@ -176,28 +171,28 @@ class Alarm(logging.Handler):
 
 
 def try_heads(folder):
-    """Serve a model in this process; gives a function from what is sent to the status of the last answer."""
+    """Serve a model in this process; return a function that sends bytes and returns the last status."""
     written, alarm = [], Alarm()
     for name in ("uvicorn.error", "asyncio"):
         logging.getLogger(name).addHandler(alarm)
-    inside = begun(folder, log=Log(written.append))
+    inside = start_server(folder, log=Log(written.append))
     server = Server(inside.app)
     server.config.load()
 
     def attempt(sent):
-        exchange = asyncio.wait_for(talk(server, sent), 60)
+        exchange = asyncio.wait_for(exchange_bytes(server, sent), 60)
         received = asyncio.run_coroutine_threadsafe(exchange, inside.loop).result()
         inside.app.log.flush()
         lines = [json.loads(line) for line in b"".join(written).splitlines()]
         written.clear()
         assert not alarm.records, (sent, alarm.records.pop())
-        return judge(sent, received, lines)
+        return check_answers(sent, received, lines)
 
     return attempt
 
 
-async def talk(server, sent):
-    """Send pieces, each read by itself, then end; gives all bytes that come back."""
+async def exchange_bytes(server, sent):
+    """Send the pieces one by one, close, and return all bytes that come back."""
     loop = asyncio.get_running_loop()
     there, here = socket.socketpair()
     here.setblocking(False)
@@ -211,8 +206,8 @@ async def talk(server, sent):
     try:
         for start, end in zip([0, *sent.cuts], [*sent.cuts, len(sent.content)], strict=True):
             await loop.sock_sendall(here, sent.content[start:end])
-            await turn(5)
-        await turn(50)  # until all is answered that will be
+            await run_loop(5)
+        await run_loop(50)  # until everything is answered
         here.shutdown(socket.SHUT_WR)
     except (BrokenPipeError, ConnectionResetError):
         pass  # the server has closed the connection
@@ -223,25 +218,25 @@ async def talk(server, sent):
 
 
 async def receive(loop, here):
-    """All bytes that come until the server closes."""
+    """Return all bytes that arrive until the server closes."""
     content = b""
     try:
         while piece := await loop.sock_recv(here, 1 << 16):
             content += piece
     except ConnectionResetError:
-        pass  # closed, and not all that was sent had been read
+        pass  # closed before everything was read
     return content
 
 
-async def turn(times):
-    """Let the event loop turn so many times."""
+async def run_loop(times):
+    """Run the event loop some times."""
     for _ in range(times):
         await asyncio.sleep(0)
 
 
-def judge(sent, received, lines):
-    """Check what came back and what was logged; gives the status of the last answer, or "closed"."""
-    answers = parse(received)
+def check_answers(sent, received, lines):
+    """Check answers and log; return the status of the last answer, or "closed"."""
+    answers = parse_answers(received)
     assert not [line for line in lines if line["event"] == "error"], (sent, lines)
     assert {answer.status for answer in answers} <= STATUSES, (sent, received)
     if sent.names is not None:
@@ -257,8 +252,8 @@ def judge(sent, received, lines):
     return str(answers[-1].status) if answers else "closed"
 
 
-def parse(received):
-    """The answers in some bytes, which must be whole."""
+def parse_answers(received):
+    """Parse complete answers."""
     answers = []
     while received:
         head, end, rest = received.partition(b"\r\n\r\n")

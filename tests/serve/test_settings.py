@@ -1,4 +1,4 @@
-"""What is refused before anything is served: limits that make no sense, keys that could be guessed."""
+"""Settings and API keys that are refused before the server starts."""
 
 import os
 import re
@@ -15,8 +15,8 @@ from nse.serve.settings import MIN_BODY_LIMIT, ApiKeys, Settings, read_keys
 KEY = "correct-horse-battery"
 
 
-def refused(*words):
-    """What the command says when it refuses, before it loads anything."""
+def read_refusal(*words):
+    """Return the message of a refused command, which loads nothing."""
     answer = CliRunner().invoke(cli.app, ["serve", "no-such-model", *words])
     assert isinstance(answer.exception, InputError), answer.output
     return str(answer.exception)
@@ -37,49 +37,48 @@ def refused(*words):
         ("max-wait-ms", "30000"),
     ],
 )
-def test_limits_that_make_no_sense_are_refused_by_name(option, value):
-    message = refused(f"--{option}", value)
+def test_invalid_limits_are_refused_by_name(option, value):
+    message = read_refusal(f"--{option}", value)
     assert message.startswith(f"--{option}: expected ")
     assert re.search(r"got \S+$", message)
 
 
 def test_settings_that_contradict_each_other_are_refused():
-    assert "--max-wait-ms: expected 0 or more, and less than the timeout (0.5 s)" in refused(
+    assert "--max-wait-ms: expected 0 or more, and less than the timeout (0.5 s)" in read_refusal(
         "--timeout", "0.5", "--max-wait-ms", "600"
     )
-    assert "--log-texts: texts are logged in the access log, which is off" in refused(
+    assert "--log-texts: texts are logged in the access log, which is off" in read_refusal(
         "--log-texts", "--no-access-log"
     )
 
 
-def test_the_options_are_those_of_the_settings(monkeypatch):
-    """What is told on the command line arrives, and the two have the same defaults."""
-    seen = []
+def test_the_options_of_the_command_set_the_settings(monkeypatch):
+    calls = []
     monkeypatch.setattr("nse.load", lambda name, device: name)
-    monkeypatch.setattr(run, "serve", lambda *given: seen.append(given) or 143)
+    monkeypatch.setattr(run, "serve", lambda *given: calls.append(given) or 143)
     assert CliRunner().invoke(cli.app, ["serve", "mine"]).exit_code == 143
-    assert seen[0][:2] == ("mine", Settings())
+    assert calls[0][:2] == ("mine", Settings())
     given = {"batch": "3", "wait-ms": "1.5", "queue": "5", "chars": "7", "texts": "9"}
     words = [word for name, value in given.items() for word in (f"--max-{name}", value)]
     words += ["--timeout", "11", "--workers", "2", "--log-texts", "--host", "0.0.0.0", "--port", "0"]
     CliRunner().invoke(cli.app, ["serve", "mine", *words])
     sizes = {f"max_{name.replace('-', '_')}": float(value) for name, value in given.items()}
-    assert seen[1][1] == Settings(
+    assert calls[1][1] == Settings(
         "0.0.0.0", 0, **sizes, timeout=11.0, workers=2, access_log=True, log_texts=True
     )
 
 
-def test_a_long_text_fits_into_a_body():
+def test_the_body_limit_grows_with_the_text_limit():
     assert Settings().max_body == MIN_BODY_LIMIT
     assert Settings(max_chars=100_000).max_body > 12 * 100_000
 
 
-def test_without_its_libraries_it_says_what_to_type(monkeypatch):
+def test_missing_libraries_are_reported_with_the_command_that_installs_them(monkeypatch):
     for missing in ("starlette", "pydantic", "httptools"):
         monkeypatch.setattr(
             serve_commands, "find_spec", lambda name, gone=missing: None if name == gone else 1
         )
-        assert "pip install 'neural-semantic-encoders[serve]'" in refused()
+        assert "pip install 'neural-semantic-encoders[serve]'" in read_refusal()
 
 
 def test_keys_are_read_from_a_file(tmp_path):
@@ -95,31 +94,31 @@ def test_keys_are_read_from_a_file(tmp_path):
 
 @pytest.mark.skipif(os.name != "posix", reason="files have no such modes there")
 @pytest.mark.parametrize(
-    ("mode", "told"),
+    ("mode", "warns"),
     [(0o600, False), (0o400, False), (0o640, True), (0o604, True), (0o660, True), (0o666, True)],
 )
-def test_a_key_file_that_others_can_read_is_told(tmp_path, monkeypatch, mode, told):
+def test_a_key_file_that_others_can_read_gives_a_warning(tmp_path, monkeypatch, mode, warns):
     monkeypatch.setattr("nse.load", lambda name, device: name)
     monkeypatch.setattr(run, "serve", lambda *given: 0)
     file = tmp_path / "keys"
     file.write_text(KEY)
     file.chmod(mode)
     answer = CliRunner().invoke(cli.app, ["serve", "mine", "--api-key-file", str(file)])
-    assert answer.exit_code == 0  # it is no reason not to serve
+    assert answer.exit_code == 0  # only a warning
     line = f"nse: others on this machine can read or change {file}: chmod 600 {file}\n"
-    assert answer.stderr == (line if told else "")
+    assert answer.stderr == (line if warns else "")
 
 
-def test_every_key_is_compared_whichever_is_right(monkeypatch):
-    seen = []
-    monkeypatch.setattr("hmac.compare_digest", lambda one, other: seen.append(len(other)) or one == other)
+def test_every_key_is_compared_in_constant_time(monkeypatch):
+    calls = []
+    monkeypatch.setattr("hmac.compare_digest", lambda one, other: calls.append(len(other)) or one == other)
     keys = ApiKeys(["a" * 16, "b" * 30, "c" * 90])
     assert keys.allow(b"a" * 16)
-    assert seen == [32, 32, 32]
+    assert calls == [32, 32, 32]
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message_part"),
     [
         (None, "cannot be read: No such file"),
         (b"\xff\xfe", "cannot be read: is not UTF-8"),
@@ -130,11 +129,11 @@ def test_every_key_is_compared_whichever_is_right(monkeypatch):
         ("schlüssel-sind-lang-genug\n".encode(), "line 1: use ASCII without spaces"),
     ],
 )
-def test_keys_that_cannot_be_used_are_refused(tmp_path, content, says):
+def test_unusable_keys_are_refused(tmp_path, content, message_part):
     file = tmp_path / "keys"
     if content is not None:
         file.write_bytes(content)
-    message = refused("--api-key-file", str(file))
-    assert says in message
+    message = read_refusal("--api-key-file", str(file))
+    assert message_part in message
     assert message.startswith(f"--api-key-file: {file}: ")
     assert "short\n" not in message

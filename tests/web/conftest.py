@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from serve.running import running
+from serve.running import run_server
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 FLAGS += ["--disable-sync", "--no-first-run"]
@@ -28,7 +28,7 @@ def browser():
 @pytest.fixture(scope="session")
 def address():
     """Address of a server with the shipped model snli."""
-    with running("snli") as (url, _):
+    with run_server("snli") as (url, _):
         yield url
 
 

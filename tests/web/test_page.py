@@ -12,7 +12,7 @@ import pytest
 import nse
 from nse.viz import report
 from nse.viz.trace import MemoryTrace
-from serve.running import running
+from serve.running import run_server
 from small_models import save_document_model, save_ranking_model, save_sentence_model, save_translator
 from viz.made_traces import NASTY, own, random_trace, shared, trace
 
@@ -307,7 +307,7 @@ def test_errors_are_shown_with_what_to_do(open_page, address):
 
 def test_a_stopped_server_is_reported_and_the_last_results_stay(open_page, tmp_path):
     folder, gone = save_sentence_model(tmp_path / "mine"), ["ERR_CONNECTION_REFUSED"]
-    with running(folder) as (url, server), open_page(url, expected=gone) as page:
+    with run_server(folder) as (url, server), open_page(url, expected=gone) as page:
         run_model(page, "a good film")
         server.terminate()
         server.wait(timeout=20)
@@ -400,7 +400,7 @@ def test_right_to_left_words_keep_their_position(open_page, tmp_path):
 
 
 def test_a_ranking_model_shows_question_and_candidates(open_page, tmp_path):
-    with running(save_ranking_model(tmp_path / "mine")) as (url, _), open_page(url) as page:
+    with run_server(save_ranking_model(tmp_path / "mine")) as (url, _), open_page(url) as page:
         run_model(page, "who runs ?", "a dog runs .\n\nthe cat sleeps .")
         assert page.locator("#prediction li").count() == 2
         page.get_by_label("question, for candidate 2").check()
@@ -413,12 +413,12 @@ def test_a_ranking_model_shows_question_and_candidates(open_page, tmp_path):
 
 
 def test_a_translator_and_a_document_model_show_all_readings(open_page, tmp_path):
-    with running(save_translator(tmp_path / "mine", directions=2)) as (url, _), open_page(url) as page:
+    with run_server(save_translator(tmp_path / "mine", directions=2)) as (url, _), open_page(url) as page:
         run_model(page, "the dog runs .")
         assert page.locator("#prediction .translation").count() == 1
         page.get_by_label("translation", exact=True).check()
         assert page.locator("#graph .caption").count() == 2
-    with running(save_document_model(tmp_path / "documents")) as (url, _), open_page(url) as page:
+    with run_server(save_document_model(tmp_path / "documents")) as (url, _), open_page(url) as page:
         run_model(page, "A good film. The cat sleeps, the dog runs.")
         assert [label.strip() for label in page.locator("#readings label").all_inner_texts()] == [
             "sentence 1",
