@@ -44,7 +44,7 @@ def read_result(name: str) -> Any:
     return json.loads((ROOT / "docs" / "results" / f"{name}.json").read_text("utf-8"))
 
 
-def demo() -> str:
+def write_demo() -> str:
     """Write the table of `nse demo --json > docs/results/demo.json`."""
     rows = []
     for row in read_result("demo"):
@@ -57,7 +57,7 @@ SHAPE = ("B", "T", "dtype", "mode")
 """Keys of a measured encoder that its table has a row for."""
 
 
-def pivot(rows: list[dict[str, Any]], key: str, form: str, backends: Sequence[str]) -> str:
+def write_pivot(rows: list[dict[str, Any]], key: str, form: str, backends: Sequence[str]) -> str:
     """Write one figure of encoders, a row per shape and a column per backend."""
     shapes: dict[tuple[str, ...], dict[str, str]] = {}
     for row in rows:
@@ -68,37 +68,37 @@ def pivot(rows: list[dict[str, Any]], key: str, form: str, backends: Sequence[st
     return make_table([">B", ">T", "type", "mode", *(f">{name}" for name in backends)], lines)
 
 
-def cpu(key: str) -> str:
+def write_cpu(key: str) -> str:
     """Write one figure of `make bench`."""
-    results = report("cpu")
+    results = read_report("cpu")
     form = "{:.1f}" if key == "ms" else "{:.0f}"
-    return pivot(results["rows"], key, form, ["reference", "lean", "lstm"])
+    return write_pivot(results["rows"], key, form, ["reference", "lean", "lstm"])
 
 
-def h200(key: str) -> str:
+def write_h200(key: str) -> str:
     """Write one figure of `make bench-gpu` for the shapes that were measured with every backend."""
-    rows = encoders(report("h200"))
+    rows = encoders(read_report("h200"))
     complete = {(row["B"], row["T"]) for row in rows if not row["backend"].endswith("graph")}
     rows = [row for row in rows if (row["B"], row["T"]) in complete]
     backends = ["reference", "lean", "lean graph", "triton", "triton graph", "cudnn", "cudnn graph", "jax"]
     if key == "kept_mb":
-        return pivot(
+        return write_pivot(
             rows, key, "{:.0f}", [name for name in backends if "graph" not in name and name != "jax"]
         )
-    return pivot(rows, key, "{:.2f}", backends)
+    return write_pivot(rows, key, "{:.2f}", backends)
 
 
-def h200_steps() -> str:
+def write_h200_steps() -> str:
     """Write the times of whole training steps, from `make bench-gpu`."""
     rows = [
         [row["batches"], row["backend"], str(row["T"]), f"{row['ms']:.1f}", f"{row['pairs_per_second']:,}"]
-        for row in report("h200")["rows"]
+        for row in read_report("h200")["rows"]
         if row["name"] == "SNLI step"
     ]
     return make_table(["batches", "backend", ">words, padded", ">ms", ">pairs/s"], rows)
 
 
-def tasks() -> str:
+def write_tasks() -> str:
     """Write the table of `benchmarks/tasks.py`."""
     rows = [
         [
@@ -106,7 +106,7 @@ def tasks() -> str:
             f"{row['in_a_second']:,.0f} {row['unit']}/s",
             f"{row['times_the_baseline']:.2f}",
         ]
-        for row in report("h200-tasks")["rows"]
+        for row in read_report("h200-tasks")["rows"]
     ]
     return make_table(["recipe", ">training speed", ">time over the baseline"], rows)
 
@@ -115,7 +115,7 @@ SECTIONS = ("recipe", "data", "model", "train")
 """Tables of recipe keys; `recipe` has those outside every section."""
 
 
-def keys(section: str) -> str:
+def write_keys(section: str) -> str:
     """Write the keys of a recipe's section, each once, with the recipes that have it."""
     recipes = [(task, source) for task in TASKS.values() for source in task.sources]
     places: dict[config.Entry, list[str]] = {}
@@ -156,7 +156,7 @@ def shorten(names: list[str]) -> str:
     return ", ".join([*words, *sorted(left)])
 
 
-def results(task: str) -> str:
+def write_results(task: str) -> str:
     """Write the table of `nse table TASK --markdown`; columns that are equal in all rows go below it."""
     rows = tables.compute_table(task, ROOT / "docs" / "results" / task)
     lines, _, note = tables.format_markdown(task, rows).strip().replace(" ± ", "±").partition("\n\n")
@@ -177,7 +177,7 @@ COMMON = {"seeds": "{} seeds", "trained on": "trained on {} examples", "vectors"
 """Columns of results that are written below a table where all rows agree."""
 
 
-def tried(task: str) -> str:
+def write_tried(task: str) -> str:
     """Write the table of `benchmarks/tried.py TASK`: changed recipes beside the recipes, same seeds."""
     figure = TASKS_OF_TABLES[task][0].shown[0]
     groups: dict[tuple[str, ...], list[tuple[float, float]]] = {}
@@ -192,7 +192,7 @@ def tried(task: str) -> str:
     return make_table(["recipe", "change", ">seeds", ">dev", ">dev without the change"], rows)
 
 
-def elsewhere() -> str:
+def write_elsewhere() -> str:
     """Write what `nse evaluate RUN --on DATA --split test --json` printed, a file per run."""
     rows = []
     for file in sorted(ELSEWHERE.rglob("*.json")):
@@ -203,7 +203,7 @@ def elsewhere() -> str:
     return make_table(["model", ">seed", "test set", ">BLEU"], rows)
 
 
-def paper_and_here() -> str:
+def write_paper_and_here() -> str:
     """Compare the sentence of appendix A (`benchmarks/pictures.py`) with the paper."""
     pairs = compared(MemoryTrace.load(TRACES / "child.json"))
     rows = [
@@ -216,7 +216,7 @@ def paper_and_here() -> str:
     return make_table(["word", "composed with: paper", "here", ">z", "same"], rows, note)
 
 
-def access() -> str:
+def write_access() -> str:
     """Write what `benchmarks/access.py` counted."""
     counts = read_result("access")
     groups = {f"**{name} words**": row for name, row in counts["groups"].items()}
@@ -269,7 +269,7 @@ OTHER_DATA = {"documents": "film reviews (aclImdb)", "translation": "Multi30k"}
 """Data of tasks whose published data was not available."""
 
 
-def summary() -> str:
+def write_summary() -> str:
     """Write a line per task for README."""
     lines = [
         "| task | LSTM | NSE | best NSE | NSE in the paper | training data |",
@@ -286,9 +286,9 @@ def summary() -> str:
     return "\n".join(lines)
 
 
-def answers() -> str:
+def write_answers() -> str:
     """Write what `benchmarks/answers.py` measured with the shipped `snli`."""
-    results = report("answers")
+    results = read_report("answers")
     file, loop, start = results["file"], results["loop"], results["start"]
     reference = loop["pairs_per_second"]["reference"]
     rows = [
@@ -314,9 +314,9 @@ def answers() -> str:
     return make_table(["", ">speed"], rows, note)
 
 
-def http() -> str:
+def write_http() -> str:
     """Write what `benchmarks/http_speed.py` measured."""
-    results = report("http")
+    results = read_report("http")
     speed = results["http"]
     rows = [
         ["requests of one pair", f"{speed['pairs_per_second']:,.0f} pairs/s"],
@@ -326,9 +326,9 @@ def http() -> str:
     return make_table([f"{results['clients']} clients, shipped model `snli`", ">"], rows)
 
 
-def answers_on_a_gpu() -> str:
+def write_answers_on_a_gpu() -> str:
     """Write what `benchmarks/answers.py --device cuda` measured."""
-    results = report("answers-h200")
+    results = read_report("answers-h200")
     rows = [
         [
             f"{row['batch']:,}",
@@ -341,9 +341,9 @@ def answers_on_a_gpu() -> str:
     return make_table([">batch", ">from texts to labels", ">model alone"], rows, note)
 
 
-def soak() -> str:
+def write_soak() -> str:
     """Write what `benchmarks/soak.py` measured."""
-    results = report("soak")
+    results = read_report("soak")
     times = results["sent"] / results["seconds"] / results["capacity_per_second"]
     memory = [f"{results[f'memory_mb_{when}']:.0f}" for when in ("after_warming_up", "at_the_end")]
     rows = [
@@ -365,9 +365,9 @@ def soak() -> str:
     return make_table(["", ">"], rows)
 
 
-def fuzz() -> str:
+def write_fuzz() -> str:
     """Write what `benchmarks/fuzz.py` and `fuzz_coverage.py` tried."""
-    results = report("fuzz")
+    results = read_report("fuzz")
     rows = [
         [
             kind,
@@ -388,9 +388,9 @@ def fuzz() -> str:
     return text
 
 
-def attacks() -> str:
+def write_attacks() -> str:
     """Write what `benchmarks/attacks.py` tried, by rows of the table of faults."""
-    results = report("attacks")
+    results = read_report("attacks")
     sums = {key: sum(row[key] for row in results["rows"]) for key in ("tried", "held", "failed", "skipped")}
     counts = ", ".join(f"{row['fault'] or 'random input'}: {row['tried']}" for row in results["rows"])
     failed = [str(row["fault"] or "random input") for row in results["rows"] if row["failed"]]
@@ -403,9 +403,9 @@ def attacks() -> str:
     return "\n".join(lines)
 
 
-def floods() -> str:
+def write_floods() -> str:
     """Write what `benchmarks/floods.py` measured."""
-    results = report("floods")
+    results = read_report("floods")
     rows = []
     for name, row in results["attacks"].items():
         memory = ", ".join(f"{row[f'memory_mb_{when}']:.0f}" for when in ("before", "most", "after"))
@@ -420,9 +420,9 @@ def floods() -> str:
     return make_table(columns, rows, note)
 
 
-def threads() -> str:
+def write_threads() -> str:
     """Write what `benchmarks/train_threads.py` measured."""
-    results = report("train_threads")
+    results = read_report("train_threads")
     rows = [
         [
             f"`{row['recipe']}`",
@@ -437,10 +437,10 @@ def threads() -> str:
     return make_table(columns, rows, f"{rounds}; {machine}.")
 
 
-def speed() -> str:
+def write_speed() -> str:
     """Write the README's table of speeds."""
-    answers, http = report("answers"), report("http")
-    h200, cpu = report("h200"), report("cpu")
+    answers, http = read_report("answers"), read_report("http")
+    h200, cpu = read_report("h200"), read_report("cpu")
     shapes = [
         ("H200", h200, OURS, CUDNN, 128, 25),
         ("H200", h200, OURS, CUDNN, 32, 400),
@@ -463,9 +463,9 @@ def speed() -> str:
     return "\n".join(lines)
 
 
-def page() -> str:
+def write_page() -> str:
     """Write what `make page` measured."""
-    results = report("page")
+    results = read_report("page")
     rows = [
         [str(row["words"]), *(f"{row[key]:.0f} ms" for key in ("ms_first", "ms_median", "ms_most"))]
         for row in results["drawn"]
@@ -475,30 +475,41 @@ def page() -> str:
     return make_table([">words", ">first time", ">median of 21", ">slowest"], rows, note)
 
 
-def house() -> str:
+def write_house() -> str:
     """Write what `benchmarks/house.py` counted."""
     return house_table(read_result("house"))
 
 
-def report(name: str) -> dict[str, Any]:
+def read_report(name: str) -> dict[str, Any]:
     """Read a JSON file of `benchmarks/results`."""
     return json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
 
 
 TABLES = {
-    "CONTRIBUTING.md": {"house": house},
-    "README.md": {"results": summary, "speed": speed},
+    "CONTRIBUTING.md": {"house": write_house},
+    "README.md": {"results": write_summary, "speed": write_speed},
     "docs/benchmarks.md": {
-        "cpu": partial(cpu, "ms"),
-        "cpu memory": partial(cpu, "peak_mb"),
-        "answers": answers,
-        "answers on a GPU": answers_on_a_gpu,
+        "cpu": partial(write_cpu, "ms"),
+        "cpu memory": partial(write_cpu, "peak_mb"),
+        "h200": partial(write_h200, "ms"),
+        "h200 memory": partial(write_h200, "kept_mb"),
+        "steps": write_h200_steps,
+        "tasks": write_tasks,
+        "answers": write_answers,
+        "answers on a GPU": write_answers_on_a_gpu,
     },
-    "docs/nli.md": {"demo": demo},
-    "docs/reliability.md": {"fuzz": fuzz, "soak": soak},
-    "docs/serving.md": {"http": http},
-    "docs/pictures.md": {"paper": paper_and_here, "access": access, "page": page},
-    "docs/recipes.md": {f"keys of {section}": partial(keys, section) for section in SECTIONS},
+    "docs/nli.md": {"demo": write_demo},
+    "docs/pictures.md": {"paper": write_paper_and_here, "access": write_access, "page": write_page},
+    "docs/recipes.md": {f"keys of {section}": partial(write_keys, section) for section in SECTIONS},
+    "docs/reliability.md": {
+        "attacks": write_attacks,
+        "floods": write_floods,
+        "fuzz": write_fuzz,
+        "soak": write_soak,
+    },
+    "docs/serving.md": {"http": write_http},
+    "docs/training.md": {"threads": write_threads},
+    "docs/translation.md": {"elsewhere": write_elsewhere},
 }
 PAGES = {
     "snli": "docs/nli.md",
@@ -507,21 +518,11 @@ PAGES = {
     "documents": "docs/documents.md",
     "translation": "docs/translation.md",
 }
-for task, page in PAGES.items():
-    if (ROOT / "docs" / "results" / task).is_dir():  # measured, or not yet
-        TABLES.setdefault(page, {})[task] = partial(results, task)
-        TABLES[page] |= {"tried": partial(tried, task)} if TRIED[task].exists() else {}
-if ELSEWHERE.is_dir():
-    TABLES[PAGES["translation"]] |= {"elsewhere": elsewhere}
-PICTURES = {}
-if (RESULTS / "h200.json").exists():  # measured by those who have one
-    TABLES["docs/benchmarks.md"] |= {"h200": partial(h200, "ms"), "h200 memory": partial(h200, "kept_mb")}
-    TABLES["docs/benchmarks.md"] |= {"steps": h200_steps}
-    PICTURES["docs/images/sweeps.svg"] = "h200"
-TABLES["docs/reliability.md"] |= {"attacks": attacks, "floods": floods}
-TABLES["docs/training.md"] = {"threads": threads}
-if (RESULTS / "h200-tasks.json").exists():
-    TABLES["docs/benchmarks.md"] |= {"tasks": tasks}
+for task, document in PAGES.items():
+    TABLES.setdefault(document, {}).update(
+        {task: partial(write_results, task), "tried": partial(write_tried, task)}
+    )
+PICTURES = {"docs/images/sweeps.svg": "h200"}
 
 
 def fill_tables(document: str) -> str:
@@ -543,4 +544,4 @@ if __name__ == "__main__":
     for document in TABLES:
         (ROOT / document).write_text(fill_tables(document), "utf-8")
     for picture, name in PICTURES.items():
-        sweeps(report(name)["rows"], ROOT / picture)
+        sweeps(read_report(name)["rows"], ROOT / picture)

@@ -189,7 +189,7 @@ def test_tables_are_made_from_the_measured_figures(document):
     assert document in tables["TABLES"]
     assert tables["fill_tables"](document) == (ROOT / document).read_text("utf-8"), "run `make tables`"
     for picture, report in tables["PICTURES"].items():  # what, not how: that depends on matplotlib
-        rows = tables["report"](report)["rows"]
+        rows = tables["read_report"](report)["rows"]
         assert fingerprint(rows) in (ROOT / picture).read_text("utf-8"), "run `make tables`"
 
 
