@@ -40,7 +40,7 @@ HEADER = b"QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence
 
 
 def make_wikiqa_line(question, answer, label, text="who runs ?"):
-    """A line of WikiQA."""
+    """Make a line of WikiQA."""
     return f"{question}\t{text}\tD1\tDogs\tD1-0\t{answer}\t{label}\n".encode()
 
 
@@ -58,30 +58,30 @@ PACKED = {"plain": ("", bytes), "gz": (".gz", gzip.compress), "xz": (".xz", lzma
 
 
 def write_snli(folder, form="plain", **changed):
-    """Lay SNLI out in one of the published forms; `changed` replaces splits."""
+    """Write SNLI in one of the published formats; `changed` replaces splits."""
     files = {f"snli_1.0/snli_1.0_{split}.jsonl": content for split, content in (SNLI | changed).items()}
     write_files(folder, form, files, "snli_1.0.zip")
 
 
 def write_sst(folder, form="plain", **changed):
-    """Lay the Stanford Sentiment Treebank out in one of the published forms."""
+    """Write the Stanford Sentiment Treebank in one of the published formats."""
     files = {f"trees/{split}.txt": content for split, content in (SST | changed).items()}
     write_files(folder if form == "zip" else folder / "sst", form, files, "trainDevTestTrees_PTB.zip")
 
 
 def write_wikiqa(folder, form="plain", **changed):
-    """Lay WikiQA out in one of the published forms."""
+    """Write WikiQA in one of the published formats."""
     files = {f"WikiQACorpus/WikiQA-{split}.tsv": content for split, content in (WIKIQA | changed).items()}
     write_files(folder, form, files, "WikiQACorpus.zip")
 
 
 def write_files(folder, form, files, archive):
-    """Write files plain or compressed, or into an archive as made on a Mac."""
+    """Write files plain, compressed, or in a zip archive as a Mac makes them."""
     if form == "zip":
         with zipfile.ZipFile(folder / archive, "w", zipfile.ZIP_DEFLATED) as opened:
             for name, content in files.items():
-                place, _, last = name.rpartition("/")
-                opened.writestr(f"__MACOSX/{place}/._{last}", b"\x00")
+                folder_name, _, last = name.rpartition("/")
+                opened.writestr(f"__MACOSX/{folder_name}/._{last}", b"\x00")
                 opened.writestr(f"__MACOSX/{name}", b"\x00")
                 opened.writestr(name, content)
         return
@@ -93,13 +93,13 @@ def write_files(folder, form, files, archive):
 
 
 def write_vectors(folder, scale=1.0):
-    """Vectors of two numbers, called set.2d; the n-th word has n + 1 and -n - 1."""
+    """Write vectors of two numbers, named set.2d; the n-th word has n + 1 and -n - 1."""
     numbers = scale * np.arange(1, len(WORDS) + 1, dtype=np.float32)
     save_vectors(folder, "set.2d", WORDS, np.stack([numbers, -numbers], axis=1))
 
 
 def write_random_vectors(folder, words):
-    """Vectors of five random numbers for these words, called small.5d."""
+    """Write vectors of five random numbers for these words, named small.5d."""
     rows = np.random.default_rng(0).normal(size=(len(words), 5)).astype(np.float32)
     save_vectors(folder, "small.5d", words, rows)
 
@@ -111,7 +111,7 @@ def save_vectors(folder, name, words, rows):
 
 
 def harm_file(file, harm):
-    """Change tensors and information of a prepared file; its checksum stays."""
+    """Change tensors and information of a prepared file without updating its checksum."""
     with safe_open(file, framework="numpy") as opened:
         information = json.loads(opened.metadata()[KEY])
     tensors = {name: tensor.copy() for name, tensor in load_file(file).items()}

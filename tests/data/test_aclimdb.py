@@ -1,4 +1,4 @@
-"""Reading the Large Movie Review Dataset as it is published."""
+"""The Large Movie Review Dataset is read as published."""
 
 import gzip
 import io
@@ -33,7 +33,7 @@ OTHERS = {
 
 
 def pack_tar(files):
-    """A tar in the published layout, with folders; names in the order given."""
+    """Make a tar in the published layout, with folders; names keep their order."""
     handle = io.BytesIO()
     with tarfile.open(fileobj=handle, mode="w") as archive:
         folder = tarfile.TarInfo("aclImdb/train/pos")
@@ -48,7 +48,7 @@ def pack_tar(files):
 
 
 def write_reviews(folder, form="gz", files=REVIEWS | OTHERS):
-    """The published archive if the form is one, else a tar for each split."""
+    """Write the published archive, or one tar per split."""
     if form == "one":
         (folder / aclimdb.ARCHIVE).write_bytes(gzip.compress(pack_tar(files)))
         return
@@ -72,8 +72,8 @@ def test_reviews_are_read_from_every_archive_format(tmp_path, form):
     assert rows["dev"].labels == [2, 4]
     assert rows["test"].texts == {"document": ["No.", "Two dogs.\nTwo cats."]}
     assert rows["test"].labels == [1, 5]
-    assert [each.total for each in rows.values()] == [4, 2, 2]
-    assert all(each.groups is None for each in rows.values())
+    assert [split_rows.total for split_rows in rows.values()] == [4, 2, 2]
+    assert all(split_rows.groups is None for split_rows in rows.values())
 
 
 def test_rows_are_sorted_whatever_the_order_of_the_archive(tmp_path):
@@ -95,22 +95,22 @@ def test_every_tenth_hundred_of_reviews_is_in_dev(tmp_path):
     assert rows["train"].texts["document"] == [f"{n}" for n in numbers if f"{n}" not in expected] * 2
 
 
-@pytest.mark.parametrize("place", ["", "aclImdb"])
-def test_archives_are_found_in_both_folders(tmp_path, place):
-    (tmp_path / place).mkdir(exist_ok=True)
-    write_reviews(tmp_path / place, "one")
+@pytest.mark.parametrize("subfolder", ["", "aclImdb"])
+def test_archives_are_found_in_both_folders(tmp_path, subfolder):
+    (tmp_path / subfolder).mkdir(exist_ok=True)
+    write_reviews(tmp_path / subfolder, "one")
     assert {source.path for source in aclimdb.find_sources(tmp_path).values()} == {
-        tmp_path / place / aclimdb.ARCHIVE
+        tmp_path / subfolder / aclimdb.ARCHIVE
     }
     for split in ("train", "test"):
-        (tmp_path / place / f"aclImdb_{split}.tar").write_bytes(pack_tar(REVIEWS))
+        (tmp_path / subfolder / f"aclImdb_{split}.tar").write_bytes(pack_tar(REVIEWS))
     files = aclimdb.find_sources(tmp_path)
     assert [source.path.name for source in files.values()] == [
         *("aclImdb_train.tar", "aclImdb_train.tar", "aclImdb_test.tar")
     ]
     assert all(source.path.is_file() and not source.member for source in files.values())
     # each archive holds both splits, of which one is taken
-    assert [each.total for each in aclimdb.read(tmp_path).values()] == [4, 2, 2]
+    assert [split_rows.total for split_rows in aclimdb.read(tmp_path).values()] == [4, 2, 2]
 
 
 def test_the_error_names_a_missing_file(tmp_path):

@@ -1,4 +1,4 @@
-"""What is published is told without slips."""
+"""The catalogue of published data sets is complete and consistent."""
 
 import re
 

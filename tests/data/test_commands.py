@@ -1,4 +1,4 @@
-"""`nse data`: what is there, fetch it, prepare it."""
+"""`nse data status`, `fetch` and `prepare`."""
 
 import json
 
@@ -37,15 +37,15 @@ def test_status_of_a_missing_folder_says_what_to_type(folder, monkeypatch):
     report = json.loads(run_data("status", "--json").output)
     assert not report["exists"]
     assert not any(row["present"] for row in report["data"])
-    told = {row["name"]: row["get"] for row in report["data"]}
+    commands = {row["name"]: row["get"] for row in report["data"]}
     fetched = ("snli", "wikiqa", "sst-fine", "sst-binary", "aclimdb")
-    assert {name: told[name] for name in fetched} == {name: f"nse data fetch {name}" for name in fetched}
-    # What has no public address is told by the files that are looked for.
-    assert "yelp-2013-train.txt.ss" in told["yelp13"]
-    assert "imdb-train.txt.ss" in told["imdb"]
-    assert "train.tags.en-de.en" in told["iwslt14"]
-    assert "multi30k" in told["multi30k"]
-    assert "europarl" in told["europarl"]
+    assert {name: commands[name] for name in fetched} == {name: f"nse data fetch {name}" for name in fetched}
+    # Data without a public address is listed with the files that are looked for.
+    assert "yelp-2013-train.txt.ss" in commands["yelp13"]
+    assert "imdb-train.txt.ss" in commands["imdb"]
+    assert "train.tags.en-de.en" in commands["iwslt14"]
+    assert "multi30k" in commands["multi30k"]
+    assert "europarl" in commands["europarl"]
     assert all(not row["present"] for row in report["vectors"])
 
 
@@ -80,9 +80,9 @@ def test_every_data_set_is_listed_and_can_be_prepared(folder):
     rows = {row["name"]: row for row in json.loads(run_data("status", "--json").output)["data"]}
     assert (rows["wikiqa"]["form"], rows["wikiqa"]["where"]) == ("zip", "data/WikiQACorpus.zip")
     assert (rows["sst-fine"]["form"], rows["sst-fine"]["where"]) == ("txt.gz", "data/sst/trees")
-    found = {name: [each["found"] for each in row["counts"].values()] for name, row in rows.items()}
+    counts = {name: [count["found"] for count in row["counts"].values()] for name, row in rows.items()}
     there = {"wikiqa": [4, 1, 2], "sst-fine": [10, 2, 1], "sst-binary": [6, 1, 1]}
-    assert found == {name: there.get(name, []) for name in rows}
+    assert counts == {name: there.get(name, []) for name in rows}
     for name, tokenizer in [("wikiqa", "lower"), ("sst-fine", "treebank"), ("sst-binary", "treebank")]:
         answer = run_data("prepare", name, "--vectors", "set.2d", "--json")
         assert answer.exit_code == 0, answer.output
@@ -120,10 +120,10 @@ def test_prepare_prints_the_file_and_the_coverage(folder):
     assert "train: 3 of 549,367 rows, 1 left out" in answer.output
     assert "types covered: " in answer.output
     assert "most frequent without a vector: dogs (2), zebra (2), , (1)" in answer.output
-    told = json.loads(run_data("prepare", "snli", "--out", "made/here", "--json").output)
-    assert told["file"] == "made/here/snli.safetensors"
-    assert told["fingerprint"] == load_prepared(folder.parent / told["file"]).fingerprint
-    assert told["information"]["vectors"] is None
+    report = json.loads(run_data("prepare", "snli", "--out", "made/here", "--json").output)
+    assert report["file"] == "made/here/snli.safetensors"
+    assert report["fingerprint"] == load_prepared(folder.parent / report["file"]).fingerprint
+    assert report["information"]["vectors"] is None
 
 
 def test_prepare_fails_before_reading_if_the_file_cannot_be_written(folder):

@@ -1,4 +1,4 @@
-"""Fetching from a server on this machine: whole, in parts, broken off, and wrong."""
+"""Downloads from a local server: complete, resumed, interrupted and wrong."""
 
 import hashlib
 import http.server
@@ -22,7 +22,7 @@ DOWNLOAD = Download("deep/file.zip", "", len(CONTENT), hashlib.sha256(CONTENT).h
 
 @dataclass
 class Behaviour:
-    """What the server does, and what it was asked for."""
+    """Settings of the server, and the ranges requested so far."""
 
     content: bytes = CONTENT
     ranges: bool = True
@@ -31,16 +31,16 @@ class Behaviour:
     drop_after: int | None = None
     length: bool = True
     status: int = 200
-    asked: list[str | None] = field(default_factory=list)
+    requested: list[str | None] = field(default_factory=list)
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """A server of one file that can misbehave."""
+    """HTTP server of one file, with faults on request."""
 
     def do_GET(self):
         behaviour = self.server.behaviour
         wanted = self.headers.get("Range")
-        behaviour.asked.append(wanted)
+        behaviour.requested.append(wanted)
         if behaviour.status != 200:
             self.send_error(behaviour.status)
             return
@@ -59,9 +59,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         content = behaviour.content[start:]
         self.send_response(206 if start else 200)
         if start:
-            told = 0 if behaviour.wrong_range else start
+            sent_start = 0 if behaviour.wrong_range else start
             end = len(behaviour.content)
-            self.send_header("Content-Range", f"bytes {told}-{end - 1}/{end}")
+            self.send_header("Content-Range", f"bytes {sent_start}-{end - 1}/{end}")
         if behaviour.etag:
             self.send_header("ETag", behaviour.etag)
         if behaviour.length:
@@ -76,7 +76,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(monkeypatch):
-    """A server on loopback, its behaviour, and its address."""
+    """Run a local server, with its behaviour and its address as attributes."""
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(module, "BUFFER", 10_000)
@@ -95,17 +95,17 @@ def list_names(folder):
 
 
 def test_a_complete_file_is_not_downloaded_again(server, tmp_path):
-    said, reports = [], []
-    file = fetch_file(DOWNLOAD, tmp_path, server.address, said.append, lambda *report: reports.append(report))
+    log, reports = [], []
+    file = fetch_file(DOWNLOAD, tmp_path, server.address, log.append, lambda *report: reports.append(report))
     assert file == tmp_path / "deep" / "file.zip"
     assert file.read_bytes() == CONTENT
     assert list_names(tmp_path) == ["file.zip"]
-    assert said[0] == f"getting {server.address}"
-    assert DOWNLOAD.sha256 in said[1]
+    assert log[0] == f"getting {server.address}"
+    assert DOWNLOAD.sha256 in log[1]
     assert reports[-1] == (len(CONTENT), len(CONTENT))
-    assert fetch_file(DOWNLOAD, tmp_path, server.address, said.append) == file
-    assert said[2] == f"{file} is already there"
-    assert server.behaviour.asked == [None]
+    assert fetch_file(DOWNLOAD, tmp_path, server.address, log.append) == file
+    assert log[2] == f"{file} is already there"
+    assert server.behaviour.requested == [None]
 
 
 def test_a_mirror_may_be_a_file_or_a_folder(server, tmp_path):
@@ -145,7 +145,7 @@ def test_a_broken_download_resumes(server, tmp_path, etag, length):
     fetch_file(DOWNLOAD, tmp_path, server.address)
     assert (tmp_path / "deep" / "file.zip").read_bytes() == CONTENT
     assert list_names(tmp_path) == ["file.zip"]
-    assert server.behaviour.asked == [None, "bytes=300000-", "bytes=600000-", "bytes=900000-"]
+    assert server.behaviour.requested == [None, "bytes=300000-", "bytes=600000-", "bytes=900000-"]
 
 
 def break_download(server, folder):
@@ -165,7 +165,7 @@ def test_a_download_restarts_if_the_server_sends_a_wrong_range(server, tmp_path)
     break_download(server, tmp_path)
     server.behaviour.wrong_range = True
     assert fetch_file(DOWNLOAD, tmp_path, server.address).read_bytes() == CONTENT
-    assert server.behaviour.asked == [None, "bytes=300000-", None]
+    assert server.behaviour.requested == [None, "bytes=300000-", None]
 
 
 def test_a_download_restarts_if_the_file_has_changed(server, tmp_path):
@@ -191,7 +191,7 @@ def test_a_download_restarts_if_the_range_is_past_the_end(server, tmp_path):
     server.behaviour.content = CONTENT[:400]
     with pytest.raises(DataError, match="has 400 bytes, the published file 1,024,000"):
         fetch_file(DOWNLOAD, tmp_path, server.address)
-    assert server.behaviour.asked == ["bytes=500-", None]
+    assert server.behaviour.requested == ["bytes=500-", None]
 
 
 def test_a_wrong_checksum_is_an_error_and_leaves_no_file(server, tmp_path):
@@ -211,9 +211,9 @@ def test_a_file_that_is_too_long_is_an_error(server, tmp_path, length):
 
 
 def test_a_file_without_a_known_checksum_is_not_verified(server, tmp_path):
-    said = []
-    fetch_file(replace(DOWNLOAD, sha256=None), tmp_path, server.address, said.append)
-    assert said[1].endswith(f"sha256 {DOWNLOAD.sha256} (not verified)")
+    log = []
+    fetch_file(replace(DOWNLOAD, sha256=None), tmp_path, server.address, log.append)
+    assert log[1].endswith(f"sha256 {DOWNLOAD.sha256} (not verified)")
 
 
 @pytest.mark.parametrize("status", [404, 403, 500])
@@ -270,7 +270,7 @@ def test_a_file_of_the_user_is_never_overwritten(server, tmp_path, content):
     with pytest.raises(DataError, match="it is not the published file: move it away"):
         fetch_file(DOWNLOAD, tmp_path, server.address)
     assert (tmp_path / "deep" / "file.zip").read_bytes() == content
-    assert server.behaviour.asked == []
+    assert server.behaviour.requested == []
 
 
 def test_a_folder_with_the_name_of_the_file_is_an_error(tmp_path):
@@ -295,4 +295,4 @@ def test_a_full_disk_is_reported_and_keeps_the_part_file(server, tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert list_names(tmp_path) == ["file.zip.part", "file.zip.part.etag"]
     assert fetch_file(DOWNLOAD, tmp_path, server.address).read_bytes() == CONTENT
-    assert server.behaviour.asked == [None, "bytes=300000-"]
+    assert server.behaviour.requested == [None, "bytes=300000-"]

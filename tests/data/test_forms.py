@@ -1,4 +1,4 @@
-"""Documents and translations from published files to one file of ids, and back to their words."""
+"""Documents and translations are encoded as ids, saved and decoded again."""
 
 from collections import Counter
 from dataclasses import replace
@@ -67,7 +67,7 @@ def write_vectors(folder, **changed):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A data folder with reviews, translations and vectors, and an empty cache beside."""
+    """Make a data folder with reviews, translations and vectors, and an empty cache."""
     monkeypatch.setenv("NSE_CACHE", str(tmp_path / "cache"))
     (tmp_path / "data").mkdir()
     write_reviews(tmp_path / "data")
@@ -77,13 +77,13 @@ def folder(tmp_path, monkeypatch):
 
 
 def save_and_load(prepared, tmp_path):
-    """Saved and loaded."""
+    """Save a data set and load it."""
     save_prepared(prepared, tmp_path / "again.safetensors")
     return load_prepared(tmp_path / "again.safetensors")
 
 
 def read_texts(prepared, split, name):
-    """The texts of a column, or the sentences of its documents, as words."""
+    """Decode the texts of a column, or the sentences of its documents."""
     column = prepared.splits[split].texts[name]
     words = prepared.get_vocabulary(name).words
     rows = np.split(column.ids, np.cumsum(column.lengths))[:-1]
@@ -105,19 +105,19 @@ def read_documents(prepared, split):
 
 def test_saved_documents_load_with_the_same_words(folder, tmp_path):
     prepared = prepare("yelp13", None, folder)
-    for each in (prepared, save_and_load(prepared, tmp_path)):
-        assert {split: read_documents(each, split) for split in each.splits} == DOCUMENTS
-        assert {split: columns.labels.tolist() for split, columns in each.splits.items()} == {
+    for data in (prepared, save_and_load(prepared, tmp_path)):
+        assert {split: read_documents(data, split) for split in data.splits} == DOCUMENTS
+        assert {split: columns.labels.tolist() for split, columns in data.splits.items()} == {
             "train": [4, 0, 2],
             "dev": [1],
             "test": [3, 0],
         }
-        column = each.splits["train"].texts["document"]
+        column = data.splits["train"].texts["document"]
         assert column.counts.tolist() == [2, 0, 3]
         assert column.lengths.tolist() == [3, 5, 1, 1, 3]
         assert column.rows == 3
-        assert (each.labels, each.target) == (("1", "2", "3", "4", "5"), None)
-        assert each.vectors is None
+        assert (data.labels, data.target) == (("1", "2", "3", "4", "5"), None)
+        assert data.vectors is None
     assert save_and_load(prepared, tmp_path).fingerprint == prepared.fingerprint
     assert prepared.information["rows"]["train"] == {"read": 3, "kept": 3, "published": 268_013}
     assert "known" not in prepared.information
@@ -150,23 +150,23 @@ def test_a_split_may_hold_only_empty_documents(folder, tmp_path):
 def test_saved_translations_load_with_the_same_words(folder, tmp_path):
     for vectors in (None, "tiny.2d"):
         prepared = prepare("multi30k", vectors, folder)
-        for each in (prepared, save_and_load(prepared, tmp_path)):
-            assert read_texts(each, "train", "source") == [
+        for data in (prepared, save_and_load(prepared, tmp_path)):
+            assert read_texts(data, "train", "source") == [
                 "the dog eats .",
                 "two cats eat the dog .",
                 "a dog !",
             ]
-            assert read_texts(each, "train", TARGET) == [
+            assert read_texts(data, "train", TARGET) == [
                 "der hund frisst .",
                 "zwei katzen fressen den hund .",
                 "der hund !",
             ]
-            assert read_texts(each, "dev", "source") == ["zebra cats"]
-            assert read_texts(each, "test_2017", TARGET) == ["hund"]
-            assert all(not columns.labels.any() for columns in each.splits.values())
-            assert (each.get_vocabulary("source"), each.get_vocabulary(TARGET)) == (
-                each.vocabulary,
-                each.target,
+            assert read_texts(data, "dev", "source") == ["zebra cats"]
+            assert read_texts(data, "test_2017", TARGET) == ["hund"]
+            assert all(not columns.labels.any() for columns in data.splits.values())
+            assert (data.get_vocabulary("source"), data.get_vocabulary(TARGET)) == (
+                data.vocabulary,
+                data.target,
             )
         assert save_and_load(prepared, tmp_path).fingerprint == prepared.fingerprint
         assert save_and_load(prepared, tmp_path).information == prepared.information
@@ -219,8 +219,10 @@ def test_a_data_set_without_train_has_targets_too(folder, monkeypatch):
     from nse.data import catalogue
 
     entry = catalogue.DATA["multi30k"]
-    some = replace(entry, read=lambda place: {k: v for k, v in entry.read(place).items() if k != "train"})
-    monkeypatch.setitem(catalogue.DATA, "multi30k", some)
+    changed_entry = replace(
+        entry, read=lambda path: {k: v for k, v in entry.read(path).items() if k != "train"}
+    )
+    monkeypatch.setitem(catalogue.DATA, "multi30k", changed_entry)
     prepared = prepare("multi30k", None, folder)
     assert "train" not in prepared.splits
     assert list(prepared.target.words[4:]) == sorted(prepared.target.words[4:])
@@ -288,11 +290,11 @@ def test_the_fingerprint_changes_with_vectors_counts_and_targets(folder):
 
 @pytest.mark.parametrize("name", ["yelp13", "multi30k"])
 def test_a_prepared_data_set_is_found_in_the_cache(folder, name):
-    said = []
-    first = load_or_prepare(name, "tiny.2d", folder, said.append)
-    second = load_or_prepare(name, "tiny.2d", folder, said.append)
+    log = []
+    first = load_or_prepare(name, "tiny.2d", folder, log.append)
+    second = load_or_prepare(name, "tiny.2d", folder, log.append)
     assert first.fingerprint == second.fingerprint
-    assert len(said) == 2  # that it is prepared, and where it is kept
+    assert len(log) == 2  # that it is prepared, and where it is kept
     write_vectors(folder, dog=77)
     assert load_or_prepare(name, "tiny.2d", folder).fingerprint != first.fingerprint
 
@@ -300,17 +302,17 @@ def test_a_prepared_data_set_is_found_in_the_cache(folder, name):
 # Files that are broken
 
 
-def put(name, place, value):
-    """A harm: one number of a tensor is another."""
+def put(name, index, value):
+    """Make a change of one number of a tensor."""
 
     def harm(tensors, information):
-        tensors[name][place] = value
+        tensors[name][index] = value
 
     return harm
 
 
 def change_tensor(name, change):
-    """A harm: a tensor is another."""
+    """Make a change of a tensor."""
 
     def harm(tensors, information):
         tensors[name] = change(tensors[name])
@@ -319,7 +321,7 @@ def change_tensor(name, change):
 
 
 def remove_tensor(name):
-    """A harm: a tensor is missing."""
+    """Make a change that removes a tensor."""
     return lambda tensors, information: tensors.pop(name)
 
 
@@ -368,7 +370,7 @@ PAIR_HARMS = {
         t.update(vectors=np.concatenate([t["vectors"], np.ones((99, 2), np.float16)])),
         i.update(known=len(t["vectors"])),
     ),
-    "known not told": lambda tensors, information: information.pop("known"),
+    "known not named": lambda tensors, information: information.pop("known"),
     "known of another kind": lambda tensors, information: information.update(known="all"),
     "something for the unknown": put("vectors", (1, 0), 1),
 }
@@ -386,7 +388,7 @@ def test_an_inconsistent_file_is_refused(folder, tmp_path, name, harm):
         load_prepared(file)
 
 
-@pytest.mark.parametrize("harm", ["a target id out of range", "target words missing", "known not told"])
+@pytest.mark.parametrize("harm", ["a target id out of range", "target words missing", "known not named"])
 def test_an_inconsistent_file_without_vectors_is_refused(folder, tmp_path, harm):
     file = tmp_path / "x.safetensors"
     write_pairs(folder, test=[("a b c d e f g h i j k l m n o p q r s t", "hund")])  # ids for all to fit

@@ -1,4 +1,4 @@
-"""A user's own files: every format gives the same rows, and every broken line is told by file and number."""
+"""A user's own files: every format gives the same rows, and errors name file and line."""
 
 import bz2
 import gzip
@@ -44,7 +44,7 @@ def write_file(folder, content, name="mine.jsonl"):
 
 
 def refuse_bad_text(**texts):
-    """A check of rows that refuses one with these texts."""
+    """Make a check that raises for a row with these texts."""
 
     def check(row):
         if row.items() >= texts.items():
@@ -163,9 +163,9 @@ BAD = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_the_error_names_the_file_and_the_broken_line(tmp_path, case):
-    name, content, told = BAD[case]
+    name, content, message = BAD[case]
     file = write_file(tmp_path, content, name)
-    with pytest.raises(DataError, match=told) as error:
+    with pytest.raises(DataError, match=message) as error:
         read_table(file, COLUMNS)
     assert str(error.value).startswith(f"{file}: ")
     assert "\n" not in str(error.value)
@@ -189,8 +189,10 @@ def test_the_error_names_the_first_mistake_and_counts_the_others(tmp_path):
 
 def test_a_missing_column_is_an_error_that_suggests_the_nearest(tmp_path):
     file = write_file(tmp_path, b"reviews,stars\na,1\n", "mine.csv")
-    told = f"{file}: there is no column review (did you mean reviews?) and no kind; there are: reviews, stars"
-    with pytest.raises(DataError, match=re.escape(told)) as refusal:
+    message = (
+        f"{file}: there is no column review (did you mean reviews?) and no kind; there are: reviews, stars"
+    )
+    with pytest.raises(DataError, match=re.escape(message)) as refusal:
         read_table(file, {"text": "review", "label": "kind"})
     assert refusal.value.fix == ("columns", "text=reviews,label=COLUMN")
     with pytest.raises(DataError, match=r"there is no column review; there are: stars$"):
@@ -213,20 +215,20 @@ BYTES = st.lists(st.sampled_from([b"a", b'"', b",", b"\t", b"\n", b"\r", b"\0", 
 @given(content=BYTES.map(b"".join) | st.binary(max_size=100), ending=st.sampled_from(list(STARTS)))
 def test_any_content_is_read_or_refused(tmp_path_factory, content, ending):
     file = write_file(tmp_path_factory.getbasetemp(), STARTS[ending] + content, f"fuzz{ending}")
-    told = ""
+    message = ""
     try:
         table = read_table(file, COLUMNS)
     except DataError as error:
-        told = str(error)
-    if told:
-        assert told.startswith(f"{file}: ")
+        message = str(error)
+    if message:
+        assert message.startswith(f"{file}: ")
     else:
         assert len({len(column) for column in table.columns.values()}) == 1
         assert all(text.strip() for column in table.columns.values() for text in column)
 
 
 def make_table(**columns):
-    """A table of columns."""
+    """Make a table of columns."""
     keys = columns.get("group") or columns.get("question") or columns.get("source")
     return Table(Path("mine.csv"), columns, keys or columns["text"])
 
@@ -260,7 +262,7 @@ def test_candidates_of_a_question_need_not_stand_together():
 
 
 def read_error(files, labels=(), /, **row):
-    """What is wrong with a row for a source, or what it becomes."""
+    """Return the error of a row, or the row as the source changes it."""
     try:
         files.check_row(labels, row)
     except BadLineError as wrong:
@@ -297,8 +299,8 @@ def test_held_out_rows_do_not_depend_on_the_order():
     assert len(train.labels) + len(dev.labels) == 100
     turned = make_table(text=texts[::-1], label=table.columns["label"][::-1])
     assert hold_out(turned, make_rows(turned, NUMBERS), 0.1)[1].texts["text"] == dev.texts["text"][::-1]
-    some, most = hold_out(table, make_rows(table, NUMBERS), 0.999)
-    assert len(set(some.texts["text"])) == 1
+    rest, most = hold_out(table, make_rows(table, NUMBERS), 0.999)
+    assert len(set(rest.texts["text"])) == 1
     assert len(set(most.texts["text"])) == 39
 
 
@@ -313,7 +315,7 @@ def test_held_out_rows_do_not_depend_on_the_order():
     ],
 )
 def test_rows_belong_together_by_group_question_or_source(tmp_path, columns, keys):
-    """Not by what becomes of it: dev stays the same whatever the tokenizer."""
+    """The raw texts decide, so that dev does not depend on the tokenizer."""
     file = write_file(tmp_path, b"a,b,c\nA  b,x,1\nc,y,0\n", "mine.csv")
     table = read_table(file, columns, lambda row: row.update(dict.fromkeys(row, "changed")))
     assert table.keys == keys

@@ -1,4 +1,4 @@
-"""Reading English text and its translation into German as it is published."""
+"""English texts and their German translations are read as published."""
 
 import re
 
@@ -24,17 +24,17 @@ def list_rows(texts, read):
 
 
 def count_rows(name, folder):
-    """How many rows each split has, without a look at their words; reading them gives as many."""
-    found, rows = parallel.read(name, folder, raw=True), parallel.read(name, folder)
-    assert {split: each.total for split, each in found.items()} == {
-        split: each.total for split, each in rows.items()
+    """Count the rows of each split roughly, and check that reading them gives the same counts."""
+    rough, rows = parallel.read(name, folder, raw=True), parallel.read(name, folder)
+    assert {split: split_rows.total for split, split_rows in rough.items()} == {
+        split: split_rows.total for split, split_rows in rows.items()
     }
-    assert all(len(each.labels) == len(rows[split].labels) for split, each in found.items())
-    return {split: len(each.labels) for split, each in found.items()}
+    assert all(len(split_rows.labels) == len(rows[split].labels) for split, split_rows in rough.items())
+    return {split: len(split_rows.labels) for split, split_rows in rough.items()}
 
 
 def make_files(folder, names, **changed):
-    """The files of these names in a folder, each with two lines; `changed` replaces a split's texts."""
+    """Make files of two lines with these names; `changed` replaces the texts of a split."""
     return {
         f"{folder}/{name.format(language)}": text if isinstance(text, bytes) else text.encode()
         for split, name in names.items()
@@ -42,8 +42,8 @@ def make_files(folder, names, **changed):
     }
 
 
-def write_multi30k(folder, form="plain", place="multi30k", **changed):
-    write_files(folder, form, make_files(place, parallel.MULTI30K, **changed), "")
+def write_multi30k(folder, form="plain", subfolder="multi30k", **changed):
+    write_files(folder, form, make_files(subfolder, parallel.MULTI30K, **changed), "")
 
 
 def write_europarl(folder, form="plain", **changed):
@@ -66,7 +66,7 @@ TAIL = "<reviewer>B. Person</reviewer>\n<translator>C. Person</translator>\n</do
 
 
 def make_talk(title, description, count, word):
-    """A talk of this many lines, the n-th of which names n."""
+    """Make a talk of this many lines; the n-th holds n."""
     text = "".join(f"{word} {number} .\n" for number in range(3, 3 + count))
     return '<doc docid="1">\n' + HEAD.format(title=title, description=description) + text + TAIL
 
@@ -83,7 +83,7 @@ def make_segments(*texts):
 
 
 def make_published(direction="en-de", optional=True, train=None, **tests):
-    """The files of IWSLT 2014 by name."""
+    """Make the files of IWSLT 2014 by name."""
     pairs = {f"train.tags.{direction}.{{}}": train or TALK}
     for name in parallel.TESTS:
         if optional or name != parallel.OPTIONAL:
@@ -97,8 +97,8 @@ def make_published(direction="en-de", optional=True, train=None, **tests):
     }
 
 
-def write_published(folder, form="plain", place="iwslt14", **changed):
-    write_files(folder / place, form, make_published(**changed), "")
+def write_published(folder, form="plain", subfolder="iwslt14", **changed):
+    write_files(folder / subfolder, form, make_published(**changed), "")
 
 
 @pytest.mark.parametrize("form", ["plain", "gz", "xz"])
@@ -106,8 +106,8 @@ def test_multi30k_is_read_from_every_format(tmp_path, form):
     write_multi30k(tmp_path, form)
     rows = parallel.read("multi30k", tmp_path)
     assert list(rows) == ["train", "dev", "test", "test_2017"]
-    for each in rows.values():
-        assert each == list_rows(ROWS, 2)
+    for split_rows in rows.values():
+        assert split_rows == list_rows(ROWS, 2)
     sources = parallel.find_sources("multi30k", tmp_path)
     assert count_rows("multi30k", tmp_path) == dict.fromkeys(rows, 2)
     assert list(sources)[:4] == ["train.en", "train.de", "dev.en", "dev.de"]
@@ -135,10 +135,10 @@ def test_pairs_with_an_empty_side_are_dropped_and_counted(tmp_path):
     assert count_rows("europarl", tmp_path) == {"train": 2, "dev": 2, "test": 2}
 
 
-@pytest.mark.parametrize("place", ["iwslt14", "iwslt14/en-de", "en-de"])
+@pytest.mark.parametrize("subfolder", ["iwslt14", "iwslt14/en-de", "en-de"])
 @pytest.mark.parametrize("form", ["plain", "gz", "xz"])
-def test_iwslt14_is_read_as_published(tmp_path, form, place):
-    write_published(tmp_path, form, place)
+def test_iwslt14_is_read_as_published(tmp_path, form, subfolder):
+    write_published(tmp_path, form, subfolder)
     rows = parallel.read("iwslt14", tmp_path)
     assert list(rows) == ["train", "dev", "test"]
     numbers = (23, 46, 69)
@@ -158,7 +158,7 @@ def test_iwslt14_is_read_as_published(tmp_path, form, place):
 
 
 def test_iwslt14_is_read_in_the_other_direction(tmp_path):
-    write_published(tmp_path, place="de-en", direction="de-en", optional=False)
+    write_published(tmp_path, subfolder="de-en", direction="de-en", optional=False)
     rows = parallel.read("iwslt14", tmp_path)
     assert rows["train"].texts["source"][0] == "dogs run"
     assert rows["test"].total == 4

@@ -1,4 +1,4 @@
-"""From published files to one file of ids, found again."""
+"""Published files are encoded as one file of ids, which is cached."""
 
 import os
 import pickle
@@ -20,7 +20,7 @@ from nse.errors import DataError
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A data folder with SNLI and vectors, and an empty cache beside."""
+    """Make a data folder with SNLI and vectors, and an empty cache."""
     monkeypatch.setenv("NSE_CACHE", str(tmp_path / "cache"))
     (tmp_path / "data").mkdir()
     write_snli(tmp_path / "data")
@@ -29,7 +29,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def read_texts(prepared, split, name):
-    """A column as words again."""
+    """Decode a column."""
     ids, lengths, _ = prepared.splits[split].texts[name]
     rows = np.split(ids, np.cumsum(lengths))[:-1]
     return [" ".join(prepared.vocabulary.words[number] for number in row) for row in rows]
@@ -172,17 +172,17 @@ def test_missing_files_are_reported_before_anything_is_read(folder):
 
 
 def test_a_data_set_is_prepared_again_when_a_source_changes(folder):
-    said = []
-    first = load_or_prepare("snli", "set.2d", folder, said.append)
+    log = []
+    first = load_or_prepare("snli", "set.2d", folder, log.append)
     cached = folder.parent / "cache" / "snli.set.2d.safetensors"
-    assert said == ["preparing snli with set.2d", f"kept in {cached}"]
+    assert log == ["preparing snli with set.2d", f"kept in {cached}"]
     written = cached.stat().st_mtime_ns
-    assert load_or_prepare("snli", "set.2d", folder, said.append).fingerprint == first.fingerprint
-    assert len(said) == 2
+    assert load_or_prepare("snli", "set.2d", folder, log.append).fingerprint == first.fingerprint
+    assert len(log) == 2
     assert cached.stat().st_mtime_ns == written
     write_vectors(folder, scale=2)
-    assert load_or_prepare("snli", "set.2d", folder, said.append).fingerprint != first.fingerprint
-    assert said[2:] == said[:2]
+    assert load_or_prepare("snli", "set.2d", folder, log.append).fingerprint != first.fingerprint
+    assert log[2:] == log[:2]
 
 
 def test_sources_are_hashed_only_if_their_size_or_time_differs(folder, monkeypatch):
@@ -192,24 +192,24 @@ def test_sources_are_hashed_only_if_their_size_or_time_differs(folder, monkeypat
     monkeypatch.setattr(
         module, "compute_checksums", lambda files, *_: hashed.append(len(files)) or compute(files)
     )
-    said = []
-    assert load_or_prepare("snli", "set.2d", folder, said.append).fingerprint == first.fingerprint
+    log = []
+    assert load_or_prepare("snli", "set.2d", folder, log.append).fingerprint == first.fingerprint
     assert hashed == []
     os.utime(folder / "snli_1.0" / "snli_1.0_dev.jsonl", (1, 1))  # as copied: the same bytes
     for _ in range(2):  # the second time it is known
-        assert load_or_prepare("snli", "set.2d", folder, said.append).fingerprint == first.fingerprint
+        assert load_or_prepare("snli", "set.2d", folder, log.append).fingerprint == first.fingerprint
         assert hashed == [5]
     assert load_prepared(cached).information["sources"] == first.information["sources"]
     harm_file(cached, remove_stamps)  # as before there were any
-    assert load_or_prepare("snli", "set.2d", folder, said.append).fingerprint == first.fingerprint
-    assert (hashed, said) == ([5, 5], [])
+    assert load_or_prepare("snli", "set.2d", folder, log.append).fingerprint == first.fingerprint
+    assert (hashed, log) == ([5, 5], [])
     write_vectors(folder, scale=2)
-    assert load_or_prepare("snli", "set.2d", folder, said.append).fingerprint != first.fingerprint
-    assert said[0] == "preparing snli with set.2d"
+    assert load_or_prepare("snli", "set.2d", folder, log.append).fingerprint != first.fingerprint
+    assert log[0] == "preparing snli with set.2d"
 
 
 def remove_stamps(tensors, information):
-    """Leave out what files of the first version did not have."""
+    """Remove what files of the first version did not have."""
     del information["stamps"], information["checksum"]
 
 
@@ -218,9 +218,9 @@ def test_a_file_of_another_tokenizer_is_not_used(folder):
     cached = folder.parent / "cache" / "snli.set.2d.safetensors"
     other = replace(first, information=first.information | {"tokenizer": "lower"})
     save_prepared(other, cached)
-    said = []
-    assert load_or_prepare("snli", "set.2d", folder, said.append).information["tokenizer"] == "paper"
-    assert said[0] == "preparing snli with set.2d"
+    log = []
+    assert load_or_prepare("snli", "set.2d", folder, log.append).information["tokenizer"] == "paper"
+    assert log[0] == "preparing snli with set.2d"
     save_prepared(other, folder / cached.name)
     with pytest.raises(DataError, match="tokenizer lower, and snli is read with paper") as error:
         load_or_prepare("snli", "set.2d", folder)
@@ -234,32 +234,32 @@ def test_a_broken_cache_is_prepared_again(folder):
     first = load_or_prepare("snli", "set.2d", folder)
     cached = folder.parent / "cache" / "snli.set.2d.safetensors"
     cached.write_bytes(cached.read_bytes()[:-3])
-    said = []
-    assert load_or_prepare("snli", "set.2d", folder, said.append).fingerprint == first.fingerprint
-    assert "is not a whole prepared data set" in said[0]
+    log = []
+    assert load_or_prepare("snli", "set.2d", folder, log.append).fingerprint == first.fingerprint
+    assert "is not a whole prepared data set" in log[0]
     assert load_prepared(cached).fingerprint == first.fingerprint
 
 
 def test_a_cache_that_cannot_be_written_is_only_logged(folder, monkeypatch):
     (folder.parent / "file").write_text("")
     monkeypatch.setenv("NSE_CACHE", str(folder.parent / "file"))
-    said = []
-    assert load_or_prepare("snli", "set.2d", folder, said.append).name == "snli"
-    assert "cannot be written" in said[-1]
+    log = []
+    assert load_or_prepare("snli", "set.2d", folder, log.append).name == "snli"
+    assert "cannot be written" in log[-1]
 
 
-@pytest.mark.parametrize("place", ["", "prepared"])
-def test_a_prepared_file_in_the_data_folder_comes_first(folder, place, monkeypatch):
+@pytest.mark.parametrize("subfolder", ["", "prepared"])
+def test_a_prepared_file_in_the_data_folder_comes_first(folder, subfolder, monkeypatch):
     prepared = prepare("snli", "set.2d", folder)
     shutil.rmtree(folder / "snli_1.0")
     shutil.rmtree(folder / "vectors")
-    save_prepared(prepared, folder / place / "snli.set.2d.safetensors")
+    save_prepared(prepared, folder / subfolder / "snli.set.2d.safetensors")
     assert load_or_prepare("snli", "set.2d", folder).fingerprint == prepared.fingerprint
     monkeypatch.setenv("NSE_DATA", str(folder))
     assert load_or_prepare("snli", "set.2d", None).fingerprint == prepared.fingerprint
-    said = []
-    assert load_or_prepare("snli", None, folder, said.append).vectors is not None  # better than nothing
-    assert "snli.set.2d.safetensors" in said[0]
+    log = []
+    assert load_or_prepare("snli", None, folder, log.append).vectors is not None  # better than nothing
+    assert "snli.set.2d.safetensors" in log[0]
     with pytest.raises(DataError, match=r"no snli_1.0_train.jsonl"):
         load_or_prepare("snli", "other.3d", folder)
 
@@ -341,7 +341,7 @@ HARMS = {
     "columns of another kind": change_information("columns", {"train": None}),
     "a tensor missing": lambda tensors, information: tensors.pop("train.premise.ids"),
     "a tensor too many": lambda tensors, information: tensors.update(extra=np.zeros(1)),
-    "vectors not told": change_information("vectors", None),
+    "vectors not named": change_information("vectors", None),
     "an id too large": change_tensor("train.premise.ids", put(0, 99)),
     "padding inside a text": change_tensor("train.premise.ids", put(0, 0)),
     "a negative length": change_tensor("train.premise.lengths", put(0, -1)),
@@ -376,7 +376,7 @@ GROUP_HARMS = {
     "groups in a table": change_tensor("train.groups", lambda groups: groups[:, None].copy()),
     "a group less": change_tensor("train.groups", lambda groups: groups[:-1].copy()),
     "groups missing": lambda tensors, information: tensors.pop("train.groups"),
-    "groups not told": lambda tensors, information: information.pop("groups"),
+    "groups not named": lambda tensors, information: information.pop("groups"),
     "groups of another split": change_information("groups", ["train", "dev", "test", "extra"]),
     "groups of another kind": change_information("groups", "train"),
     "groups of no name": change_information("groups", [["train"]]),

@@ -1,4 +1,4 @@
-"""Reading SNLI as it is published."""
+"""SNLI is read as published."""
 
 import re
 
@@ -19,7 +19,11 @@ def test_splits_are_read_from_every_published_format(tmp_path, form):
         "hypothesis": ["A dog moves.", "N/A", ""],
     }
     assert rows["train"].labels == [0, 1, 2]
-    assert [(each.total, len(each.labels)) for each in rows.values()] == [(4, 3), (1, 1), (2, 2)]
+    assert [(split_rows.total, len(split_rows.labels)) for split_rows in rows.values()] == [
+        (4, 3),
+        (1, 1),
+        (2, 2),
+    ]
 
 
 def test_files_are_found_in_the_data_folder_itself(tmp_path):

@@ -1,4 +1,4 @@
-"""Reading the Stanford Sentiment Treebank as it is published."""
+"""The Stanford Sentiment Treebank is read as published."""
 
 import re
 from pathlib import Path
@@ -24,8 +24,11 @@ def test_splits_are_read_from_every_published_format(tmp_path, form):
     }
     assert rows["train"].labels == [3, 2, 4, 2, 4, 3, 2, 0, 1, 2]
     assert rows["dev"].texts == {"sentence": ["8\u00a01\\/2 films", "So good"]}
-    assert [(each.labels, each.total) for each in (rows["dev"], rows["test"])] == [([2, 4], 2), ([1], 1)]
-    assert all(each.groups is None for each in rows.values())
+    assert [(split_rows.labels, split_rows.total) for split_rows in (rows["dev"], rows["test"])] == [
+        ([2, 4], 2),
+        ([1], 1),
+    ]
+    assert all(split_rows.groups is None for split_rows in rows.values())
 
 
 def test_the_binary_task_drops_neutral_phrases(tmp_path):
@@ -41,7 +44,7 @@ def test_the_binary_task_drops_neutral_phrases(tmp_path):
     ]
     assert rows["train"].labels == [1, 1, 1, 1, 0, 0]
     assert (rows["dev"].texts["sentence"], rows["dev"].labels) == (["So good"], [1])
-    assert [each.total for each in rows.values()] == [10, 2, 1]
+    assert [split_rows.total for split_rows in rows.values()] == [10, 2, 1]
     assert rows["test"].labels == [0]
 
 
@@ -51,13 +54,13 @@ def test_repeated_phrases_are_kept(tmp_path):
     assert rows.texts["sentence"] == ["good good good", "good", "good good", "good", "good"] * 2
 
 
-@pytest.mark.parametrize("place", ["", "sst"])
-def test_files_are_found_in_every_folder(tmp_path, place):
+@pytest.mark.parametrize("subfolder", ["", "sst"])
+def test_files_are_found_in_every_folder(tmp_path, subfolder):
     (tmp_path / "one").mkdir()
     write_sst(tmp_path / "one")
     assert sst.read(tmp_path / "one" / "sst")["test"].labels == [1]  # trees/ in the folder itself
-    (tmp_path / "two" / place).mkdir(parents=True)
-    write_sst(tmp_path / "two" / place, "zip")
+    (tmp_path / "two" / subfolder).mkdir(parents=True)
+    write_sst(tmp_path / "two" / subfolder, "zip")
     assert sst.find_sources(tmp_path / "two")["dev"].member == "trees/dev.txt"
 
 

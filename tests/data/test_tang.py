@@ -1,4 +1,4 @@
-"""Reading the documents of Tang, Qin and Liu (2015) as they are published."""
+"""The documents of Tang, Qin and Liu (2015) are read as published."""
 
 import pytest
 
@@ -27,9 +27,9 @@ def write_yelp(folder, form="plain", name="yelp-2013-{}.txt.ss", **changed):
 
 
 @pytest.mark.parametrize("form", ["plain", "gz", "xz"])
-@pytest.mark.parametrize("place", ["yelp13", "emnlp-2015-data", "."])
-def test_documents_are_read_from_every_format_and_folder(tmp_path, form, place):
-    write_yelp(tmp_path / place, form)
+@pytest.mark.parametrize("subfolder", ["yelp13", "emnlp-2015-data", "."])
+def test_documents_are_read_from_every_format_and_folder(tmp_path, form, subfolder):
+    write_yelp(tmp_path / subfolder, form)
     rows = tang.read("yelp13", tmp_path)
     assert list(rows) == ["train", "dev", "test"]
     assert rows["train"].texts == {
@@ -38,15 +38,19 @@ def test_documents_are_read_from_every_format_and_folder(tmp_path, form, place):
     assert rows["train"].labels == [4, 0, 2]
     assert (rows["dev"].texts, rows["dev"].labels) == ({"document": ["one sentence ."]}, [1])
     assert rows["test"].texts == {"document": ["8\u00a01/2 dogs and a cat\n.", ""]}
-    assert [(each.total, each.groups) for each in rows.values()] == [(3, None), (1, None), (2, None)]
+    assert [(split_rows.total, split_rows.groups) for split_rows in rows.values()] == [
+        (3, None),
+        (1, None),
+        (2, None),
+    ]
 
 
-@pytest.mark.parametrize("place", ["imdb", "emnlp-2015-data", "."])
+@pytest.mark.parametrize("subfolder", ["imdb", "emnlp-2015-data", "."])
 @pytest.mark.parametrize("name", ["imdb-{}.txt.ss", "imdb.{}.txt.ss"])
-def test_imdb_is_read_under_both_names(tmp_path, place, name):
-    write_yelp(tmp_path / place, "xz", name, dev=make_line(10, "great <sssss> dog"))
+def test_imdb_is_read_under_both_names(tmp_path, subfolder, name):
+    write_yelp(tmp_path / subfolder, "xz", name, dev=make_line(10, "great <sssss> dog"))
     rows = tang.read("imdb", tmp_path)
-    assert [each.labels for each in rows.values()] == [[4, 0, 2], [9], [3, 0]]
+    assert [split_rows.labels for split_rows in rows.values()] == [[4, 0, 2], [9], [3, 0]]
     assert rows["dev"].texts == {"document": ["great\ndog"]}
 
 

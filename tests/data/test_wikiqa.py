@@ -1,4 +1,4 @@
-"""Reading WikiQA as it is published."""
+"""WikiQA is read as published."""
 
 import re
 
@@ -20,7 +20,9 @@ def test_splits_are_read_from_every_published_format(tmp_path, form):
     }
     assert rows["train"].labels == [1, 0, 0, 1]
     assert rows["train"].groups == [0, 0, 1, 2]  # by appearance, whatever the question is called
-    assert [(each.labels, each.groups, each.total) for each in (rows["dev"], rows["test"])] == [
+    assert [
+        (split_rows.labels, split_rows.groups, split_rows.total) for split_rows in (rows["dev"], rows["test"])
+    ] == [
         ([0], [0], 1),
         ([0, 1], [0, 1], 2),
     ]

@@ -1,4 +1,4 @@
-"""Word vectors from files, and what they cover."""
+"""Word vectors are read from files, and their coverage is measured."""
 
 import gzip
 import lzma
@@ -51,10 +51,10 @@ def write_array(folder, rows, words, aliases=None, name="set.2d"):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("place", ["", "vectors"])
-def test_glove_is_read_from_every_format_and_folder(tmp_path, form, place):
-    (tmp_path / place).mkdir(exist_ok=True)
-    form(tmp_path / place)
+@pytest.mark.parametrize("subfolder", ["", "vectors"])
+def test_glove_is_read_from_every_format_and_folder(tmp_path, form, subfolder):
+    (tmp_path / subfolder).mkdir(exist_ok=True)
+    form(tmp_path / subfolder)
     reports = []
     vectors = load_vectors(tmp_path, "glove.9B.2d", progress=lambda *report: reports.append(report))
     assert list(vectors.words) == WORDS  # a word may hold spaces
@@ -107,8 +107,8 @@ def test_two_sets_are_concatenated(tmp_path, wanted):
     write_text(tmp_path, b"the 5 6\nboth 7 8\nX 9 9\n")
     vectors = load_vectors(tmp_path, "set.2d+glove.9B.2d", wanted)
     assert vectors.dimension == 4
-    asked = vectors.look_up(["only", "both", "the", "nowhere"])
-    assert asked.tolist() == [
+    rows_of_words = vectors.look_up(["only", "both", "the", "nowhere"])
+    assert rows_of_words.tolist() == [
         [1, 2, 0, 0],
         [3, 4, 7, 8],
         [0, 0, 0 if wanted else 5, 0 if wanted else 6],
@@ -118,11 +118,11 @@ def test_two_sets_are_concatenated(tmp_path, wanted):
 
 def test_the_error_for_missing_vectors_lists_the_others(tmp_path):
     write_array(tmp_path, np.zeros((1, 2), np.float16), ["a"])
-    with pytest.raises(DataError) as told:
+    with pytest.raises(DataError) as error:
         load_vectors(tmp_path, "glove.840B.300d")
     for part in ("glove.840B.300d.npy", ".txt.gz", "there is set.2d"):
-        assert part in str(told.value)
-    assert told.value.fix == ("vectors", "glove.840B.300d")
+        assert part in str(error.value)
+    assert error.value.fix == ("vectors", "glove.840B.300d")
     assert list_vectors(tmp_path) == ["set.2d"]
 
 
@@ -148,9 +148,9 @@ def test_a_path_is_not_a_name_of_vectors(tmp_path, name):
 @pytest.mark.parametrize("form", [write_text, write_xz, write_zip])
 def test_the_error_names_a_broken_line(tmp_path, form, line, message):
     form(tmp_path, b"".join(b"w%d 1 2\n" % n for n in range(4096)) + line + b"\nw 1 2\n")
-    with pytest.raises(DataError, match=message) as told:
+    with pytest.raises(DataError, match=message) as error:
         load_vectors(tmp_path, "glove.9B.2d")
-    assert "glove.9B.2d" in str(told.value)
+    assert "glove.9B.2d" in str(error.value)
 
 
 def test_the_dimension_in_a_name_is_checked(tmp_path):

@@ -1,4 +1,4 @@
-"""Batches of texts."""
+"""Texts become padded batches."""
 
 import pytest
 import torch
@@ -12,8 +12,8 @@ def test_a_batch_is_padded_to_its_longest_text():
     texts = Texts.from_words([["a", "b", "c"], [], ["b"]], Vocabulary(["a", "b", "c"]))
     assert texts.ids.tolist() == [[2, 3, 4], [0, 0, 0], [3, 0, 0]]
     assert texts.lengths.tolist() == [3, 0, 1]
-    some = texts.select(torch.tensor([2, 1]))
-    assert some.ids.tolist() == [[3], [0]]
+    batch = texts.select(torch.tensor([2, 1]))
+    assert batch.ids.tolist() == [[3], [0]]
     assert texts.select(torch.tensor([], dtype=torch.long)).ids.shape == (0, 0)
     assert Texts.from_words([], Vocabulary([])).ids.shape == (0, 0)
 
@@ -27,9 +27,9 @@ def test_texts_are_padded_or_truncated_to_a_given_length():
         (5, [[3, 0, 0, 0, 0], [2, 3, 4, 0, 0]], [1, 3]),
         (0, [[], []], [0, 0]),
     ]:
-        some = texts.select(index, longest)
-        assert some.ids.tolist() == ids
-        assert some.lengths.tolist() == lengths
+        batch = texts.select(index, longest)
+        assert batch.ids.tolist() == ids
+        assert batch.lengths.tolist() == lengths
     assert texts.select(index[:0], 4).ids.shape == (0, 4)
 
 
@@ -55,8 +55,8 @@ def test_each_text_keeps_its_own_ids():
     whole = torch.randint(2, 99, (int(lengths.sum()),)).split(lengths.tolist())
     texts = Texts.from_ids(torch.cat(whole), lengths, 5)
     assert texts.ids.shape == (50, 5)
-    for ids, kept, given in zip(*texts, whole, strict=True):
-        assert ids[:kept].tolist() == given[:5].tolist()
+    for ids, kept, all_ids in zip(*texts, whole, strict=True):
+        assert ids[:kept].tolist() == all_ids[:5].tolist()
         assert not ids[kept:].any()
 
 
@@ -67,7 +67,7 @@ def test_texts_are_truncated_to_max_words():
 
 
 def make_pairs(premises, hypotheses):
-    """Pairs of so many words each."""
+    """Make pairs of texts with these numbers of words."""
     vocabulary = Vocabulary(["a"])
     texts = [Texts.from_words([["a"] * n for n in lengths], vocabulary) for lengths in (premises, hypotheses)]
     return LabelledRows(tuple(texts), torch.arange(len(premises)))
@@ -91,15 +91,15 @@ def test_shapes_are_multiples_up_to_the_longest_text():
 def test_larger_multiples_give_fewer_shapes(multiple, shapes):
     texts = Texts.from_words([["a"] * n for n in range(301)], Vocabulary(["a"]))
     rows = LabelledRows((texts, texts.select(torch.arange(300, -1, -1))), torch.arange(301))
-    found = [rows.compute_shapes([torch.tensor([n])], multiple)[0] for n in range(301)]
-    for n, shape in enumerate(found):
+    found_shapes = [rows.compute_shapes([torch.tensor([n])], multiple)[0] for n in range(301)]
+    for n, shape in enumerate(found_shapes):
         for length, padded in zip((n, 300 - n), shape, strict=True):
             assert length <= padded < length + multiple
             assert padded % multiple == 0 or padded == 300  # there are no more ids
-    assert len({first for first, _ in found}) == shapes
-    assert rows.compute_shapes([torch.tensor([33, 3])], multiple)[0][0] == found[33][0]
+    assert len({first for first, _ in found_shapes}) == shapes
+    assert rows.compute_shapes([torch.tensor([33, 3])], multiple)[0][0] == found_shapes[33][0]
     if multiple == 4:
-        assert [rows.compute_shapes([torch.tensor([n])])[0] for n in range(301)] == found  # by default
+        assert [rows.compute_shapes([torch.tensor([n])])[0] for n in range(301)] == found_shapes  # by default
 
 
 @pytest.mark.parametrize("multiple", [1, 4, 16])
@@ -114,7 +114,7 @@ def test_shapes_of_many_batches_equal_those_of_each(multiple):
 
 
 def test_shapes_never_exceed_the_length_of_the_ids():
-    """So that texts that a model cuts to 50 words do not come out with 56."""
+    """Texts that a model truncates to 50 words must not be padded to 56."""
     texts = Texts.from_words([["a"] * n for n in (50, 49)], Vocabulary(["a"]))
     assert texts.compute_shapes([torch.tensor([1])])[0] == 50
     assert texts.select(torch.tensor([1]), 50).ids.tolist() == [[2] * 49 + [0]]
@@ -127,7 +127,7 @@ def test_rows_may_have_one_text():
     assert rows.lengths.tolist() == [2, 1, 0]
     assert rows.compute_shapes([torch.tensor([1])])[0] == (2,)
     for batch in (rows.select(torch.tensor([2, 1])), rows.select(torch.tensor([2, 1]), (1,))):
-        assert [each.tolist() for each in batch.inputs] == [[[0], [3]], [0, 1]]
+        assert [tensor.tolist() for tensor in batch.inputs] == [[[0], [3]], [0, 1]]
         assert (batch.labels.tolist(), batch.groups) == ([2, 0], None)
     assert rows.to(torch.device("cpu")).groups is None
     with pytest.raises(ValueError, match="zip"):
@@ -171,12 +171,12 @@ def test_batches_by_length_hold_every_example_once():
     again = draw_batches(3000, 16, torch.Generator().manual_seed(0), lengths)
     assert [b.tolist() for b in epoch] == [b.tolist() for b in again]
     assert [b.tolist() for b in epoch] != [b.tolist() for b in another]
-    for each in (epoch, another):
-        assert sorted(torch.cat(each).tolist()) == list(range(3000))
-        assert sorted(map(len, each)) == [3000 % 16] + [16] * (3000 // 16)
-        spread = [int(lengths[b].max() - lengths[b].min()) for b in each]
+    for batches_of_epoch in (epoch, another):
+        assert sorted(torch.cat(batches_of_epoch).tolist()) == list(range(3000))
+        assert sorted(map(len, batches_of_epoch)) == [3000 % 16] + [16] * (3000 // 16)
+        spread = [int(lengths[b].max() - lengths[b].min()) for b in batches_of_epoch]
         assert sum(spread) / len(spread) < 4
-        means = [lengths[b].float().mean().item() for b in each]
+        means = [lengths[b].float().mean().item() for b in batches_of_epoch]
         assert means != sorted(means)  # short and long batches come mixed
 
 
@@ -185,8 +185,8 @@ def test_batches_by_length_keep_the_order_without_a_generator():
     assert [b.tolist() for b in draw_batches(4, 3, lengths=lengths)] == [[1, 3, 2], [0]]
 
 
-def list_runs(groups):
-    """How many times in a row a group begins."""
+def count_runs(groups):
+    """Count where a group begins."""
     return 1 + int((groups[1:] != groups[:-1]).sum())
 
 
@@ -200,7 +200,7 @@ def test_examples_of_a_group_stand_together(batch):
     assert [b.tolist() for b in first] == [b.tolist() for b in second]
     whole = torch.cat(first)
     assert sorted(whole.tolist()) == list(range(500))
-    assert list_runs(groups[whole]) == len(groups.unique())
+    assert count_runs(groups[whole]) == len(groups.unique())
     assert [len(b) for b in first[:-1]] == [batch] * (len(first) - 1)
     assert len(first) == -(-500 // batch)
 

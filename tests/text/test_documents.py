@@ -1,4 +1,4 @@
-"""Documents: their sentences as one batch of sequences, whatever it is padded to."""
+"""The sentences of documents become one batch of sequences, with any padding."""
 
 import random
 
@@ -16,18 +16,18 @@ DOCUMENTS = st.lists(st.lists(SENTENCES, max_size=6), min_size=1, max_size=7)
 FEW = [[[5, 6], [7]], [], [[], [8, 9, 10]], [[]], [[11]]]
 
 
-def make_documents(given):
-    """Documents out of lists of sentences, each a list of ids."""
-    sentences = [sentence for each in given for sentence in each]
+def make_documents(documents):
+    """Make documents from lists of sentences, each a list of ids."""
+    sentences = [sentence for document in documents for sentence in document]
     flat = torch.tensor([word for sentence in sentences for word in sentence], dtype=torch.long)
     lengths = torch.tensor([len(sentence) for sentence in sentences], dtype=torch.long)
     return Documents.from_sentences(
-        Texts.from_ids(flat, lengths), torch.tensor([len(each) for each in given])
+        Texts.from_ids(flat, lengths), torch.tensor([len(document) for document in documents])
     )
 
 
 def list_words(batch):
-    """What `documents` was given, out of a batch."""
+    """List the documents of a batch, as `make_documents` takes them."""
     return [
         [batch.ids[row, : batch.lengths[row]].tolist() for row in rows[:count].tolist()]
         for rows, count in zip(batch.rows, batch.counts.tolist(), strict=True)
@@ -35,43 +35,43 @@ def list_words(batch):
 
 
 def assert_holds(batch, wanted):
-    """These documents in their order, and nothing else: no sentence twice, no words in rows of nobody."""
+    """Check that a batch holds these documents in order, and no other sentence or word."""
     assert list_words(batch) == wanted
-    own = [
+    used_rows = [
         row for rows, n in zip(batch.rows.tolist(), batch.counts.tolist(), strict=True) for row in rows[:n]
     ]
-    assert own == list(range(len(own)))
-    assert not batch.lengths[len(own) :].any()
-    assert int(batch.lengths.sum()) == sum(len(sentence) for each in wanted for sentence in each)
+    assert used_rows == list(range(len(used_rows)))
+    assert not batch.lengths[len(used_rows) :].any()
+    assert int(batch.lengths.sum()) == sum(len(sentence) for document in wanted for sentence in document)
     assert (batch.rows < len(batch.ids)).all()
-    for ids, length in zip(batch.ids[: len(own)], batch.lengths.tolist(), strict=False):
+    for ids, length in zip(batch.ids[: len(used_rows)], batch.lengths.tolist(), strict=False):
         assert not ids[length:].any()
 
 
 @settings(max_examples=150, deadline=None)
 @given(DOCUMENTS, st.data())
 def test_a_batch_holds_its_documents_with_any_padding(made, data):
-    found = make_documents(made)
+    docs = make_documents(made)
     rows = st.lists(st.integers(0, len(made) - 1), min_size=1, max_size=9)
     index = torch.tensor(data.draw(rows, label="index"))
     wanted = [made[i] for i in index.tolist()]
-    assert_holds(found.select(index), wanted)
+    assert_holds(docs.select(index), wanted)
     more = data.draw(st.tuples(*[st.integers(0, 5)] * 3), label="more")
-    shape = tuple(n + m for n, m in zip(found.compute_shape(index), more, strict=True))
-    batch = found.select(index, shape)
+    shape = tuple(n + m for n, m in zip(docs.compute_shape(index), more, strict=True))
+    batch = docs.select(index, shape)
     assert (*batch.ids.shape, batch.rows.shape[1]) == (shape[0], shape[2], shape[1])
     assert_holds(batch, wanted)
-    assert_holds(found.select(index, found.compute_shapes([index])[0]), wanted)
+    assert_holds(docs.select(index, docs.compute_shapes([index])[0]), wanted)
 
 
 def test_documents_have_counts_starts_and_longest_sentences():
-    found = make_documents(FEW)
-    assert found.counts.tolist() == [2, 0, 2, 1, 1]
-    assert found.starts.tolist() == [0, 2, 2, 4, 5]
-    assert found.longest.tolist() == [2, 0, 3, 0, 1]
-    assert found.compute_shape(torch.tensor([0, 2])) == (4, 2, 3)
-    assert found.compute_shape(torch.tensor([1])) == (1, 1, 1)  # no tensor is empty
-    assert found.compute_shape(torch.tensor([4, 4, 4])) == (3, 1, 1)
+    docs = make_documents(FEW)
+    assert docs.counts.tolist() == [2, 0, 2, 1, 1]
+    assert docs.starts.tolist() == [0, 2, 2, 4, 5]
+    assert docs.longest.tolist() == [2, 0, 3, 0, 1]
+    assert docs.compute_shape(torch.tensor([0, 2])) == (4, 2, 3)
+    assert docs.compute_shape(torch.tensor([1])) == (1, 1, 1)  # no tensor is empty
+    assert docs.compute_shape(torch.tensor([4, 4, 4])) == (3, 1, 1)
 
 
 def test_a_batch_equals_one_computed_by_hand():
@@ -86,46 +86,46 @@ def test_a_batch_equals_one_computed_by_hand():
 def test_a_document_may_have_any_number_of_sentences(count):
     long = [[2 + i % 90, 3][: i % 3] for i in range(count)]
     made = [FEW[0], long, FEW[2]]
-    found = make_documents(made)
+    docs = make_documents(made)
     for index in ([1], [0, 1, 2], [2, 1, 1, 0], [0, 2]):
         rows = torch.tensor(index)
         wanted = [made[i] for i in index]
-        for shape in (None, found.compute_shapes([rows])[0]):
-            assert_holds(found.select(rows, shape), wanted)
+        for shape in (None, docs.compute_shapes([rows])[0]):
+            assert_holds(docs.select(rows, shape), wanted)
 
 
 @pytest.mark.parametrize("made", [[[]], [[], [], []], [[[]], [[], []]], [[], [[]]]])
 def test_documents_may_have_no_words(made):
-    found = make_documents(made)
+    docs = make_documents(made)
     for index in (torch.arange(len(made)), torch.tensor([0])):
-        batch = found.select(index)
+        batch = docs.select(index)
         assert_holds(batch, [made[i] for i in index.tolist()])
         assert batch.ids.numel() > 0
 
 
 def test_a_split_without_documents_has_no_batches():
-    found = LabelledRows((make_documents([]),), torch.zeros(0, dtype=torch.long))
-    assert found.lengths.tolist() == found.sizes.tolist() == []
-    assert list(draw_bounded_batches(found, 4)) == []
+    docs = LabelledRows((make_documents([]),), torch.zeros(0, dtype=torch.long))
+    assert docs.lengths.tolist() == docs.sizes.tolist() == []
+    assert list(draw_bounded_batches(docs, 4)) == []
 
 
 @pytest.mark.parametrize(("bits", "wanted"), [(1, [1, 2, 4, 8, 16]), (2, [1, 2, 3, 4, 6, 8, 12, 16])])
 def test_round_up_equals_values_computed_by_hand(bits, wanted):
-    found = [round_up(n, bits) for n in range(1, 17)]
-    assert found == [min(w for w in wanted if w >= n) for n in range(1, 17)]
+    docs = [round_up(n, bits) for n in range(1, 17)]
+    assert docs == [min(w for w in wanted if w >= n) for n in range(1, 17)]
     assert round_up(0, bits) == 1
 
 
 @given(st.integers(1, 10**6), st.integers(1, 5))
 def test_round_up_is_never_smaller_nor_much_larger(n, bits):
-    found = round_up(n, bits)
-    assert n <= found < n * (1 + 2 ** (1 - bits))
-    assert round_up(found, bits) == found
-    assert bin(found).rstrip("0").count("1") <= bits
+    docs = round_up(n, bits)
+    assert n <= docs < n * (1 + 2 ** (1 - bits))
+    assert round_up(docs, bits) == docs
+    assert bin(docs).rstrip("0").count("1") <= bits
 
 
 def draw_documents(count=500, seed=1):
-    """Documents of up to 200 sentences, most of few."""
+    """Draw documents of up to 200 sentences, most of few."""
     draw = random.Random(seed)
     return make_documents(
         [
@@ -137,16 +137,16 @@ def draw_documents(count=500, seed=1):
 
 @pytest.mark.parametrize("multiple", [1, MULTIPLE, 16])
 def test_shapes_are_large_enough_and_few(multiple):
-    found = draw_documents()
-    todo = draw_batches(500, 4, torch.Generator().manual_seed(1), found.lengths)
-    shapes = found.compute_shapes(todo, multiple)
+    docs = draw_documents()
+    todo = draw_batches(500, 4, torch.Generator().manual_seed(1), docs.lengths)
+    shapes = docs.compute_shapes(todo, multiple)
     assert len(shapes) == len(todo)
     for index, shape in zip(todo, shapes, strict=True):
-        assert all(s >= n for s, n in zip(shape, found.compute_shape(index), strict=True))
-        assert found.compute_shapes([index], multiple)[0] == shape
+        assert all(s >= n for s, n in zip(shape, docs.compute_shape(index), strict=True))
+        assert docs.compute_shapes([index], multiple)[0] == shape
         assert min(multiple, 40) <= shape[2] <= max(multiple, 64)  # the longest sentence has 40 words
-        assert shape[0] < 1.5 * max(2, int(found.counts[index].sum()))
-    assert len({found.compute_shape(index) for index in todo}) > 2 * len(set(shapes))
+        assert shape[0] < 1.5 * max(2, int(docs.counts[index].sum()))
+    assert len({docs.compute_shape(index) for index in todo}) > 2 * len(set(shapes))
     for column, most in zip(zip(*shapes, strict=True), (20, 24, 12), strict=True):
         assert len(set(column)) <= most
 
@@ -183,33 +183,33 @@ def test_documents_are_sorted_by_sentences_and_then_by_words():
     assert len(set(make_documents(made).lengths.tolist())) == 9
 
 
-def count_words(found, index):
-    """Sentences once they are padded to the longest of a batch."""
-    sentences, _, words = found.compute_shape(index)
+def count_words(docs, index):
+    """Count the words of a batch once its sentences are padded to the longest."""
+    sentences, _, words = docs.compute_shape(index)
     return sentences * words
 
 
 @pytest.mark.parametrize("batch", [1, 8, 64])
 def test_bounded_batches_limit_the_words_and_hold_every_row(batch):
-    found = draw_documents(300)
-    rows = LabelledRows((found,), torch.zeros(300, dtype=torch.long))
-    given = list(draw_bounded_batches(rows, batch))
-    assert sorted(torch.cat(given).tolist()) == list(range(300))
-    for index in given:
+    docs = draw_documents(300)
+    rows = LabelledRows((docs,), torch.zeros(300, dtype=torch.long))
+    batches = list(draw_bounded_batches(rows, batch))
+    assert sorted(torch.cat(batches).tolist()) == list(range(300))
+    for index in batches:
         assert 1 <= len(index) <= batch
-        assert len(index) == 1 or count_words(found, index) <= batch * LONG_SENTENCE
+        assert len(index) == 1 or count_words(docs, index) <= batch * LONG_SENTENCE
     if batch == 8:  # as the lengths are, not one by one
-        assert max(map(len, given)) == 8
+        assert max(map(len, batches)) == 8
 
 
 def test_bounded_batches_count_padded_sentences():
-    """Together they are padded to the longest sentence, so each alone says too little."""
-    found = make_documents([[[2]] * 200] * 16 + [[[2] * 200]] * 16)
-    rows = LabelledRows((found,), torch.zeros(32, dtype=torch.long))
-    given = list(draw_bounded_batches(rows, 32))
-    assert sorted(torch.cat(given).tolist()) == list(range(32))
-    for index in given:
-        assert len(index) == 1 or count_words(found, index) <= 32 * LONG_SENTENCE
+    """Sentences are padded to the longest of the batch, so the sizes of documents alone are too small."""
+    docs = make_documents([[[2]] * 200] * 16 + [[[2] * 200]] * 16)
+    rows = LabelledRows((docs,), torch.zeros(32, dtype=torch.long))
+    batches = list(draw_bounded_batches(rows, 32))
+    assert sorted(torch.cat(batches).tolist()) == list(range(32))
+    for index in batches:
+        assert len(index) == 1 or count_words(docs, index) <= 32 * LONG_SENTENCE
 
 
 def test_bounded_batches_of_texts_limit_the_words():
@@ -221,9 +221,9 @@ def test_bounded_batches_of_texts_limit_the_words():
 
 
 def test_documents_move_to_a_device(device):
-    found = make_documents(FEW)
-    place = torch.device(device)
+    docs = make_documents(FEW)
+    target_device = torch.device(device)
     index = torch.tensor([2, 1, 0])
-    there = found.to(place).select(index.to(place), found.compute_shapes([index])[0])
-    assert {each.device.type for each in there} == {device}
-    assert_holds(there.to(torch.device("cpu")), [FEW[2], FEW[1], FEW[0]])
+    moved = docs.to(target_device).select(index.to(target_device), docs.compute_shapes([index])[0])
+    assert {tensor.device.type for tensor in moved} == {device}
+    assert_holds(moved.to(torch.device("cpu")), [FEW[2], FEW[1], FEW[0]])

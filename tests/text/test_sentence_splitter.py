@@ -1,4 +1,4 @@
-"""From raw English text to its sentences."""
+"""Raw English text is split into sentences."""
 
 import re
 
@@ -56,7 +56,7 @@ SPLIT = [
 
 @pytest.mark.parametrize("marked", SPLIT)
 def test_texts_are_split_at_the_marked_positions(marked):
-    expected = [" ".join(each.split()) for each in marked.split("|")]
+    expected = [" ".join(part.split()) for part in marked.split("|")]
     assert split_sentences(marked.replace("|", "")) == expected
 
 
@@ -125,10 +125,10 @@ PIECES = st.lists(
 
 @given(PIECES)
 def test_only_white_space_and_breaks_are_removed(text):
-    found = split_sentences(text)
+    result = split_sentences(text)
     without = re.sub(r"</?br\s*/?>", "", text, flags=re.IGNORECASE)
-    assert "".join("".join(found).split()) == "".join(without.split())
-    for sentence in found:
+    assert "".join("".join(result).split()) == "".join(without.split())
+    for sentence in result:
         assert sentence == " ".join(sentence.split())
         assert sentence
 

@@ -1,4 +1,4 @@
-"""Cutting words into pieces, and putting them together again."""
+"""Words are split into pieces and joined again."""
 
 from collections import Counter
 from itertools import pairwise
@@ -109,10 +109,10 @@ def test_a_negative_number_of_merges_is_an_error():
 
 
 def learn_merges_slowly(counts, merges):
-    """The same merges, with every pair counted anew each time."""
+    """Learn the same merges, but count every pair anew each time."""
     words = {word: [*(f"{letter}@@" for letter in word[:-1]), word[-1]] for word in counts}
-    found = []
-    while len(found) < merges:
+    merged = []
+    while len(merged) < merges:
         totals = Counter()
         for word, pieces in words.items():
             for pair in pairwise(pieces):
@@ -121,10 +121,10 @@ def learn_merges_slowly(counts, merges):
         if not allowed:
             break
         best = min(allowed, key=lambda pair: (-allowed[pair], pair))
-        found.append(best[0][:-2] + best[1])
+        merged.append(best[0][:-2] + best[1])
         for word, pieces in words.items():
-            words[word] = merge_pair(pieces, best, found[-1])
-    return found
+            words[word] = merge_pair(pieces, best, merged[-1])
+    return merged
 
 
 def merge_pair(pieces, pair, piece):

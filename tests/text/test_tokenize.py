@@ -1,4 +1,4 @@
-"""From texts to words."""
+"""Texts are split into words."""
 
 import sys
 import time
@@ -144,7 +144,7 @@ def test_informal_tokenizer_drops_only_repetitions(text):
 
 
 def join_letters(words):
-    """All but what `informal` shortens."""
+    """Join words without what `tokenize_informal` shortens."""
     return "".join(words).replace(".", "").replace("-", "")
 
 

@@ -1,4 +1,4 @@
-"""Words and their ids."""
+"""Words are mapped to ids and back."""
 
 from collections import Counter
 
