@@ -116,7 +116,7 @@ def listen(path):
     import nse.cli.pipeline
     import nse.data.prepare
     import nse.inference.tracing
-    import nse.serve.run
+    import nse.serve.server
     import nse.train.demo
     import nse.train.evaluate
     import nse.viz.report

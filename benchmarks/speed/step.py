@@ -23,7 +23,7 @@ from nse.text.sampler import draw_batches
 from nse.text.tensors import LabelledRows, Shape, Texts
 from nse.text.vocabulary import Vocabulary
 from nse.train.optimizer import make_adam
-from nse.train.step import CapturedStep, TrainStep
+from nse.train.train_step import CapturedStep, TrainStep
 
 PAIRS, WORDS, LABELS, BATCH = 20_000, 20_000, 3, 128
 MODEL = PairConfig(encoder="nse", size=300, hidden=1024, dropout=0.3)

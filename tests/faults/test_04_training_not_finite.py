@@ -18,7 +18,7 @@ from nse.train import checkpoints, run, state
 from nse.train.loop import fit
 from nse.train.optimizer import WeightEMA, make_adam
 from nse.train.progress import Progress
-from nse.train.step import EpochSums, NotFiniteError, StepAccumulator, TrainStep
+from nse.train.train_step import EpochSums, NotFiniteError, StepAccumulator, TrainStep
 
 
 def test_the_run_stops_and_its_last_checkpoint_is_valid(tmp_path):

@@ -10,7 +10,7 @@ from nse.tasks import load_recipe, translation
 from nse.text.tensors import LabelledRows, Texts
 from nse.train.environment import set_precision
 from nse.train.optimizer import make_adam
-from nse.train.step import CapturedStep, TrainStep, forbid_synchronization
+from nse.train.train_step import CapturedStep, TrainStep, forbid_synchronization
 from oracle.problems import assert_close, assert_near
 
 pytestmark = pytest.mark.gpu

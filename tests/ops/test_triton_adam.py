@@ -9,7 +9,7 @@ from torch.optim import Adam
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from nse.train.optimizer import WeightEMA, make_adam, set_lr
-from nse.train.step import TrainStep
+from nse.train.train_step import TrainStep
 from oracle.problems import assert_close
 
 pytest.importorskip("triton")

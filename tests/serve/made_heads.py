@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from faults.fuzzing import damaged
 from nse.serve.observe import Log
-from nse.serve.run import Server
+from nse.serve.server import Server
 from serve.inside import start_server
 
 SMUGGLED = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: smuggled\r\n\r\n"

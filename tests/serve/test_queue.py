@@ -9,7 +9,7 @@ import torch
 
 from nse.errors import InputError, RunError
 from nse.inference.inputs import Request
-from nse.serve.errors import HTTPError
+from nse.serve.http_errors import HTTPError
 from nse.serve.queue import Batcher, HttpRequest
 from nse.serve.settings import Settings
 from nse.serve.worker import EngineDiedError

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from nse.cli import main as cli
 from nse.cli import serve as serve_commands
 from nse.errors import InputError
-from nse.serve import run
+from nse.serve import server
 from nse.serve.settings import MIN_BODY_LIMIT, ApiKeys, Settings, read_keys
 
 KEY = "correct-horse-battery"
@@ -55,7 +55,7 @@ def test_settings_that_contradict_each_other_are_refused():
 def test_the_options_of_the_command_set_the_settings(monkeypatch):
     calls = []
     monkeypatch.setattr("nse.load", lambda name, device: name)
-    monkeypatch.setattr(run, "serve", lambda *given: calls.append(given) or 143)
+    monkeypatch.setattr(server, "serve", lambda *given: calls.append(given) or 143)
     assert CliRunner().invoke(cli.app, ["serve", "mine"]).exit_code == 143
     assert calls[0][:2] == ("mine", Settings())
     given = {"batch": "3", "wait-ms": "1.5", "queue": "5", "chars": "7", "texts": "9"}
@@ -99,7 +99,7 @@ def test_keys_are_read_from_a_file(tmp_path):
 )
 def test_a_key_file_that_others_can_read_gives_a_warning(tmp_path, monkeypatch, mode, warns):
     monkeypatch.setattr("nse.load", lambda name, device: name)
-    monkeypatch.setattr(run, "serve", lambda *given: 0)
+    monkeypatch.setattr(server, "serve", lambda *given: 0)
     file = tmp_path / "keys"
     file.write_text(KEY)
     file.chmod(mode)

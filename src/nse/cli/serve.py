@@ -52,7 +52,7 @@ def serve(
         needs = "needs starlette, pydantic, uvicorn, httptools and prometheus-client"
         raise InputError(f"serve: {needs}: pip install 'neural-semantic-encoders[serve]'")
     from nse import load
-    from nse.serve import run
+    from nse.serve import server
     from nse.serve.settings import Settings, is_open_to_others, read_keys
 
     settings = Settings(
@@ -78,7 +78,7 @@ def serve(
             warn(f"everybody who can reach {address} may ask; see --api-key-file")
         print_line(f"nse: {model} is served at {address} (Ctrl-C stops)")
 
-    raise Exit(run.serve(loaded, settings, announce))
+    raise Exit(server.serve(loaded, settings, announce))
 
 
 def export(

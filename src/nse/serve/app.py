@@ -16,8 +16,8 @@ import nse
 from nse.errors import InputError, NSEError
 from nse.inference.model import Model
 from nse.serve.connection import ConnectionLimit
-from nse.serve.errors import CLOSE, HTTPError, make_disconnect_error, make_stopping_error
 from nse.serve.handlers import describe_model, hide_folder, make_routes
+from nse.serve.http_errors import CLOSE, HTTPError, make_disconnect_error, make_stopping_error
 from nse.serve.observe import Log, Metrics
 from nse.serve.queue import Batcher, HttpRequest
 from nse.serve.schemas import DESCRIPTIONS, ERRORS, describe_components, describe_json, describe_responses

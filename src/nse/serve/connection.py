@@ -18,7 +18,7 @@ from httptools import HttpParserError, HttpParserUpgrade
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from nse.serve.errors import HTTPError
+from nse.serve.http_errors import HTTPError
 from nse.serve.observe import Log, Metrics
 from nse.serve.settings import MAX_HEAD, MAX_HEADERS, MAX_PATH, compute_connection_limits
 

@@ -16,7 +16,7 @@ from nse.inference import tracing
 from nse.inference.inputs import Request, Verb
 from nse.inference.model import Model
 from nse.serve import schemas
-from nse.serve.errors import HTTPError
+from nse.serve.http_errors import HTTPError
 from nse.serve.queue import HttpRequest
 from nse.serve.settings import MAX_TRACE_CANDIDATES, MAX_TRACE_SENTENCES, MAX_TRACE_WORDS, Settings
 from nse.text.sentence_splitter import split_sentences

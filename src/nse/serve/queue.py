@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope
 from torch import Tensor
 
 from nse.inference.inputs import Answers, Request
-from nse.serve.errors import HTTPError
+from nse.serve.http_errors import HTTPError
 from nse.serve.settings import Settings
 from nse.serve.worker import Engine, EngineDiedError
 

@@ -23,7 +23,7 @@ from nse.nn.text_model import rename_old_keys
 from nse.tasks.recipe import MOST_THREADS
 from nse.train.fields import Schema, is_count, is_dict_of, is_number, list_invalid_fields, matches
 from nse.train.state import FORMAT
-from nse.train.step import NotFiniteError
+from nse.train.train_step import NotFiniteError
 
 CURRENT, PREVIOUS, BAD = "checkpoint.pt", "checkpoint.previous.pt", "checkpoint.bad.pt"
 NEW = "checkpoint.new.pt"  # until the current one is renamed

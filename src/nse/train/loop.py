@@ -23,7 +23,7 @@ from nse.train.optimizer import WeightEMA, compute_lr, make_adam, set_lr
 from nse.train.progress import Progress
 from nse.train.signals import TrainingInterrupted
 from nse.train.state import BestEpoch, RunStorage, TrainingResult, TrainingState, copy_weights
-from nse.train.step import CapturedStep, NotFiniteError, StepAccumulator, TrainStep
+from nse.train.train_step import CapturedStep, NotFiniteError, StepAccumulator, TrainStep
 
 
 def fit(

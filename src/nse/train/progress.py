@@ -13,7 +13,7 @@ from rich.progress import MofNCompleteColumn, TaskID, TextColumn
 from rich.table import Column
 
 from nse.console import make_bar
-from nse.train.step import EpochSums
+from nse.train.train_step import EpochSums
 
 REFRESH_STEPS = 20
 

@@ -50,7 +50,7 @@ from nse.train.progress import Progress
 from nse.train.results import check_fields, read_json
 from nse.train.signals import TrainingInterrupted, catch_signals
 from nse.train.state import RunStorage, TrainingResult
-from nse.train.step import NotFiniteError
+from nse.train.train_step import NotFiniteError
 
 RECIPE, DATA, ENVIRONMENT = "recipe.toml", "data.json", "environment.json"
 MODEL, RESULT, SCORES = "model", "result.json", "scores"

@@ -16,7 +16,7 @@ from nse.text.tensors import LabelledRows
 from nse.train.distributed import Processes
 from nse.train.optimizer import WeightEMA
 from nse.train.signals import StopRequest
-from nse.train.step import EpochSums
+from nse.train.train_step import EpochSums
 
 FORMAT = 3  # version of the checkpoint format
 ADVICE = "remove it to start over"

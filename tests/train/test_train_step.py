@@ -16,7 +16,7 @@ from nse.text.tensors import LabelledRows, Texts
 from nse.train import loop
 from nse.train.optimizer import OptimizerUpdate, WeightEMA, make_adam, set_lr
 from nse.train.progress import Progress
-from nse.train.step import CapturedStep, TrainStep, forbid_synchronization
+from nse.train.train_step import CapturedStep, TrainStep, forbid_synchronization
 from oracle.problems import assert_close
 
 EXAMPLES, WORDS, CLIP = 48, 30, 0.5

@@ -9,7 +9,7 @@ import pytest
 
 import nse
 from nse import InputError
-from nse.serve.run import listen
+from nse.serve.server import listen
 from nse.serve.settings import MAX_TRACE_CANDIDATES, MAX_TRACE_SENTENCES, MAX_TRACE_WORDS, MIN_BODY_LIMIT
 from nse.viz import report
 from nse.viz.trace import MemoryTrace
