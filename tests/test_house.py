@@ -267,7 +267,11 @@ def test_figures_and_pictures_need_no_pytorch():
         "modules that nse.load imports",
         "lines that nse.load imports",
         "documented doors to a model",
+        "functions named by a participle, %",
         "docstrings that open with The, What, How ..., %",
+        "class names used twice",
+        "file stems used twice",
+        "lines of the reading path",
     ],
 )
 def test_the_house_stays_as_small_as_it_must(row, house):
