@@ -163,6 +163,7 @@ def become(streams, words, first, closed, folder, environment):
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    tempfile.tempdir = None  # or it would be that of the first environment
     for number, (name, file) in enumerate(zip(("stdin", "stdout", "stderr"), streams, strict=True)):
         os.dup2(file, number)
         os.close(file)

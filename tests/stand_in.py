@@ -147,7 +147,7 @@ def python(*words):
     """Run a script of the project, or a line of code."""
     if words[0] != "-c":
         words = (str(ROOT / words[0]), *words[1:], *TINY.get(words[0], []))
-    run(*words)
+    sys.exit(forking.run_here(os.environ["NSE_FORKS"], *words))
 
 
 def run(*words):

@@ -2,11 +2,11 @@
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+import forking
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -25,14 +25,8 @@ PRINTED = {
 
 @pytest.mark.parametrize("name", PRINTED)
 def test_an_example_runs(name, tmp_path):
-    run = subprocess.run(
-        [sys.executable, EXAMPLES / f"{name}.py"],
-        cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)}
+    run = forking.run([EXAMPLES / f"{name}.py"], cwd=tmp_path, env=environment)
     assert run.returncode == 0, run.stderr
     for wanted in PRINTED[name]:
         assert re.search(wanted, run.stdout), (wanted, run.stdout)

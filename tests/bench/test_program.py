@@ -1,11 +1,10 @@
 """The benchmark as a program: what it prints and writes, and what an interruption leaves."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
+import forking
 from benchmarks import speed
 from benchmarks.speed.__main__ import main
 from nse.errors import RunError
@@ -14,7 +13,8 @@ from nse.errors import RunError
 def test_it_writes_what_it_prints(tmp_path):
     file = tmp_path / "new" / "cpu.json"
     words = ["benchmarks/speed", "--device", "cpu", "--quick", "--threads", "1", "--out", str(file), "--json"]
-    answer = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=True)
+    answer = forking.run(words)
+    assert answer.returncode == 0, answer.stderr
     report = json.loads(file.read_text())
     assert json.loads(answer.stdout) == report
     for row in report["rows"]:

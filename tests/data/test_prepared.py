@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+import forking
 from data.made_up import HEADER, harm_file, make_snli_line, write_snli, write_vectors, write_wikiqa
 from nse.data import prepare as module
 from nse.data.cache import KEY, load_prepared, save_prepared
@@ -148,8 +149,8 @@ def test_several_processes_may_prepare_at_once(folder):
         "import sys; from pathlib import Path; from nse.data.prepare import load_or_prepare; "
         "print(load_or_prepare('snli', 'set.2d', Path(sys.argv[1])).fingerprint)"
     )
-    run = [sys.executable, "-c", script, str(folder)]
-    running = [subprocess.Popen(run, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    run = ["-c", script, folder]
+    running = [forking.Popen(run, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     answers = {process.communicate()[0] for process in running}
     assert answers == {prepare("snli", "set.2d", folder).fingerprint + "\n"}
     assert [file.name for file in (folder.parent / "cache").iterdir()] == ["snli.set.2d.safetensors"]

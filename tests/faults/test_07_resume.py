@@ -3,8 +3,6 @@
 import io
 import json
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import pytest
 from rich.console import Console
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
+import forking
 from faults.made_runs import ENVIRONMENT, SMALL, assert_same_end, checkpoint, stop, train
 from nse import InputError, RunError
 from nse.cli import train as cli
@@ -50,14 +49,8 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path, kind):
 def test_a_resumed_run_of_two_processes_ends_with_the_same_bits(tmp_path):
     script = Path(__file__).with_name("resumed_by_two.py")
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    answer = subprocess.run(
-        [sys.executable, *launcher, str(script), str(tmp_path)],
-        env={**ENVIRONMENT, "PYTHONPATH": str(script.parents[1])},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    environment = {**ENVIRONMENT, "PYTHONPATH": str(script.parents[1])}
+    answer = forking.run([*launcher, script, tmp_path], env=environment)
     assert answer.returncode == 0, answer.stderr
     assert (tmp_path / "told-143").exists()
     assert (tmp_path / "silent-143").exists()

@@ -169,7 +169,7 @@ def test_the_error_without_sacremoses_says_what_to_install(monkeypatch):
 @pytest.mark.parametrize("name", ["paper", "lower", "treebank", "whitespace", "moses"])
 def test_a_huge_word_takes_linear_time(name):
     start = time.monotonic()
-    assert TOKENIZERS[name]("a" * 10_000_000) == ["a" * 10_000_000]
+    assert TOKENIZERS[name]("a" * 1_000_000) == ["a" * 1_000_000]
     assert time.monotonic() - start < 60  # quadratic would be days
 
 

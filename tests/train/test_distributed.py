@@ -2,13 +2,12 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+import forking
 from data.made_up import HEADER, make_wikiqa_line, write_vectors, write_wikiqa
 from nse import RunError
 from nse.metrics.ranking import MEASURES
@@ -138,14 +137,8 @@ def test_two_processes_have_the_learning_curve_of_one(tmp_path, monkeypatch):
             alone.append(fit(task, recipe, task.examples(recipe), progress))
     script = Path(__file__).with_name("curve_of_two.py")
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    answer = subprocess.run(
-        [sys.executable, *launcher, str(script), json.dumps(jobs)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    answer = forking.run([*launcher, script, json.dumps(jobs)], env=environment)
     assert answer.returncode == 0, answer.stderr
     for (figures, metrics), one in zip(json.loads(answer.stdout), alone, strict=True):
         for name in ("loss", "train", "dev", "rate", "step"):
