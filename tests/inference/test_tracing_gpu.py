@@ -17,28 +17,28 @@ TEXTS = {
 }
 
 
-def folder_of(name, place):
+def make_folder(name, path):
     match name:
         case "sentence":
-            return save_sentence_model(place, directions=2, starts=1, blanks=2)
+            return save_sentence_model(path, directions=2, starts=1, blanks=2)
         case "ranks":
-            return save_ranking_model(place)
+            return save_ranking_model(path)
         case "document":
-            return save_document_model(place)
+            return save_document_model(path)
         case "pair" | "mma":
-            saved(place, model={"encoder": name.replace("pair", "nse"), "starts": 1, "init_range": 0.5})
-            return place
+            saved(path, model={"encoder": name.replace("pair", "nse"), "starts": 1, "init_range": 0.5})
+            return path
     return name
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_trace_on_a_gpu_is_that_of_a_cpu(name, tmp_path):
-    folder = folder_of(name, tmp_path / name)
-    here, there = (nse.load(folder, device).trace(*TEXTS[name]) for device in ("cpu", "cuda"))
-    assert [each.name for each in here.readings] == [each.name for each in there.readings]
-    for one, other in zip(here.readings, there.readings, strict=True):
+def test_a_trace_on_a_gpu_equals_the_one_on_a_cpu(name, tmp_path):
+    folder = make_folder(name, tmp_path / name)
+    on_cpu, on_gpu = (nse.load(folder, device).trace(*TEXTS[name]) for device in ("cpu", "cuda"))
+    assert [reading.name for reading in on_cpu.readings] == [reading.name for reading in on_gpu.readings]
+    for one, other in zip(on_cpu.readings, on_gpu.readings, strict=True):
         assert one.words == other.words
-        for mine, theirs in zip(one.memories, other.memories, strict=True):
-            assert np.abs(mine.keys - theirs.keys).max() < 2e-3
-            assert mine.own == theirs.own
+        for first, second in zip(one.memories, other.memories, strict=True):
+            assert np.abs(first.keys - second.keys).max() < 2e-3
+            assert first.own == second.own
