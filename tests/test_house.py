@@ -266,6 +266,7 @@ def test_figures_and_pictures_need_no_pytorch():
         "levels of the import contract",
         "modules that nse.load imports",
         "lines that nse.load imports",
+        "definitions of five verbs",
         "documented doors to a model",
         "functions named by a participle, %",
         "docstrings that open with The, What, How ..., %",

@@ -18,7 +18,7 @@ from nse.data.catalogue import describe_data
 from nse.errors import InputError, RunError
 from nse.inference import card
 from nse.inference import folder as hub
-from nse.inference.kinds import spell_translation
+from nse.inference.kinds import join_words
 from nse.nn.translator import Translator
 from small_models import (
     SOURCE,
@@ -49,7 +49,7 @@ def alone(loaded, text, beam):
         return []
     ids = torch.tensor([loaded.vocabulary.encode(words)])
     found = loaded.module.translate(ids, torch.tensor([len(words)]), beam)
-    return spell_translation(loaded, words, *(each[0].tolist() for each in found[:2]))
+    return join_words(loaded, words, *(each[0].tolist() for each in found[:2]))
 
 
 @pytest.mark.parametrize("beam", [None, 1, 3])

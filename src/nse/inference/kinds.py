@@ -139,14 +139,14 @@ class TranslatorKind(Kind):
         """Make translations of the ids and source positions [N, 2, T] of the items."""
         answers = []
         for item, (ids, positions) in zip(items, values.tolist(), strict=True):
-            words = spell_translation(model, item.texts[0].words, ids, positions)
+            words = join_words(model, item.texts[0].words, ids, positions)
             text = {"translation": detokenize(words) if words else "", "words": words}
             counts = {"unknown": item.counts["unknown"], "cut": item.counts["cut"]}
             answers.append({"number": item.number, **item.echo, **text, **counts})
         return answers
 
 
-def spell_translation(
+def join_words(
     model: Model, source: Sequence[str], ids: Sequence[int], positions: Sequence[int]
 ) -> list[str]:
     """Turn ids into words: join subwords, and copy unknown words from the source if the model does so."""

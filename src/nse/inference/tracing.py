@@ -84,12 +84,12 @@ def record_item(model: Model, item: Item, texts: Sequence[Text], value: Tensor) 
         titles = tuple(f"{n}: {' '.join(text.words[:2])}" for n, text in enumerate(texts, start=1))
         later = [Text(document.name, document.text, titles)]
     if any(name.startswith("second.") for name in calls):
-        readings = trace_encoder(module, calls, "encoder", texts[:1])
-        readings += trace_encoder(module, calls, "second.", texts[1:], readings)
+        readings = make_encoder_readings(module, calls, "encoder", texts[:1])
+        readings += make_encoder_readings(module, calls, "second.", texts[1:], readings)
     else:
-        readings = trace_encoder(module, calls, "encoder", texts)
-    readings += trace_encoder(module, calls, "reader.", later)
-    return [*(part.reading for part in readings), *trace_decoder(model, inputs, value, readings)]
+        readings = make_encoder_readings(module, calls, "encoder", texts)
+    readings += make_encoder_readings(module, calls, "reader.", later)
+    return [*(part.reading for part in readings), *make_decoder_reading(model, inputs, value, readings)]
 
 
 @contextmanager
@@ -111,10 +111,10 @@ def record_calls(module: nn.Module) -> Iterator[Calls]:
         yield calls
 
 
-def trace_decoder(
+def make_decoder_reading(
     model: Model, inputs: Sequence[Tensor], value: Tensor, encoders: Sequence[OrderedReading]
 ) -> list[Reading]:
-    """Trace a decoder by decoding a translation [2, T] again, because beam search decodes others too."""
+    """Make the reading of a decoder: decode the translation [2, T] again, as beam search decodes others."""
     module, target = model.module, model.target
     if target is None or not isinstance(module, Translator) or not isinstance(module.decoder, NSEDecoder):
         return []
@@ -133,27 +133,27 @@ def trace_decoder(
     return [Reading("translation", (START, *words[: len(previous)]), memories, outputs)]
 
 
-def trace_encoder(
+def make_encoder_readings(
     module: nn.Module,
     calls: Calls,
     encoder: str,
     texts: Sequence[Text],
     shared: Sequence[OrderedReading] = (),
 ) -> list[OrderedReading]:
-    """Trace how the NSEs whose names begin with `encoder` read texts, and the `shared` memories of others."""
+    """Make the readings of the NSEs whose names begin with `encoder`, and of `shared` memories."""
     names, readings = [name for name in calls if name.startswith(encoder)], []
     for row, text in enumerate(texts):
         for i, name in enumerate(names):
             named = replace(text, name=f"{text.name}, {DIRECTIONS[i]}") if len(names) > 1 else text
             nse: Any = module.get_submodule(name)
-            readings.append(trace_nse(nse, calls[name], row, named, i > 0, shared[i : i + 1]))
+            readings.append(make_reading(nse, calls[name], row, named, i > 0, shared[i : i + 1]))
     return readings
 
 
-def trace_nse(
+def make_reading(
     nse: NSE, encoding: Encoding, row: int, text: Text, backwards: bool, shared: Sequence[OrderedReading]
 ) -> OrderedReading:
-    """Trace how an NSE read one row of its batch, from the last word to the first if `backwards`."""
+    """Make the reading of one row of a batch, from the last word to the first if `backwards`."""
     assert encoding.keys is not None
     words, blanks, starts = text.words, name_slots(BLANK, nse.blank), name_slots(START, nse.start)
     if nse.padding == "paper":

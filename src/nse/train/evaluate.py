@@ -17,7 +17,7 @@ from nse.errors import InputError, ModelError, explain_errors, suggest
 from nse.inference.batches import compute_rows
 from nse.inference.folder import load
 from nse.inference.inputs import Request
-from nse.inference.kinds import refuse_non_finite_scores, spell_translation
+from nse.inference.kinds import join_words, refuse_non_finite_scores
 from nse.inference.model import Model
 from nse.metrics import bleu, ranking
 from nse.metrics.trec import write_trec
@@ -130,8 +130,7 @@ def score_translations(
     rows = [(tuple(model.vocabulary.encode(words)),) for words in truncated]
     outputs = model.compute(Request("translations", rows, list, beam), batch).tolist()
     translations = [
-        " ".join(spell_translation(model, words, *output))
-        for words, output in zip(truncated, outputs, strict=True)
+        " ".join(join_words(model, words, *output)) for words, output in zip(truncated, outputs, strict=True)
     ]
     seconds = time.perf_counter() - start_time
     return {
