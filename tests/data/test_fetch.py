@@ -100,7 +100,7 @@ def test_a_complete_file_is_not_downloaded_again(server, tmp_path):
     assert file == tmp_path / "deep" / "file.zip"
     assert file.read_bytes() == CONTENT
     assert list_names(tmp_path) == ["file.zip"]
-    assert log[0] == f"getting {server.address}"
+    assert log[0] == f"downloading {server.address}"
     assert DOWNLOAD.sha256 in log[1]
     assert reports[-1] == (len(CONTENT), len(CONTENT))
     assert fetch_file(DOWNLOAD, tmp_path, server.address, log.append) == file
@@ -139,7 +139,7 @@ def test_a_broken_download_resumes(server, tmp_path, etag, length):
     server.behaviour.length = length
     server.behaviour.drop_after = 300_000
     for done in ("300,000", "600,000", "900,000"):
-        with pytest.raises(DataError, match=rf"broke off after {done} of 1,024,000 bytes.*fetch it again"):
+        with pytest.raises(DataError, match=rf"stopped after {done} of 1,024,000 bytes.*fetch it again"):
             fetch_file(DOWNLOAD, tmp_path, server.address)
         assert "file.zip" not in list_names(tmp_path)
     fetch_file(DOWNLOAD, tmp_path, server.address)
@@ -150,7 +150,7 @@ def test_a_broken_download_resumes(server, tmp_path, etag, length):
 
 def break_download(server, folder):
     server.behaviour.drop_after = 300_000
-    with pytest.raises(DataError, match="broke off"):
+    with pytest.raises(DataError, match="stopped after"):
         fetch_file(DOWNLOAD, folder, server.address)
     server.behaviour.drop_after = None
 
@@ -235,7 +235,7 @@ def test_an_error_while_resuming_keeps_the_part_file(server, tmp_path):
 
 def test_a_missing_server_is_reported(tmp_path, monkeypatch):
     monkeypatch.delenv("http_proxy", raising=False)
-    with pytest.raises(DataError, match=r"broke off after 0 of .*refused"):
+    with pytest.raises(DataError, match=r"stopped after 0 of .*refused"):
         fetch_file(DOWNLOAD, tmp_path, "http://127.0.0.1:9/file.zip")
 
 

@@ -176,7 +176,7 @@ def test_a_data_set_is_prepared_again_when_a_source_changes(folder):
     log = []
     first = load_or_prepare("snli", "set.2d", folder, log.append)
     cached = folder.parent / "cache" / "snli.set.2d.safetensors"
-    assert log == ["preparing snli with set.2d", f"kept in {cached}"]
+    assert log == ["preparing snli with set.2d", f"saved in {cached}"]
     written = cached.stat().st_mtime_ns
     assert load_or_prepare("snli", "set.2d", folder, log.append).fingerprint == first.fingerprint
     assert len(log) == 2

@@ -40,7 +40,7 @@ def fetch_file(
             return file
         file.parent.mkdir(parents=True, exist_ok=True)
         if part.size() < download.size:
-            log(f"getting {address}")
+            log(f"downloading {address}")
             part.receive(address + file.name if address.endswith("/") else address)
         verified = "" if download.sha256 else " (not verified)"
         log(f"{file}: {download.size:,} bytes, sha256 {part.finish(file)}{verified}")
@@ -104,14 +104,13 @@ class _PartFile:
                         self.progress(done, self.total)
         except urllib.error.HTTPError as error:
             error.close()
-            raise DataError(
-                f"{address}: the server answers {error.code} {error.reason}", ("mirror",)
-            ) from None
+            status = f"{error.code} {error.reason}"
+            raise DataError(f"{address}: the server answers {status}", ("mirror",)) from None
         except _ConnectionError as error:
             why = f": {error}"
         if why or done < self.total:
-            why += "; what came is kept: fetch it again to go on from there"
-            raise DataError(f"{address}: broke off after {done:,} of {self.total:,} bytes{why}")
+            why += "; fetch it again to continue"
+            raise DataError(f"{address}: stopped after {done:,} of {self.total:,} bytes{why}")
 
     def _open(self, address: str, done: int) -> tuple[Any, int]:
         """Open the address; return the response and the byte it starts at: `done`, or 0 without resume."""

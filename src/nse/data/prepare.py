@@ -77,9 +77,9 @@ def load_or_prepare(name: str, vectors: str | None, data: Path | None, log: Log 
     prepared.information["stamps"] = stamps
     try:
         save_prepared(prepared, cache)
-        log(f"kept in {cache}")
+        log(f"saved in {cache}")
     except OSError as error:
-        log(f"not kept, because {cache} cannot be written: {error.strerror}")
+        log(f"not saved, because {cache} cannot be written: {error.strerror}")
     return prepared
 
 
@@ -156,15 +156,15 @@ def prepare(
     _replace_numbers(texts, words, vocabulary)
     size = len(Vocabulary.SPECIAL) + len(known - set(Vocabulary.SPECIAL))
     totals = {split: {"read": rows.total, "kept": len(rows.labels)} for split, rows in splits.items()}
+    for split, total in totals.items():
+        total["published"] = entry.published.get(split, total["read"])
     information = {
         "format": FORMAT,
         "data": name,
         "labels": list(entry.labels),
         "tokenizer": entry.tokenizer,
         "vectors": vectors,
-        "rows": {
-            split: n | {"published": entry.published.get(split, n["read"])} for split, n in totals.items()
-        },
+        "rows": totals,
         "columns": columns,
         "coverage": asdict(measure_coverage(counts, known)),
         "sources": _describe_files(files),

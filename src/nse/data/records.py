@@ -99,14 +99,8 @@ class Format(StrEnum):
 FORMATS = dict.fromkeys((".jsonl", ".ndjson", ".json"), Format.jsonl)
 FORMATS |= {".tsv": Format.tsv, ".csv": Format.csv}  # others are text
 
-JSON_TYPES = {
-    "NoneType": "null",
-    "bool": "a truth value",
-    "int": "a number",
-    "float": "a number",
-    "str": "a text",
-}
-JSON_TYPES |= {"list": "a list", "dict": "an object"}
+JSON_TYPES = {"NoneType": "null", "bool": "a truth value", "str": "a text", "list": "a list"}
+JSON_TYPES |= {"dict": "an object", "int": "a number", "float": "a number"}
 
 
 class UnclosedQuote(BadLine):
@@ -150,9 +144,8 @@ def parse_object(line: bytes | str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:  # numbers of thousands of digits, deep nesting
         raise BadLineError(f"is not JSON that can be read: {error}") from None
     if not isinstance(value, dict):
-        raise BadLineError(
-            f"expected a JSON object, got {name_json_type(value)}; write one object on each line"
-        )
+        got = name_json_type(value)
+        raise BadLineError(f"expected a JSON object, got {got}; write one object on each line")
     return value
 
 
@@ -160,9 +153,7 @@ Lines = Iterable[tuple[int, bytes | BadLine]]
 Parsed = TypeVar("Parsed")
 
 
-def parse_filled_lines(
-    lines: Lines, parse: Callable[[bytes], Parsed]
-) -> Iterator[tuple[int, Parsed | BadLine]]:
+def parse_rows(lines: Lines, parse: Callable[[bytes], Parsed]) -> Iterator[tuple[int, Parsed | BadLine]]:
     """Parse each line that is not blank; a wrong one becomes a `BadLine`."""
     for number, line in lines:
         if isinstance(line, BadLine):
@@ -226,10 +217,10 @@ def read_records(
     """Yield records with their first line: JSON objects, or rows as dictionaries by a checked header."""
     lines = source.read_lines()
     if form == Format.jsonl:
-        yield from parse_filled_lines(lines, parse_object)
+        yield from parse_rows(lines, parse_object)
         return
     header: list[str] = []
-    rows = split_csv(lines) if form == Format.csv else parse_filled_lines(lines, split_tabs)
+    rows = split_csv(lines) if form == Format.csv else parse_rows(lines, split_tabs)
     for number, fields in rows:
         if isinstance(fields, BadLine):
             if not header and not isinstance(fields, UnclosedQuote):

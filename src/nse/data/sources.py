@@ -35,9 +35,7 @@ class Rows(NamedTuple):
     texts: dict[str, list[str]]  # columns by name; a document has one sentence per line
     labels: list[int]  # indices of labels; 0 in a translation, which has none
     total: int  # number of rows in the file, also those that are dropped because they have no label
-    groups: list[int] | None = (
-        None  # of a ranking: the question of each row, numbered in the order of the file
-    )
+    groups: list[int] | None = None  # of a ranking: the question of each row, numbered by first occurrence
     tokenized: bool = False  # texts are words with single spaces between them
 
 

@@ -122,9 +122,7 @@ def _ends_without_space(before: str, after: str, closed: bool) -> bool:
     if word.lower() in _SOMETIMES:
         return _is_start(after)
     letters = word.translate(_IN_WORDS)
-    is_word = (
-        len(letters) > 1 and letters.isalpha() and letters[-1].islower()
-    )  # neither initials nor an address
+    is_word = len(letters) > 1 and letters.isalpha() and letters[-1].islower()  # else initials, an address
     if not is_word and not (len(word) > 2 and word.replace("/", "").isdigit()):
         return False
     start = _LETTERS.match(after)

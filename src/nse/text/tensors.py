@@ -20,6 +20,8 @@ from nse.text.vocabulary import Vocabulary
 MULTIPLE = 4
 """Padded lengths are multiples of this: a little more padding, but few different shapes."""
 
+DocumentShape = tuple[int, int, int]  # sentences of a batch, sentences of a document, words of a sentence
+
 
 class Texts(NamedTuple):
     """Texts of different lengths, padded to the longest."""
@@ -103,7 +105,7 @@ class Documents(NamedTuple):
         """Number of words [N] once padded to the longest sentence of all: a batch may hold that one."""
         return self.counts * self.sentences.ids.shape[1]
 
-    def select(self, index: Tensor, shape: tuple[int, int, int] | None = None) -> DocumentBatch:
+    def select(self, index: Tensor, shape: DocumentShape | None = None) -> DocumentBatch:
         """Select documents [B], their sentences as one batch of sequences, padded as they need.
 
         With a shape of `compute_shapes`, they are padded to it, and a GPU need not be synchronized.
@@ -121,22 +123,18 @@ class Documents(NamedTuple):
         # A row that belongs to no document has no words.
         return DocumentBatch(texts.ids, texts.lengths * mask, rows, counts)
 
-    def compute_shape(self, index: Tensor) -> tuple[int, int, int]:
-        """Return the sentences in these documents, in the longest of them, and the words of a sentence."""
+    def compute_shape(self, index: Tensor) -> DocumentShape:
+        """Compute the smallest shape of a batch of these documents."""
         counts, longest = self.counts[index], self.longest[index]
         return max(1, int(counts.sum())), max(1, int(counts.max())), max(1, int(longest.max()))
 
-    def compute_shapes(
-        self, batches: Sequence[Tensor], multiple: int = MULTIPLE
-    ) -> list[tuple[int, int, int]]:
+    def compute_shapes(self, batches: Sequence[Tensor], multiple: int = MULTIPLE) -> list[DocumentShape]:
         """Round the shape of each batch up, so that there are few; no batch is empty."""
         limit = max(1, self.sentences.ids.shape[1])
         totals = (int(self.counts[batch].sum()) for batch in batches)
         most, longest = (_max_per_batch(n, batches).tolist() for n in (self.counts, self.longest))
-        return [
-            (round_up(s, 2), round_up(d, 3), min(limit, max(multiple, round_up(t, 1))))
-            for s, d, t in zip(totals, most, longest, strict=True)
-        ]
+        words = (min(limit, max(multiple, round_up(t, 1))) for t in longest)
+        return [(round_up(s, 2), round_up(d, 3), t) for s, d, t in zip(totals, most, words, strict=True)]
 
     def to(self, device: torch.device) -> Documents:
         """Return the same documents on a device."""

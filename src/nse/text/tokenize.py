@@ -84,12 +84,8 @@ def _split_chunk(chunk: str) -> Iterable[str]:
     if chunk in _WHOLE:
         return (_WHOLE[chunk],)
     pieces = _MARK.split(chunk)  # every second piece is a mark
-    return [
-        word
-        for index, piece in enumerate(pieces)
-        for word in ((piece,) if index % 2 else _split_piece(piece))
-        if word
-    ]
+    words = (part for i, piece in enumerate(pieces) for part in ([piece] if i % 2 else _split_piece(piece)))
+    return [word for word in words if word]
 
 
 def _split_piece(piece: str) -> list[str]:

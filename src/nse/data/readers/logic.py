@@ -75,7 +75,7 @@ def _list_sentences(adjective: bool, clause: bool) -> list[Sentence]:
     return [sentence for parts in combinations if _is_meaningful(sentence := Sentence(*parts))]
 
 
-def _list_neighbours(word: str) -> list[str]:
+def _list_related(word: str) -> list[str]:
     """List the parent, children and siblings of a word in its tree."""
     tree = next(tree for tree in (NOUNS, VERBS, grammar.ADJECTIVES) if word in tree)
     parent = tree[word]
@@ -86,18 +86,15 @@ def _list_neighbours(word: str) -> list[str]:
 def _list_edits(s: Sentence) -> list[list[Sentence]]:
     """Edit a sentence once in every way; return a list for each kind of edit that applies."""
     kinds = [
-        [replace(s, noun=noun) for noun in _list_neighbours(s.noun)],
-        [
-            replace(s, predicate=replace(s.predicate, word=word))
-            for word in _list_neighbours(s.predicate.word)
-        ],
+        [replace(s, noun=noun) for noun in _list_related(s.noun)],
+        [replace(s, predicate=replace(s.predicate, word=word)) for word in _list_related(s.predicate.word)],
         [replace(s, predicate=s.predicate.negate())],
         [replace(s, adjective=adjective) for adjective in ([None] if s.adjective else grammar.ADJECTIVES)],
         [replace(s, clause=clause) for clause in ([None] if s.clause else _PROPERTIES)],
     ]
     if s.clause:
         kinds += [
-            [replace(s, clause=replace(s.clause, word=word)) for word in _list_neighbours(s.clause.word)],
+            [replace(s, clause=replace(s.clause, word=word)) for word in _list_related(s.clause.word)],
             [replace(s, clause=s.clause.negate())],
             [replace(s, clause=s.predicate, predicate=s.clause)],
         ]
@@ -188,14 +185,12 @@ def _generate_splits(rng: random.Random, sizes: list[int], accept: Filter) -> li
                 pools[pair.label][pair] = None
         failures = failures + 1 if sum(map(len, pools)) == before else 0
         if failures > MAX_FAILURES:
-            raise InputError(
-                f"sizes: there are only {before} different pairs, got {sum(sizes)}; ask for fewer"
-            )
+            got = f"expected at most {before} pairs, got {sum(sizes)}"
+            raise InputError(f"sizes: {got}; ask for fewer")
     stacks = [rng.sample(list(pool), len(pool)) for pool in pools]
-    splits = [
-        [stacks[label].pop() for label in range(len(LABELS)) for _ in range(_count_label(size, label))]
-        for size in sizes
-    ]
+    splits = []
+    for size in sizes:
+        splits.append([stack.pop() for x, stack in enumerate(stacks) for _ in range(_count_label(size, x))])
     for split in splits:
         rng.shuffle(split)
     return splits

@@ -115,10 +115,7 @@ def _join_names(pair: FilePair) -> str:
 
 
 def _make_rows(
-    pairs: Sequence[FilePair],
-    sides: Sequence[tuple[str, str]],
-    tokenizers: Sequence[Tokenize],
-    max_words: float,
+    pairs: Sequence[FilePair], sides: list[tuple[str, str]], tokenizers: list[Tokenize], max_words: float
 ) -> Rows:
     """Tokenize texts; pairs with an empty side, or with more than `max_words` on one, are dropped."""
     texts: dict[str, list[str]] = {"source": [], "target": []}

@@ -13,7 +13,7 @@ NO_LABEL = "-"  # the annotators did not agree
 
 
 def find_sources(folder: Path) -> dict[str, DataFile]:
-    """Find each split, in a data folder or in `snli_1.0/` in it; `DataError` says what is missing."""
+    """Find each split, in the data folder or in its folder `snli_1.0/`."""
     names = {split: f"snli_1.0_{split}.jsonl" for split in SPLITS}
     folders = [folder / "snli_1.0", folder]
     archives = [path / ARCHIVE for path in folders]

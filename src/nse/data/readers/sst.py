@@ -23,7 +23,7 @@ _PIECE = re.compile(r"[()]|[^ ()]+")
 
 
 def find_sources(folder: Path) -> dict[str, DataFile]:
-    """Find each split, in `sst/trees/` or `trees/` in a data folder; `DataError` says what is missing."""
+    """Find each split, in `sst/trees/` or `trees/` of the data folder."""
     names = {split: f"{split}.txt" for split in SPLITS}
     folders = [folder / "sst" / "trees", folder / "trees"]  # elsewhere, train.txt says too little
     archives = [folder / "sst" / ARCHIVE, folder / ARCHIVE]

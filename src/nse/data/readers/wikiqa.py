@@ -13,7 +13,7 @@ HEADER = ["QuestionID", "Question", "DocumentID", "DocumentTitle", "SentenceID",
 
 
 def find_sources(folder: Path) -> dict[str, DataFile]:
-    """Find each split, in a data folder or in `WikiQACorpus/`; `DataError` says what is missing."""
+    """Find each split, in the data folder or in its folder `WikiQACorpus/`."""
     names = {split: f"WikiQA-{split}.tsv" for split in SPLITS}
     folders = [folder / "WikiQACorpus", folder]
     archives = [path / ARCHIVE for path in folders]

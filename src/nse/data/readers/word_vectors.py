@@ -21,9 +21,11 @@ from nse.text.vectors import WordVectors
 _NAME = re.compile(r"\w[\w.-]*")
 _DIMENSION = re.compile(r"\.(\d+)d$")
 
+Words = Collection[str] | None  # None stands for all words
+
 
 def load_vectors(
-    folder: Path, name: str, wanted: Collection[str] | None = None, progress: Progress | None = None
+    folder: Path, name: str, wanted: Words = None, progress: Progress | None = None
 ) -> WordVectors:
     """Load vectors from a data folder or from `vectors/` in it.
 
@@ -47,9 +49,7 @@ def find_vector_files(folder: Path, name: str) -> list[DataFile]:
     return [file for part in name.split("+") for file in _find_set(folder, part)]
 
 
-def _load_one(
-    folder: Path, name: str, wanted: Collection[str] | None, progress: Progress | None
-) -> WordVectors:
+def _load_one(folder: Path, name: str, wanted: Words, progress: Progress | None) -> WordVectors:
     file, *others = _find_set(folder, name)
     vectors = _load_array(name, file, *others) if others else _load_text(name, file, wanted, progress)
     return vectors if wanted is None else vectors.select(sorted(wanted))
@@ -114,9 +114,7 @@ def open_array(file: DataFile) -> NDArray[np.floating]:
     return rows
 
 
-def _load_text(
-    name: str, file: DataFile, wanted: Collection[str] | None, progress: Progress | None
-) -> WordVectors:
+def _load_text(name: str, file: DataFile, wanted: Words, progress: Progress | None) -> WordVectors:
     """Read GloVe's text: each line is a word, which may hold spaces, and d numbers."""
     keep = None if wanted is None else {form.encode() for w in wanted for form in (w, w.lower())}
     words, rows = dict[str, int](), list[NDArray[np.float32]]()
