@@ -14,8 +14,8 @@ def test_example_of_the_docstring():
     words = torch.tensor([[11, 12, 13], [21, 0, 0], [31, 32, 0]])
     assert pack.pack(words).tolist() == [11, 31, 21, 12, 32, 13]
     assert pack.counts == [3, 2, 1]
-    assert pack.last(pack.pack(words), torch.zeros(3)).tolist() == [13, 32, 21]
-    assert pack.previous(pack.pack(words), torch.tensor([1, 3, 2])).tolist() == [1, 3, 2, 11, 31, 12]
+    assert pack.take_last(pack.pack(words), torch.zeros(3)).tolist() == [13, 32, 21]
+    assert pack.shift(pack.pack(words), torch.tensor([1, 3, 2])).tolist() == [1, 3, 2, 11, 31, 12]
 
 
 @given(st.data(), st.integers(0, 6), st.integers(0, 6))
@@ -31,6 +31,6 @@ def test_pack_and_unpack(data, batch, size):
         assert back[b, :length].tolist() == words[b, :length].tolist()
         assert not back[b, length:].any()
     start = -torch.arange(1, batch + 1)
-    ends = pack.unsort(pack.last(rows, pack.sort(start))) if rows.numel() else start
+    ends = pack.unsort(pack.take_last(rows, pack.sort(start))) if rows.numel() else start
     assert ends.tolist() == [words[b, n - 1].item() if n else -(b + 1) for b, n in enumerate(true)]
     assert pack.unsort(pack.sort(start)).tolist() == start.tolist()

@@ -195,7 +195,7 @@ SHAPES = [(1, 1, 1), (1, 7, 33), (7, 1, 5), (33, 2, 1), (2, 17, 3), (5, 4, 63)]
 def test_equals_reference_at_odd_shapes(shape, interpreted):
     B, T, k = shape
     assert_right(problem(B, T, k), 2e-5)
-    assert T != 17 or plan.interval(T) < T  # several memories were kept
+    assert T != 17 or plan.choose_interval(T) < T  # several memories were kept
 
 
 def of_memory(divisions):
@@ -255,7 +255,7 @@ def test_no_function_of_the_kernels_is_left_out(interpreted, calls):
     modules = triton_kernels, triton_memory, triton_products
     jitted = type(triton_kernels.forward)
     all_names = {name for module in modules for name, each in vars(module).items() if type(each) is jitted}
-    launched = {"clear", "forward", "backward", "forward_phase", "backward_phase"}
+    launched = {"fill_zeros", "forward", "backward", "forward_phase", "backward_phase"}
     interpreted(BLOCK=32, PROGRAMS=8)
     assert_right(problem(1, 3, 2, slots=9, shared=(1, 2), dropout=0.2), 2e-5)
     interpreted(BLOCK=8192, **ALONE)
@@ -284,7 +284,7 @@ def test_teams_side_by_side(interpreted, monkeypatch):
     monkeypatch.setattr(
         triton_loop,
         "divide",
-        lambda work, _: plan.division(work, teams=2, rows=1, programs=1, shared=plan.SHARED),
+        lambda work, _: plan.make_division(work, teams=2, rows=1, programs=1, shared=plan.SHARED),
     )
     assert_right(problem(5, 4, 3), 2e-5)
 
@@ -315,12 +315,12 @@ def test_weights_are_held_as_far_as_the_device_has_room(monkeypatch):
     found = {}
     for kibibytes in (227, 163, 99, 48):
         plan.divide.cache_clear()
-        monkeypatch.setattr(plan, "shared_memory", lambda _, room=kibibytes * 1024: room)
+        monkeypatch.setattr(plan, "read_shared_memory", lambda _, room=kibibytes * 1024: room)
         division = plan.divide(work, torch.device("cuda"))
         found[kibibytes] = division.held
-        tiles = division.at_once * plan.tile_bytes(division.rows, work.bytes_)
+        tiles = division.at_once * plan.count_tile_bytes(division.rows, work.itemsize)
         weights = sum(
-            product.count_held_bytes(width, work.bytes_)
+            product.count_held_bytes(width, work.itemsize)
             for product, width, held in zip(work.products, division.widths, division.held, strict=True)
             if held
         )
@@ -352,10 +352,10 @@ def test_weights_that_are_held_leave_room_for_streaming_others(monkeypatch):
     products = (plan.MatrixProduct(4 * k, 4 * k), plan.MatrixProduct(2 * k, 3 * k), plan.MatrixProduct())
     for upper in ((), (plan.MatrixProduct(2 * k, 4 * k),), (plan.MatrixProduct(2 * k, 4 * k, times=2),)):
         work = plan.Work(64, k, (60, 30), products + upper, 4, 16, True, 1 + len(upper))
-        for division in plan.divisions(work, 132, shared):
+        for division in plan.list_divisions(work, 132, shared):
             pairs = [*zip(work.products, division.widths, division.held, strict=True)]
             weights = sum(product.count_held_bytes(width, 4) for product, width, held in pairs if held)
-            streamed = plan.streaming_bytes(work, division.rows, division.widths, division.held)
+            streamed = plan.count_streaming_bytes(work, division.rows, division.widths, division.held)
             assert not weights or weights + streamed <= 227 * 1024
 
 

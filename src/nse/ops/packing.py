@@ -1,8 +1,8 @@
-"""Sequences of different lengths as one block of rows without padding, the layout of `lean`.
+"""Packing of sequences of different lengths into one block of rows without padding, for `lean`.
 
-Sequences are sorted by length, longest first, and laid out step by step: step t is one row for each
-sequence still running, and these are always the first rows of step t - 1. So no step computes a pad,
-no state needs a mask to stop changing, and every step's rows are contiguous.
+Sequences are sorted by length, longest first, and laid out step by step: step t has one row for each sequence
+that is still running, and these sequences are the first rows of step t - 1. So no step computes padding, no
+state needs a mask to stop changing, and the rows of a step are contiguous.
 
     lengths 3, 1, 2  ->  rows  a1 c1 b1 | a2 c2 | a3
 """
@@ -16,18 +16,19 @@ from torch import Tensor
 
 
 class Packing:
-    """How a batch of padded sequences is packed."""
+    """Packed layout of a batch of padded sequences."""
 
     def __init__(self, batch: int, size: int, lengths: Tensor | None, device: torch.device):
         self.batch, self.size, self.device = batch, size, device
         self._order: Tensor | None = None
         self._rows: Tensor | None = None
         if lengths is None:
-            self.counts = [batch] * size if batch else []  # for each step, how many are still running
+            self.counts = [batch] * size if batch else []  # running sequences at each step
         else:
             self._sort(lengths)
         ends, self.total = accumulate(self.counts), sum(self.counts)
-        self.steps = [slice(end - n, end) for end, n in zip(ends, self.counts, strict=True)]  # its rows
+        # Rows of each step.
+        self.steps = [slice(end - n, end) for end, n in zip(ends, self.counts, strict=True)]
 
     def _sort(self, lengths: Tensor) -> None:
         ordered, self._order = lengths.sort(descending=True, stable=True)
@@ -38,7 +39,7 @@ class Packing:
         self._back = self._order.argsort()
 
     def sort(self, per_sequence: Tensor, dim: int = 0) -> Tensor:
-        """Bring what belongs to each sequence into the packed order."""
+        """Sort one entry per sequence into packed order."""
         return per_sequence if self._order is None else per_sequence.index_select(dim, self._order)
 
     def unsort(self, per_sequence: Tensor, dim: int = 0) -> Tensor:
@@ -46,25 +47,25 @@ class Packing:
         return per_sequence if self._order is None else per_sequence.index_select(dim, self._back)
 
     def pack(self, padded: Tensor) -> Tensor:
-        """Bring [B, T, ...] into [rows, ...]."""
+        """Pack [B, T, ...] into [rows, ...]."""
         if self._rows is None:
             return padded.transpose(0, 1).flatten(0, 1)
         return padded.flatten(0, 1).index_select(0, self._rows)
 
     def unpack(self, rows: Tensor) -> Tensor:
-        """Bring [rows, ...] into [B, T, ...], zero where a sequence has ended."""
+        """Unpack [rows, ...] into [B, T, ...], zero in the padding."""
         if self._rows is None:
             return rows.view(self.size, self.batch, *rows.shape[1:]).transpose(0, 1).contiguous()
-        blank = rows.new_zeros(self.batch * self.size, *rows.shape[1:])
-        return blank.index_copy(0, self._rows, rows).view(self.batch, self.size, *rows.shape[1:])
+        padded = rows.new_zeros(self.batch * self.size, *rows.shape[1:])
+        return padded.index_copy(0, self._rows, rows).view(self.batch, self.size, *rows.shape[1:])
 
-    def previous(self, rows: Tensor, start: Tensor) -> Tensor:
-        """Take for each row its sequence's row one step earlier, or of `start` [B, ...] at the first step."""
+    def shift(self, rows: Tensor, start: Tensor) -> Tensor:
+        """Return its sequence's row one step earlier for each row; at the first step, that of `start`."""
         earlier = zip(self.steps, self.counts[1:], strict=False)
         return torch.cat([start[: self.counts[0]], *(rows[s.start : s.start + n] for s, n in earlier)])
 
-    def last(self, rows: Tensor, start: Tensor) -> Tensor:
-        """Take for each sequence its last row; its row of `start` [B, ...] if it has no step at all."""
+    def take_last(self, rows: Tensor, start: Tensor) -> Tensor:
+        """Return each sequence's last row; of an empty sequence, its row of `start` [B, ...]."""
         ends, done = [], 0
         for step, count in zip(reversed(self.steps), reversed(self.counts), strict=True):
             if count > done:

@@ -160,12 +160,10 @@ Judged = tuple[Tensor, Tensor]
 def judged(scores: Tensor, labels: Tensor, smoothing: float = 0.0) -> Judged:
     """The cross-entropy of scores [B, labels], and how many of them are highest at the right label."""
     if scores.is_cuda and dispatch.choose_backend("auto", scores.device) == "triton":
-        from nse.ops.triton import (
-            cross_entropy as triton_cross_entropy,  # only machines with a GPU have triton
-        )
+        from nse.ops.triton import cross_entropy as triton  # only machines with a GPU have triton
 
-        if triton_cross_entropy.covered(scores, labels):
-            loss, right, _ = triton_cross_entropy.judged(scores, labels, smoothing)
+        if triton.is_supported(scores, labels):
+            loss, right, _ = triton.cross_entropy(scores, labels, smoothing)
             return loss, right
     loss = F.cross_entropy(scores, labels, label_smoothing=smoothing)
     return loss, (scores.detach().argmax(dim=-1) == labels).sum()

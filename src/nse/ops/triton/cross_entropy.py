@@ -1,6 +1,6 @@
-"""Cross-entropy, its gradient, and how many scores are highest at the right label, in one kernel.
+"""Cross-entropy, its gradient and the number of correct predictions, in one kernel.
 
-PyTorch takes eight for that, and on short sequences such small kernels are most of a training step.
+PyTorch takes eight small kernels, which are most of a training step on short sequences.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from torch import Tensor
 from torch.nn import functional as F
 
 ROWS = 64  # at a time
-MOST = 16384
-"""Scores beyond so many are for PyTorch: here one program looks at all."""
+MAX_SCORES = 16384
+"""Largest number of scores: one program reads all of them."""
 
 
-def covered(scores: Tensor, labels: Tensor) -> bool:
-    """Whether `judged` does these scores."""
-    types = scores.dtype == torch.float32 and labels.dtype == torch.int64
-    return types and 0 < scores.numel() <= MOST
+def is_supported(scores: Tensor, labels: Tensor) -> bool:
+    """Return whether `cross_entropy` supports these scores."""
+    has_dtypes = scores.dtype == torch.float32 and labels.dtype == torch.int64
+    return has_dtypes and 0 < scores.numel() <= MAX_SCORES
 
 
 @triton.jit(do_not_specialize=["B", "smoothing"])
-def judge(
+def run_cross_entropy(
     scores,
     labels,
     loss,
-    right,
+    correct,
     d_scores,
     B,
     smoothing,
@@ -37,66 +37,68 @@ def judge(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Everything; there is one program."""
+    """Compute everything in one program."""
     label = tl.arange(0, COLUMNS)
-    of_label = (label < N)[None, :]
+    real_label = (label < N)[None, :]
     losses = tl.zeros([ROWS], tl.float32)
-    rights = tl.zeros([ROWS], tl.float32)
+    corrects = tl.zeros([ROWS], tl.float32)
     for first in range(0, B, ROWS):
         row = first + tl.arange(0, ROWS)
-        of_row = row < B
-        there = of_row[:, None] & of_label
-        place = row[:, None] * N + label[None, :]
-        score = tl.load(scores + place, mask=there, other=0.0)
-        wanted = tl.load(labels + row, mask=of_row, other=0)
-        highest = tl.max(tl.where(of_label, score, float("-inf")), axis=1)
+        real_row = row < B
+        real = real_row[:, None] & real_label
+        offset = row[:, None] * N + label[None, :]
+        score = tl.load(scores + offset, mask=real, other=0.0)
+        target_label = tl.load(labels + row, mask=real_row, other=0)
+        highest = tl.max(tl.where(real_label, score, float("-inf")), axis=1)
         below = score - highest[:, None]
-        power = tl.where(of_label, tl.exp(below), 0.0)
+        power = tl.where(real_label, tl.exp(below), 0.0)
         total = tl.sum(power, axis=1)
-        log_p = tl.where(of_label, below - tl.log(total)[:, None], 0.0)
-        target = tl.where(label[None, :] == wanted[:, None], 1 - smoothing, 0.0) + smoothing / N
-        losses -= tl.where(of_row, tl.sum(log_p * target, axis=1), 0.0)
-        is_highest = of_label & (score == highest[:, None])
-        found = tl.min(tl.where(is_highest, label[None, :], COLUMNS), axis=1)  # the first of several
-        rights += tl.where(of_row & (found == wanted), 1.0, 0.0)
-        tl.store(d_scores + place, (power / total[:, None] - target) / B, mask=there)
+        log_p = tl.where(real_label, below - tl.log(total)[:, None], 0.0)
+        target = tl.where(label[None, :] == target_label[:, None], 1 - smoothing, 0.0) + smoothing / N
+        losses -= tl.where(real_row, tl.sum(log_p * target, axis=1), 0.0)
+        is_highest = real_label & (score == highest[:, None])
+        predicted = tl.min(
+            tl.where(is_highest, label[None, :], COLUMNS), axis=1
+        )  # the first, if several are highest
+        corrects += tl.where(real_row & (predicted == target_label), 1.0, 0.0)
+        tl.store(d_scores + offset, (power / total[:, None] - target) / B, mask=real)
     tl.store(loss, tl.sum(losses, axis=0) / B)
-    tl.store(right, tl.sum(rights, axis=0))
+    tl.store(correct, tl.sum(corrects, axis=0))
 
 
-@torch.library.custom_op("nse::judged", mutates_args=())
-def judged(scores: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
-    """The mean cross-entropy of scores, how many rows are highest at their label, and the loss's gradient.
+@torch.library.custom_op("nse::cross_entropy", mutates_args=())
+def cross_entropy(scores: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute the mean cross-entropy, the number of correct predictions, and the gradient of the scores.
 
     Args:
         scores: [B, labels] float32, not empty.
         labels: [B] int64.
-        smoothing: How much of the probability is spread over all labels.
+        smoothing: Probability that is spread over all labels.
     """
-    loss, right, d_scores = scores.new_empty(()), scores.new_empty(()), scores.new_empty(scores.shape)
+    loss, correct, d_scores = scores.new_empty(()), scores.new_empty(()), scores.new_empty(scores.shape)
     B, N = scores.shape
-    judge[(1,)](
-        scores.contiguous(), labels.contiguous(), loss, right, d_scores, B, smoothing, N, ROWS,
+    run_cross_entropy[(1,)](
+        scores.contiguous(), labels.contiguous(), loss, correct, d_scores, B, smoothing, N, ROWS,
         triton.next_power_of_2(N),
     )  # fmt: skip
-    return loss, right, d_scores
+    return loss, correct, d_scores
 
 
-@judged.register_fake
+@cross_entropy.register_fake
 def _(scores: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
     return scores.new_empty(()), scores.new_empty(()), scores.new_empty(scores.shape)
 
 
-def remember(ctx: Any, inputs: tuple[Tensor, Tensor, float], output: tuple[Tensor, ...]) -> None:
+def save_for_backward(ctx: Any, inputs: tuple[Tensor, Tensor, float], output: tuple[Tensor, ...]) -> None:
     """Keep what the backward pass needs."""
     scores, labels, ctx.smoothing = inputs
-    _, right, d_scores = output
+    _, correct, d_scores = output
     ctx.save_for_backward(scores, labels, d_scores)
-    ctx.mark_non_differentiable(right, d_scores)
+    ctx.mark_non_differentiable(correct, d_scores)
 
 
-def gradients(ctx: Any, d_loss: Tensor, *_: Any) -> tuple[Tensor, None, None]:
-    """Of the scores; where it will be differentiated again, as PyTorch makes it."""
+def compute_gradients(ctx: Any, d_loss: Tensor, *_: Any) -> tuple[Tensor, None, None]:
+    """Compute the gradient of the scores; with `create_graph=True`, by PyTorch."""
     scores, labels, d_scores = ctx.saved_tensors
     if torch.is_grad_enabled():
         loss = F.cross_entropy(scores, labels, label_smoothing=ctx.smoothing)
@@ -104,4 +106,4 @@ def gradients(ctx: Any, d_loss: Tensor, *_: Any) -> tuple[Tensor, None, None]:
     return d_loss * d_scores, None, None
 
 
-judged.register_autograd(gradients, setup_context=remember)
+cross_entropy.register_autograd(compute_gradients, setup_context=save_for_backward)

@@ -1,10 +1,10 @@
-"""The memory's phases of one step, forward and backward: Triton functions for a sequence or a part of one.
+"""Phases of a step that touch the memory, forward and backward, as Triton functions.
 
-A memory, or a part of a long one, belongs to one program. A short one stays in its registers from step to
-step (`attend_resident`), and is rebuilt there on the way back (`rebuild`, `recall_whole`); others are read in
+A memory, or a part of a long one, belongs to one program. A short one stays in registers from step to step
+(`attend_resident`) and is rebuilt there in the backward pass (`rebuild`, `recall_whole`); others are read in
 blocks of slots (`attend`, `recall`).
 
-What one program wrote and another reads is loaded with `.cg`, past the first-level cache.
+Values that another program wrote are loaded with `.cg`, past the first-level cache.
 """
 
 import triton
@@ -12,8 +12,8 @@ import triton.language as tl
 
 
 @triton.jit
-def first_slot(a, j: tl.constexpr):
-    """Where memory j begins among all slots."""
+def find_first_slot(a, j: tl.constexpr):
+    """Return the index of the first slot of memory j."""
     if j == 0:
         start = 0
     elif j == 1:
@@ -24,18 +24,18 @@ def first_slot(a, j: tl.constexpr):
 
 
 @triton.jit
-def part_of(slots, part, S: tl.constexpr):
-    """The first and last slot of a part of a memory."""
+def find_part(slots, part, S: tl.constexpr):
+    """Return the first slot of a part of a memory, and the one after its last."""
     size = tl.cdiv(slots, S.PARTS)
     return tl.minimum(part * size, slots), tl.minimum(part * size + size, slots)
 
 
 @triton.jit
-def softmax_of(a, b, j, t, S: tl.constexpr):
-    """What turns the scores of step t into keys: the highest, and one over the sum of their exponentials."""
-    place = (((t % 2) * a.B + b) * S.MEMORIES + j) * S.PARTS + tl.arange(0, S.PARTS)
-    tops = tl.load(a.tops + place, cache_modifier=".cg")
-    totals = tl.load(a.totals + place, cache_modifier=".cg")
+def load_softmax(a, b, j, t, S: tl.constexpr):
+    """Return the highest score of step t, and 1 / sum(exp(score - highest)), over all parts of memory j."""
+    offset = (((t % 2) * a.B + b) * S.MEMORIES + j) * S.PARTS + tl.arange(0, S.PARTS)
+    tops = tl.load(a.tops + offset, cache_modifier=".cg")
+    totals = tl.load(a.totals + offset, cache_modifier=".cg")
     top = tl.max(tops, axis=0)
     total = tl.sum(tl.where(totals > 0, totals * tl.exp(tops - top), 0.0), axis=0)
     return top, 1 / tl.where(total > 0, total, 1.0)  # an empty memory reads as zero
@@ -43,9 +43,9 @@ def softmax_of(a, b, j, t, S: tl.constexpr):
 
 @triton.jit
 def attend(a, b, part, t, S: tl.constexpr):
-    """Write h_{t-1} into a part of the memories of sequence b, then read it with o_t, in one pass.
+    """Write h_{t-1} into a part of the memories of sequence b and read it with o_t, in one pass.
 
-    Of z_t only the scores are known then: the keys follow when all parts are, with the write of h_t.
+    Only the scores of z_t are known then; the write of h_t computes z_t from those of all parts.
     """
     length = tl.load(a.lengths + b)
     unit = tl.arange(0, S.BLOCK_K)
@@ -55,32 +55,34 @@ def attend(a, b, part, t, S: tl.constexpr):
         o = tl.load(a.o + step * S.K + unit, mask=unit < tl.where(t < length, S.K, 0), other=0.0)
         h = tl.load(a.H + (step + b) * S.K + unit, mask=real_unit, other=0.0, cache_modifier=".cg")
         for j in tl.static_range(S.MEMORIES):
-            start = first_slot(a, j)
-            low, high = part_of(tl.load(a.slot_lengths + j * a.B + b), part, S)
-            written = tl.where(t > 0, high, 0)  # slots before this one are written, and those
-            read = tl.where(t < length, high, 0)  # before this one are read
+            start = find_first_slot(a, j)
+            low, high = find_part(tl.load(a.slot_lengths + j * a.B + b), part, S)
+            written = tl.where(t > 0, high, 0)  # slots before this one are written,
+            read = tl.where(t < length, high, 0)  # and those before this one are read
             kept = tl.where(t % a.interval == 0, read, 0)
             memory = (b * a.L + start).to(tl.int64) * S.K
             piece = memory + (t // a.interval).to(tl.int64) * a.B * a.L * S.K
             keys = a.z + (step - 1) * a.L + start
-            # Loads and stores lie apart: several threads may load one number, each in its own time.
+            # Separate buffers to load and to store: several threads load the same number, at different times.
             scores = a.scores + ((t % 2) * a.B + b) * a.L + start
             scores_before = a.scores + (((t + 1) % 2) * a.B + b) * a.L + start
-            top_before, scale_before = softmax_of(a, b, j, t + 1, S)
+            top_before, scale_before = load_softmax(a, b, j, t + 1, S)
             top = float("-inf")
             total = 0.0
             m = tl.zeros([S.SLOTS, S.BLOCK_K], tl.float32)
             for s in range(low, high, S.SLOTS):
                 slot = s + tl.arange(0, S.SLOTS)
-                place = (slot * S.K)[:, None] + unit[None, :]
-                M = tl.load(a.M + memory + place, mask=(slot < high)[:, None] & real_unit[None, :], other=0.0)
+                offset = (slot * S.K)[:, None] + unit[None, :]
+                M = tl.load(
+                    a.M + memory + offset, mask=(slot < high)[:, None] & real_unit[None, :], other=0.0
+                )
                 z = tl.load(scores_before + slot, mask=slot < written, other=0.0)
                 z = tl.where(slot < written, tl.exp(z - top_before) * scale_before, 0.0)
                 M += z[:, None] * (h[None, :] - M)  # (eq. 6, 14, 15)
                 tl.store(keys + slot, z, mask=slot < written)
-                tl.store(a.M + memory + place, M, mask=(slot < written)[:, None] & real_unit[None, :])
+                tl.store(a.M + memory + offset, M, mask=(slot < written)[:, None] & real_unit[None, :])
                 if S.KEEP:
-                    tl.store(a.kept + piece + place, M, mask=(slot < kept)[:, None] & real_unit[None, :])
+                    tl.store(a.kept + piece + offset, M, mask=(slot < kept)[:, None] & real_unit[None, :])
                 score = tl.where(slot < high, tl.sum(M * o[None, :], axis=1), float("-inf"))  # (eq. 2, 8, 10)
                 tl.store(scores + slot, score, mask=slot < read)
                 higher = tl.maximum(top, tl.max(score, axis=0))
@@ -90,26 +92,26 @@ def attend(a, b, part, t, S: tl.constexpr):
                 m = m * rescale + weight[:, None] * M  # (eq. 3, 9, 11)
                 top = higher
             if t < length:
-                place_part = (((t % 2) * a.B + b) * S.MEMORIES + j) * S.PARTS + part
-                tl.store(a.tops + place_part, top)
-                tl.store(a.totals + place_part, total)
+                part_offset = (((t % 2) * a.B + b) * S.MEMORIES + j) * S.PARTS + part
+                tl.store(a.tops + part_offset, top)
+                tl.store(a.totals + part_offset, total)
                 row = (step * S.MEMORIES + j) * S.K
                 if S.PARTS == 1:
                     total = tl.where(total > 0, total, 1.0)  # an empty memory reads as zero
                     tl.store(a.m + row + unit, tl.sum(m, axis=0) / total, mask=real_unit)
                 else:
-                    place_m = ((b * S.MEMORIES + j) * S.PARTS + part) * S.K
-                    tl.store(a.part_m + place_m + unit, tl.sum(m, axis=0), mask=real_unit)
+                    m_offset = ((b * S.MEMORIES + j) * S.PARTS + part) * S.K
+                    tl.store(a.part_m + m_offset + unit, tl.sum(m, axis=0), mask=real_unit)
 
 
 @triton.jit
 def join(a, b, t, S: tl.constexpr):
-    """m_t of sequence b from what was read of its parts."""
+    """Compute m_t of sequence b from its parts."""
     if t < tl.load(a.lengths + b):
         unit = tl.arange(0, S.BLOCK_K)
         part = tl.arange(0, S.PARTS)
         for j in tl.static_range(S.MEMORIES):
-            top, scale = softmax_of(a, b, j, t, S)
+            top, scale = load_softmax(a, b, j, t, S)
             first = (b * S.MEMORIES + j) * S.PARTS
             tops = tl.load(a.tops + (t % 2) * a.B * S.MEMORIES * S.PARTS + first + part, cache_modifier=".cg")
             m = tl.load(
@@ -125,7 +127,7 @@ def join(a, b, t, S: tl.constexpr):
 
 @triton.jit
 def attend_resident(a, b, length, t, M, z, S: tl.constexpr):
-    """As `attend`, for a memory M in registers with the keys z of the step before; returns both anew."""
+    """Do as `attend` for a memory M in registers, given z of the last step; return the new M and z."""
     unit = tl.arange(0, S.BLOCK_K)
     real_unit = unit < S.K
     slot = tl.arange(0, S.SLOTS)
@@ -150,47 +152,47 @@ def attend_resident(a, b, length, t, M, z, S: tl.constexpr):
     if S.KEEP:
         kept = tl.where(t % a.interval == 0, read, 0)
         piece = ((t // a.interval) * a.B + b).to(tl.int64) * a.L * S.K
-        place = (slot * S.K)[:, None] + unit[None, :]
-        tl.store(a.kept + piece + place, M, mask=(slot < kept)[:, None] & real_unit[None, :])
+        offset = (slot * S.K)[:, None] + unit[None, :]
+        tl.store(a.kept + piece + offset, M, mask=(slot < kept)[:, None] & real_unit[None, :])
     return M, z
 
 
 @triton.jit
 def recall(a, b, part, t, S: tl.constexpr):
-    """Back through the read of step t + 1 and the write of step t, for a part of the memories of sequence b.
+    """Run the backward pass of the read of t + 1 and the write of t, for a part of the memories of b.
 
-    The memory is rebuilt from the last one kept: z and h of the steps since then say how it changed.
+    The memory is rebuilt from the last kept one, with z and h of the steps since then.
 
     Returns:
-        What this part adds to the gradient of h_t.
+        This part's contribution to the gradient of h_t.
     """
     length = tl.load(a.lengths + b)
     unit = tl.arange(0, S.BLOCK_K)
     real_unit = unit < S.K
-    step = (b * a.T + t).to(tl.int64)  # of t; the step after it is the next row
+    step = (b * a.T + t).to(tl.int64)  # row of step t; step t + 1 is the next row
     reading = t + 1 < length
     writing = (t >= 0) & (t < length)
     dh = tl.zeros([S.BLOCK_K], tl.float32)
-    now = tl.maximum(t, 0)
-    if now < length:
-        since = now // a.interval
-        of_read = unit < tl.where(reading, S.K, 0)
+    replay_end = tl.maximum(t, 0)
+    if replay_end < length:
+        kept_index = replay_end // a.interval
+        read_mask = unit < tl.where(reading, S.K, 0)
         h = tl.load(a.H + (step + b + 1) * S.K + unit, mask=unit < tl.where(writing, S.K, 0), other=0.0)
-        o = tl.load(a.o + (step + 1) * S.K + unit, mask=of_read, other=0.0)
-        do_h = 0.0  # the gradient of o is so much of h, and this, summed over slots
+        o = tl.load(a.o + (step + 1) * S.K + unit, mask=read_mask, other=0.0)
+        do_h = 0.0  # the gradient of o is do_h * h plus the sum of `do` over slots
         do = tl.zeros([S.SLOTS, S.BLOCK_K], tl.float32)
         dh_slots = tl.zeros([S.SLOTS, S.BLOCK_K], tl.float32)
         for j in tl.static_range(S.MEMORIES):
-            start = first_slot(a, j)
-            low, high = part_of(tl.load(a.slot_lengths + j * a.B + b), part, S)
+            start = find_first_slot(a, j)
+            low, high = find_part(tl.load(a.slot_lengths + j * a.B + b), part, S)
             written = tl.where(writing, high, 0)  # slots before this one were written at t,
             read = tl.where(reading, high, 0)  # those before this one were read at t + 1
             memory = (b * a.L + start).to(tl.int64) * S.K
-            kept = a.kept + since.to(tl.int64) * a.B * a.L * S.K + memory
+            kept = a.kept + kept_index.to(tl.int64) * a.B * a.L * S.K + memory
             row = ((step + 1) * S.MEMORIES + j) * S.K
-            dm = tl.load(a.dm + row + unit, mask=of_read, other=0.0, cache_modifier=".cg")
-            m = tl.load(a.m + row + unit, mask=of_read, other=0.0)
-            # z . dz over all slots: the write's part is known, the read's is m . dm
+            dm = tl.load(a.dm + row + unit, mask=read_mask, other=0.0, cache_modifier=".cg")
+            m = tl.load(a.m + row + unit, mask=read_mask, other=0.0)
+            # z . dz over all slots: the part of the write is known, that of the read is m . dm
             before = (((t + 2) % 2 * a.B + b) * S.MEMORIES + j) * S.PARTS
             after = (((t + 1) % 2 * a.B + b) * S.MEMORIES + j) * S.PARTS
             dz_before = a.dz + ((t + 2) % 2 * a.B + b) * a.L + start
@@ -201,15 +203,15 @@ def recall(a, b, part, t, S: tl.constexpr):
             z_dz_next = 0.0
             for s in range(low, high, S.SLOTS):
                 slot = s + tl.arange(0, S.SLOTS)
-                place = (slot * S.K)[:, None] + unit[None, :]
+                offset = (slot * S.K)[:, None] + unit[None, :]
                 real = (slot < high)[:, None] & real_unit[None, :]
                 keys = a.z + step * a.L + start + slot
-                G = tl.load(a.G + memory + place, mask=real, other=0.0)
-                M = tl.load(kept + place, mask=real, other=0.0)
+                G = tl.load(a.G + memory + offset, mask=real, other=0.0)
+                M = tl.load(kept + offset, mask=real, other=0.0)
                 z = tl.load(keys, mask=slot < written, other=0.0)
                 z_read = tl.load(keys + a.L, mask=slot < read, other=0.0)
                 dz = tl.load(dz_before + slot, mask=slot < read, other=0.0)
-                for past in range(since * a.interval, now):
+                for past in range(kept_index * a.interval, replay_end):
                     row_past = (b * a.T + past).to(tl.int64)
                     z_past = tl.load(a.z + row_past * a.L + start + slot, mask=slot < high, other=0.0)
                     h_past = tl.load(a.H + (row_past + b + 1) * S.K + unit, mask=real_unit, other=0.0)
@@ -221,39 +223,39 @@ def recall(a, b, part, t, S: tl.constexpr):
                 do_h += tl.sum(ds, axis=0)
                 do -= (ds * (1 - z))[:, None] * change
                 G += z_read[:, None] * (dm[None, :] - G) + ds[:, None] * o[None, :]
-                tl.store(a.G + memory + place, G, mask=real)
+                tl.store(a.G + memory + offset, G, mask=real)
                 dh_slots += z[:, None] * G
                 dz = tl.sum(G * change, axis=1)
                 if S.KEYS:
-                    place_d = a.d_z + step * a.L + start + slot
-                    dz += tl.load(place_d, mask=slot < written, other=0.0)
+                    d_z = a.d_z + step * a.L + start + slot
+                    dz += tl.load(d_z, mask=slot < written, other=0.0)
                 tl.store(dz_after + slot, dz, mask=slot < written)
                 z_dz_next += tl.sum(z * dz, axis=0)
             tl.store(a.z_dz + after + part, z_dz_next)
         dh = tl.sum(dh_slots, axis=0)
         do_sum = do_h * h + tl.sum(do, axis=0)
         if S.PARTS == 1:
-            tl.store(a.do + (step + 1) * S.K + unit, do_sum, mask=of_read)
+            tl.store(a.do + (step + 1) * S.K + unit, do_sum, mask=read_mask)
         else:
-            place_part = (b * S.PARTS + part) * S.K + unit
-            tl.store(a.part_dh + place_part, dh, mask=real_unit)
-            tl.store(a.part_do + place_part, do_sum, mask=real_unit)
+            part_offset = (b * S.PARTS + part) * S.K + unit
+            tl.store(a.part_dh + part_offset, dh, mask=real_unit)
+            tl.store(a.part_do + part_offset, do_sum, mask=real_unit)
     return dh
 
 
 @triton.jit
 def rebuild(a, b, length, t, S: tl.constexpr):
-    """The one memory of sequence b as it was before step t, from the last one kept."""
+    """Rebuild the only memory of sequence b as it was before step t, from the last kept one."""
     unit = tl.arange(0, S.BLOCK_K)
     slot = tl.arange(0, S.SLOTS)
-    now = tl.maximum(t, 0)
-    slots = tl.load(a.slot_lengths + b) * tl.where(now < length, 1, 0)
-    since = now // a.interval
+    replay_end = tl.maximum(t, 0)
+    slots = tl.load(a.slot_lengths + b) * tl.where(replay_end < length, 1, 0)
+    kept_index = replay_end // a.interval
     real_unit = unit < S.K
     real = (slot < slots)[:, None] & real_unit[None, :]
-    piece = (since * a.B + b).to(tl.int64) * a.L * S.K
+    piece = (kept_index * a.B + b).to(tl.int64) * a.L * S.K
     M = tl.load(a.kept + piece + (slot * S.K)[:, None] + unit[None, :], mask=real, other=0.0)
-    for past in range(since * a.interval, now):
+    for past in range(kept_index * a.interval, replay_end):
         row = (b * a.T + past).to(tl.int64)
         z = tl.load(a.z + row * a.L + slot, mask=slot < slots, other=0.0)
         h = tl.load(a.H + (row + b + 1) * S.K + unit, mask=real_unit, other=0.0)
@@ -263,9 +265,9 @@ def rebuild(a, b, length, t, S: tl.constexpr):
 
 @triton.jit
 def recall_whole(a, b, length, t, M, dz, z_dz, S: tl.constexpr):
-    """As `recall`, for a whole short memory that was M before step t.
+    """Do as `recall` for a whole short memory, which was M before step t.
 
-    Its gradient is loaded and stored at every step: registers are needed for the products between.
+    Its gradient is loaded and stored at every step, because the products in between need the registers.
 
     Returns:
         dz and z . dz for the step before, and the gradient of h_t.
@@ -275,14 +277,14 @@ def recall_whole(a, b, length, t, M, dz, z_dz, S: tl.constexpr):
     step = (b * a.T + t).to(tl.int64)
     reading = t + 1 < length
     slots = tl.load(a.slot_lengths + b)
-    of_read = unit < tl.where(reading, S.K, 0)
-    place = a.G + b.to(tl.int64) * a.L * S.K + (slot * S.K)[:, None] + unit[None, :]
-    # A finished sequence's memory does not change, and where there is none nothing may.
+    read_mask = unit < tl.where(reading, S.K, 0)
+    G_pointer = a.G + b.to(tl.int64) * a.L * S.K + (slot * S.K)[:, None] + unit[None, :]
+    # A finished sequence's memory does not change; a program without a sequence must not store anything.
     real = (slot < tl.where(tl.maximum(t, 0) < length, slots, 0))[:, None] & (unit < S.K)[None, :]
-    dm = tl.load(a.dm + (step + 1) * S.K + unit, mask=of_read, other=0.0, cache_modifier=".cg")
-    G = tl.load(place, mask=real, other=0.0)
-    m = tl.load(a.m + (step + 1) * S.K + unit, mask=of_read, other=0.0)
-    o = tl.load(a.o + (step + 1) * S.K + unit, mask=of_read, other=0.0)
+    dm = tl.load(a.dm + (step + 1) * S.K + unit, mask=read_mask, other=0.0, cache_modifier=".cg")
+    G = tl.load(G_pointer, mask=real, other=0.0)
+    m = tl.load(a.m + (step + 1) * S.K + unit, mask=read_mask, other=0.0)
+    o = tl.load(a.o + (step + 1) * S.K + unit, mask=read_mask, other=0.0)
     written = tl.where((t >= 0) & (t < length), slots, 0)
     h = tl.load(a.H + (step + b + 1) * S.K + unit, mask=unit < tl.where(t < length, S.K, 0), other=0.0)
     z = tl.load(a.z + step * a.L + slot, mask=slot < written, other=0.0)
@@ -290,12 +292,12 @@ def recall_whole(a, b, length, t, M, dz, z_dz, S: tl.constexpr):
     # The memory after step t is h - (1 - z) change: only the change is held.
     change = h[None, :] - M
     M_dm = tl.sum(h * dm, axis=0) - (1 - z) * tl.sum(change * dm[None, :], axis=1)
-    # z . dz over all slots: the write's part is known, the read's is m . dm
+    # z . dz over all slots: the part of the write is known, that of the read is m . dm
     ds = z_read * (dz + M_dm - z_dz - tl.sum(m * dm, axis=0))
     do = tl.sum(ds, axis=0) * h - tl.sum((ds * (1 - z))[:, None] * change, axis=0)
-    tl.store(a.do + (step + 1) * S.K + unit, do, mask=of_read)
+    tl.store(a.do + (step + 1) * S.K + unit, do, mask=read_mask)
     G += z_read[:, None] * (dm[None, :] - G) + ds[:, None] * o[None, :]
-    tl.store(place, G, mask=real)
+    tl.store(G_pointer, G, mask=real)
     dz = tl.sum(G * change, axis=1)
     if S.KEYS:
         dz += tl.load(a.d_z + step * a.L + slot, mask=slot < written, other=0.0)
@@ -304,13 +306,13 @@ def recall_whole(a, b, length, t, M, dz, z_dz, S: tl.constexpr):
 
 @triton.jit
 def join_back(a, b, t, S: tl.constexpr):
-    """From those of its parts, the gradients of h_t and o_{t+1} of sequence b; the latter is stored."""
+    """Sum the gradients of h_t and o_{t+1} of sequence b over parts; return the former, store the latter."""
     length = tl.load(a.lengths + b)
     unit = tl.arange(0, S.BLOCK_K)
     part = tl.arange(0, S.PARTS)
-    place = ((b * S.PARTS + part) * S.K)[:, None] + unit[None, :]
+    offset = ((b * S.PARTS + part) * S.K)[:, None] + unit[None, :]
     real = (unit < tl.where(t < length, S.K, 0))[None, :] & (part >= 0)[:, None]
-    do = tl.sum(tl.load(a.part_do + place, mask=real, other=0.0, cache_modifier=".cg"), axis=0)
+    do = tl.sum(tl.load(a.part_do + offset, mask=real, other=0.0, cache_modifier=".cg"), axis=0)
     row = (b * a.T + t + 1).to(tl.int64) * S.K
     tl.store(a.do + row + unit, do, mask=unit < tl.where(t + 1 < length, S.K, 0))
-    return tl.sum(tl.load(a.part_dh + place, mask=real, other=0.0, cache_modifier=".cg"), axis=0)
+    return tl.sum(tl.load(a.part_dh + offset, mask=real, other=0.0, cache_modifier=".cg"), axis=0)
