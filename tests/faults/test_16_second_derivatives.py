@@ -14,7 +14,7 @@ import nse
 from nse.nn.decoder import NSEDecoder
 from nse.ops import double_backward, lean
 from nse.ops.deferred import make_deferred_linear, make_linear
-from oracle.problems import assert_close, problem, tensors
+from oracle.problems import assert_close, list_tensors, make_problem
 
 LENGTHS = [4, 0, 2]
 
@@ -36,7 +36,7 @@ def assert_same(compute, fast, slow, tolerance=1e-10):
     found, wanted = [], []
     for encoder, results in ((fast, found), (slow, wanted)):
         torch.manual_seed(2)
-        results += tensors(compute(encoder))
+        results += list_tensors(compute(encoder))
     assert any(each.any() for each in wanted)
     assert_close(found, wanted, tolerance)
 
@@ -61,7 +61,7 @@ CRITICS = {
         (each * torch.arange(each.numel()).view_as(each)).sum()
         for each in (out.keys, *out.shared_keys, out.memory.slots, *(m.slots for m in out.shared))
     ),
-    "states": lambda out: sum(each.sum() for each in tensors(out.state[:2])),
+    "states": lambda out: sum(each.sum() for each in list_tensors(out.state[:2])),
 }
 
 
@@ -123,11 +123,13 @@ def test_every_way_to_second_derivatives_in_pytorch_is_right(twice):
 
 @pytest.mark.parametrize("extra", [{}, {"shared": (2,), "layers": 2}, {"dropout": 0.4}, {"T": 5, "k": 1}])
 def test_second_derivatives_pass_gradgradcheck(extra):
-    p = problem(**{"B": 2, "T": 2, "k": 2, **extra})
+    p = make_problem(**{"B": 2, "T": 2, "k": 2, **extra})
     arguments = double_backward.Arguments(*(getattr(p, f) for f in p.__dataclass_fields__), True)
 
     def run(*_):
-        return tuple(tensors(double_backward.add_double_backward(lean.recurrence(*arguments), arguments)))
+        return tuple(
+            list_tensors(double_backward.add_double_backward(lean.recurrence(*arguments), arguments))
+        )
 
     assert torch.autograd.gradgradcheck(run, p.leaves(), fast_mode=True)
 
@@ -244,7 +246,7 @@ def test_data_parallel_training_works_with_double_backward(tmp_path, monkeypatch
 
 
 def test_a_backend_called_directly_refuses_second_derivatives():
-    p = problem()
+    p = make_problem()
     loss = p.run(lean.recurrence).outputs.sum()
     with pytest.raises(nse.BackendError, match=r'^create_graph=True: .*backend="reference"'):
         torch.autograd.grad(loss, p.x, create_graph=True)

@@ -10,7 +10,7 @@ from nse.nn.decoder import LSTMDecoder, NSEDecoder
 from nse.ops import reference
 from nse.ops.step import make_score_mask
 from nse.ops.types import Memory
-from oracle.problems import assert_close, tensors
+from oracle.problems import assert_close, list_tensors
 
 K, LENGTHS = 4, torch.tensor([5, 1, 3])
 KINDS = {"lstm": (LSTMDecoder, 0), "nse": (NSEDecoder, 1), "nse of two memories": (NSEDecoder, 2)}
@@ -183,7 +183,7 @@ def test_rows_may_be_taken_again_and_again(kind):
     rows = torch.tensor([2, 0, 0, 1])
     wanted, weights = decoder.step(words[:, 1], source, now)
     found, taken = decoder.step(words[rows, 1], source.select(rows), now.select(rows))
-    assert_close(tensors(found), [each[rows] for each in tensors(wanted)], 1e-12)
+    assert_close(list_tensors(found), [each[rows] for each in list_tensors(wanted)], 1e-12)
     assert_close(taken, weights[rows], 1e-12)
 
 

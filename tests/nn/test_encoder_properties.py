@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nse
-from oracle.problems import assert_close, tensors
+from oracle.problems import assert_close, list_tensors
 
 CASES = st.fixed_dictionaries(
     {
@@ -73,7 +73,7 @@ def test_alone_or_in_any_batch_with_any_padding_on_any_backend(case):
     for backend in ("reference", "lean"):
         encoder.backend = backend
         together = encode(encoder, rows, case, case["padding"])
-        assert all(t.isfinite().all() for t in tensors(together))
+        assert all(t.isfinite().all() for t in list_tensors(together))
         for b, row in enumerate(rows):
             alone = encode(encoder, [row], case, 0)
             assert_close(real_part(together, b, row), real_part(alone, 0, row), 1e-10)

@@ -17,7 +17,7 @@ from nse.nn.sentence_encoder import (
     run_lstm,
     take_last,
 )
-from oracle.problems import assert_close, tensors
+from oracle.problems import assert_close, list_tensors
 
 LENGTHS = torch.tensor([5, 1, 0, 3])
 KIND = {"dtype": torch.float64}
@@ -186,7 +186,7 @@ def test_padding_is_read_as_in_the_paper(directions):
     encoder, x = made(NSESentence, 4, 0.0, directions, padding="paper"), words()
     found, whole = encoder(x, LENGTHS), encoder(x, torch.full((4,), 5))
     assert found.lengths.tolist() == [5] * 4
-    assert_close(tensors(found), tensors(whole), 0)
+    assert_close(list_tensors(found), list_tensors(whole), 0)
     assert (found.outputs != 0).all()
 
 

@@ -11,7 +11,7 @@ from nse.nn.sentence_encoder import reverse_sequences, run_lstm_to_end
 from nse.nn.translator import TranslationConfig, Translator
 from nse.ops.types import Memory
 from nse.tasks import load_recipe
-from oracle.problems import assert_close, tensors
+from oracle.problems import assert_close, list_tensors
 
 WORDS, TARGETS, K = 15, 11, 6
 LENGTHS, SIZES = torch.tensor([5, 1, 3, 0]), torch.tensor([2, 4, 0, 3])
@@ -194,7 +194,7 @@ def test_both_directions(name):
     for states, one_way, other in zip(found[1:3], forward[1:3], back[1:3], strict=True):
         assert_close(states, [(a + b) / 2 for a, b in zip(one_way, other, strict=True)], 1e-12)
     assert len(found.memories) == (2 if name == "nse-nse" else 0)
-    assert_close(tensors(found.memories), tensors([*forward.memories, *back.memories]), 1e-12)
+    assert_close(list_tensors(found.memories), list_tensors([*forward.memories, *back.memories]), 1e-12)
     assert len(model.decoder.begin(*found)[1].memories) == len(found.memories)
     if name == "lstm-lstm":  # the second reads from the end: the first word changes its last output alone
         other = x.clone()

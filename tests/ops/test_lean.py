@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nse.ops import lean, reference
-from oracle.problems import assert_close, problem, tensors
+from oracle.problems import assert_close, list_tensors, make_problem
 
 # The weights of a problem are separate tensors; cuDNN says that it has to gather them, and does.
 pytestmark = pytest.mark.filterwarnings("ignore:RNN module weights are not part of single contiguous chunk")
@@ -40,7 +40,7 @@ EXTRAS = {
 @pytest.mark.parametrize("extra", EXTRAS.values(), ids=EXTRAS.keys())
 def test_equals_reference(shape, extra, device):
     B, T, k = shape
-    p = problem(B, T, k, **extra).to(device)
+    p = make_problem(B, T, k, **extra).to(device)
     assert_close(p.run(lean.recurrence), p.run(reference.recurrence), 1e-10)
     assert_close(p.gradients(lean.recurrence), p.gradients(reference.recurrence), 1e-9)
 
@@ -58,7 +58,7 @@ def test_equals_reference(shape, extra, device):
     seed=st.integers(0, 2**20),
 )
 def test_equals_reference_whatever_the_problem(**sizes):
-    p = problem(**sizes)
+    p = make_problem(**sizes)
     assert_close(p.run(lean.recurrence), p.run(reference.recurrence), 1e-10)
     gradients = p.gradients(lean.recurrence)
     assert all(g.isfinite().all() for g in gradients)
@@ -71,11 +71,11 @@ def test_equals_reference_in_lower_precision(dtype, extra, device, monkeypatch):
     monkeypatch.setattr(
         torch.backends.cudnn, "allow_tf32", False
     )  # as for nn.LSTM, PyTorch's own default is True
-    p = problem(4, 9, 6, **extra, dtype=dtype).to(device)
+    p = make_problem(4, 9, 6, **extra, dtype=dtype).to(device)
     exact = p.to(dtype=torch.float64)
     result = p.run(lean.recurrence)
     tolerance = 2e-5 if dtype == torch.float32 else 0.05
-    assert {t.dtype for t in tensors(result)} == {dtype}
+    assert {t.dtype for t in list_tensors(result)} == {dtype}
     assert_close(result, exact.run(reference.recurrence), tolerance)
     pairs = zip(p.gradients(lean.recurrence), exact.gradients(reference.recurrence), strict=True)
     for got, wanted in pairs:
@@ -86,12 +86,12 @@ def test_equals_reference_in_lower_precision(dtype, extra, device, monkeypatch):
 
 @pytest.mark.parametrize("extra", [{}, {"shared": (2,), "layers": 2}, {"dropout": 0.4}, {"T": 9, "k": 1}])
 def test_gradcheck(extra):
-    p = problem(**{"B": 2, "T": 3, "k": 2, **extra})
-    assert torch.autograd.gradcheck(lambda *_: tuple(tensors(p.run(lean.recurrence))), p.leaves())
+    p = make_problem(**{"B": 2, "T": 3, "k": 2, **extra})
+    assert torch.autograd.gradcheck(lambda *_: tuple(list_tensors(p.run(lean.recurrence))), p.leaves())
 
 
 def test_without_gradients_the_same_numbers():
-    p = problem(4, 9, 5, shared=(3,))
+    p = make_problem(4, 9, 5, shared=(3,))
     with_gradients = p.run(lean.recurrence)
     with torch.no_grad():
         assert_close(p.run(lean.recurrence), with_gradients, 1e-12)
@@ -99,7 +99,7 @@ def test_without_gradients_the_same_numbers():
 
 
 def test_gradients_without_asking_for_keys():
-    p = problem(4, 9, 5, shared=(3,))
+    p = make_problem(4, 9, 5, shared=(3,))
     for seed, leaf in enumerate(p.leaves()):
         gradients = [
             torch.autograd.grad(p.run(backend, keys=False).outputs.sum(), leaf, allow_unused=True)[0]
@@ -112,13 +112,13 @@ def test_gradients_without_asking_for_keys():
 
 
 def test_twice_the_same_to_the_bit(device):
-    p = problem(6, 20, 8, shared=(5,), dropout=0.2).to(device)
+    p = make_problem(6, 20, 8, shared=(5,), dropout=0.2).to(device)
     assert_close(p.run(lean.recurrence), p.run(lean.recurrence), 0)
     assert_close(p.gradients(lean.recurrence), p.gradients(lean.recurrence), 0)
 
 
 def test_backward_twice_through_one_graph():
-    p = problem(3, 9, 4)
+    p = make_problem(3, 9, 4)
     outputs = p.run(lean.recurrence).outputs.sum()
     first = torch.autograd.grad(outputs, p.leaves(), retain_graph=True, allow_unused=True)
     again = torch.autograd.grad(outputs, p.leaves(), allow_unused=True)
@@ -126,14 +126,14 @@ def test_backward_twice_through_one_graph():
 
 
 def test_arguments_are_left_as_they_were():
-    p = problem(3, 9, 4, shared=(2,), dropout=0.5)
+    p = make_problem(3, 9, 4, shared=(2,), dropout=0.5)
     before = [leaf.clone() for leaf in p.leaves()]
     p.gradients(lean.recurrence)
     assert_close(p.leaves(), before, 0)
 
 
 def test_what_stands_in_the_padding_does_not_matter():
-    p = problem(3, 5, 4, lengths=[2, 5, 0], shared=(4,))
+    p = make_problem(3, 5, 4, lengths=[2, 5, 0], shared=(4,))
     clean, gradients = p.run(lean.recurrence), p.gradients(lean.recurrence)
     with torch.no_grad():
         p.x[0, 2:], p.x[2] = float("nan"), float("inf")
@@ -161,7 +161,7 @@ def kept_numbers(p, backend):
 def test_keeps_no_memory_per_step():
     k = 16
     for T in (64, 256):
-        p = problem(1, T, k, lengths=None)
+        p = make_problem(1, T, k, lengths=None)
         memory = T * k
         # Kept: z, o, m, h, c, gates and the like for each step, and one memory every sqrt(T) steps.
         assert kept_numbers(p, lean.recurrence) < T * (2 * T + 30 * k) + 2 * T**0.5 * memory

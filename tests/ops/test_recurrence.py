@@ -9,7 +9,7 @@ import nse.ops.dispatch as module
 from nse import BackendError
 from nse.ops import lean, reference
 from nse.ops.dispatch import BACKENDS, choose_backend, log_fallback, recurrence
-from oracle.problems import assert_close, problem
+from oracle.problems import assert_close, make_problem
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def arguments(p):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_runs_what_was_chosen(backend, machine, monkeypatch):
     machine(capability=None, interpreter="1")
-    p = problem(dtype=torch.float32)
+    p = make_problem(dtype=torch.float32)
     called = []
     stand_in = lean.recurrence if backend == "triton" else BACKENDS[backend]
     monkeypatch.setitem(BACKENDS, backend, lambda *a: called.append(backend) or stand_in(*a))
@@ -114,7 +114,7 @@ def test_lean_stands_in_for_what_triton_does_not_cover(what, extra, machine, mon
     monkeypatch.setitem(BACKENDS, "triton", None)
     monkeypatch.setattr(module, "MAX_SIZE", 5)  # more would be gigabytes of weights
     log_fallback.cache_clear()
-    p = problem(**{"dtype": torch.float32, **extra})
+    p = make_problem(**{"dtype": torch.float32, **extra})
     with caplog.at_level(logging.INFO, module.__name__):
         for _ in range(2):
             got = recurrence(*arguments(p), keys=True, backend="triton")
@@ -126,5 +126,5 @@ def test_lean_stands_in_for_what_triton_does_not_cover(what, extra, machine, mon
 def test_sequences_without_steps_are_for_lean_too(machine, monkeypatch):
     machine(capability=None, interpreter="1")
     monkeypatch.setitem(BACKENDS, "triton", None)
-    p = problem(2, 0, 3, slots=2, dtype=torch.float32)
+    p = make_problem(2, 0, 3, slots=2, dtype=torch.float32)
     assert_close(recurrence(*arguments(p), backend="triton"), p.run(reference.recurrence, keys=False), 2e-5)

@@ -5,7 +5,7 @@ import torch
 
 from nse.ops import reference
 from nse.ops.types import Memory
-from oracle.problems import answer, assert_close, problem, tensors
+from oracle.problems import assert_close, list_tensors, make_problem, solve_by_equations
 
 CASES = {
     "nse": {},
@@ -25,21 +25,21 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_equals_the_equations(case):
-    p = problem(**case)
-    assert_close(p.run(reference.recurrence), answer(p), 1e-12)
+    p = make_problem(**case)
+    assert_close(p.run(reference.recurrence), solve_by_equations(p), 1e-12)
 
 
 @pytest.mark.parametrize(
     "case", [{}, {"shared": (2,), "layers": 2, "dropout": 0.3}, {"slots": 0, "lengths": None}]
 )
 def test_gradcheck(case):
-    p = problem(B=2, T=3, k=2, **case)
+    p = make_problem(B=2, T=3, k=2, **case)
     leaves = p.leaves()
-    assert torch.autograd.gradcheck(lambda *_: tuple(tensors(p.run(reference.recurrence))), leaves)
+    assert torch.autograd.gradcheck(lambda *_: tuple(list_tensors(p.run(reference.recurrence))), leaves)
 
 
 def test_padded_slots_have_weight_exactly_zero():
-    p = problem(B=6, T=9, shared=(7,))
+    p = make_problem(B=6, T=9, shared=(7,))
     for z, memory in zip(p.run(reference.recurrence).keys, p.memories, strict=True):
         for b, size in enumerate(memory.lengths.tolist()):
             assert (z[b, :, size:] == 0).all()
@@ -49,8 +49,8 @@ def test_padded_slots_have_weight_exactly_zero():
 
 
 def test_a_finished_sequence_stops_changing():
-    p = problem(B=4, T=8, lengths=[2, 8, 0, 5], slots=3)
-    short = problem(B=4, T=8, lengths=[2, 8, 0, 5], slots=3).rows(0)
+    p = make_problem(B=4, T=8, lengths=[2, 8, 0, 5], slots=3)
+    short = make_problem(B=4, T=8, lengths=[2, 8, 0, 5], slots=3).select(0)
     short.x = short.x[:, :2]
     short.lengths = None
     whole, alone = p.run(reference.recurrence), short.run(reference.recurrence)
@@ -62,22 +62,22 @@ def test_a_finished_sequence_stops_changing():
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_any_float_type(dtype):
-    p = problem(dtype=dtype, shared=(2,))
+    p = make_problem(dtype=dtype, shared=(2,))
     result = p.run(reference.recurrence)
-    assert {t.dtype for t in tensors(result)} == {dtype}
-    assert_close(result, answer(p), {torch.float64: 1e-12, torch.float32: 1e-5}.get(dtype, 0.1))
+    assert {t.dtype for t in list_tensors(result)} == {dtype}
+    assert_close(result, solve_by_equations(p), {torch.float64: 1e-12, torch.float32: 1e-5}.get(dtype, 0.1))
 
 
 def test_nothing_real_gives_zero_and_finite_gradients():
-    p = problem(B=3, T=4, lengths=[0, 0, 0])
+    p = make_problem(B=3, T=4, lengths=[0, 0, 0])
     p.read = p.write = tuple(torch.zeros_like(s) for s in p.read)
     result = p.run(reference.recurrence)
     assert (result.outputs == 0).all()
-    assert all(t.isfinite().all() for t in (*tensors(result), *p.gradients(reference.recurrence)))
+    assert all(t.isfinite().all() for t in (*list_tensors(result), *p.gradients(reference.recurrence)))
 
 
 def test_what_stands_in_the_padding_does_not_matter():
-    p = problem(B=3, T=5, lengths=[2, 5, 0], shared=(4,))
+    p = make_problem(B=3, T=5, lengths=[2, 5, 0], shared=(4,))
     clean = p.run(reference.recurrence)
     with torch.no_grad():
         p.x[0, 2:], p.x[2] = float("nan"), float("inf")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import nse
-from oracle.problems import assert_near, problem
+from oracle.problems import assert_near, make_problem
 
 pytest.importorskip("triton")
 with pytest.MonkeyPatch.context() as patch:
@@ -45,7 +45,7 @@ def test_a_gradient_penalty_has_the_references_gradients(settings, lengths, devi
 
 
 def test_the_kernels_by_themselves_refuse(device):
-    p = problem(2, 2, 3, dtype=torch.float32).to(device)
+    p = make_problem(2, 2, 3, dtype=torch.float32).to(device)
     loss = p.run(triton_recurrence.recurrence).outputs.sum()
     with pytest.raises(nse.BackendError, match=r'^create_graph=True: .*backend="reference"'):
         torch.autograd.grad(loss, p.x, create_graph=True)

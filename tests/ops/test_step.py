@@ -7,7 +7,7 @@ from torch import nn
 from nse.ops import reference
 from nse.ops.step import lstm_cell, make_lstm_linears, make_score_mask, make_step_linears, step
 from nse.ops.types import LSTMLayer, Memory, Result
-from oracle.problems import assert_close, problem, tensors
+from oracle.problems import assert_close, list_tensors, make_problem
 
 CASES = {
     "one memory": {"slots": 6},
@@ -24,7 +24,7 @@ CASES = {
 
 def made(**case):
     """A problem in which all sequences have all steps, and every memory a slot at least."""
-    p = problem(**{"B": 4, **case})
+    p = make_problem(**{"B": 4, **case})
     p.memories = tuple(
         Memory(m.slots, None if m.lengths is None else m.lengths.clamp(min=1)) for m in p.memories
     )
@@ -62,8 +62,8 @@ def stepped(x, lengths, memories, read, write, weights, c_mask=None, keys=False)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_steps_are_the_recurrence(case):
     p = made(**case)
-    found, gradients = p.both(stepped)
-    wanted, wanted_gradients = p.both(reference.recurrence)
+    found, gradients = p.outputs_and_gradients(stepped)
+    wanted, wanted_gradients = p.outputs_and_gradients(reference.recurrence)
     assert_close(found, wanted, 1e-12)
     assert_close(gradients, wanted_gradients, 1e-10)
     assert all(gradient.abs().sum() > 0 for gradient in wanted_gradients)
@@ -73,7 +73,7 @@ def test_steps_are_the_recurrence(case):
 def test_gradcheck(shared):
     p = made(B=2, T=3, k=2, slots=3, shared=shared, dropout=0.3)
     leaves = p.leaves()
-    assert torch.autograd.gradcheck(lambda *_: tuple(tensors(p.run(stepped))), leaves)
+    assert torch.autograd.gradcheck(lambda *_: tuple(list_tensors(p.run(stepped))), leaves)
 
 
 @pytest.mark.parametrize("shared", [(), (5,)])
@@ -112,8 +112,8 @@ def test_a_memory_of_nothing_but_padding_stays_finite(dtype):
     p.memories = tuple(
         Memory(m.slots, torch.tensor([0, 4, 0]).clamp(max=m.slots.shape[1])) for m in p.memories
     )
-    found, gradients = p.both(stepped)
-    assert all(each.isfinite().all() for each in (*tensors(found), *gradients))
+    found, gradients = p.outputs_and_gradients(stepped)
+    assert all(each.isfinite().all() for each in (*list_tensors(found), *gradients))
     for z in found.keys:
         assert (z[[0, 2], :, 0] == 1).all()
         assert (z[[0, 2], :, 1:] == 0).all()

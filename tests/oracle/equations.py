@@ -28,7 +28,7 @@ def lstm(x, state, layers):
 
 
 def encode(words, memories, read_state, write_state, read, compose, compose_bias, write, c_masks=None):
-    """All steps: every h, the memories and states at the end, and the keys z of each step."""
+    """Run all steps; return every h, the final memories and states, and the keys z of each step."""
     memories = [[slot.copy() for slot in memory] for memory in memories]
     outputs, keys = [], []
     for t, word in enumerate(words):

@@ -1,4 +1,4 @@
-"""Random problems for the recurrence, and its answers side by side."""
+"""Random arguments for the recurrence, its results by the equations, and comparisons of results."""
 
 from dataclasses import dataclass, replace
 
@@ -27,16 +27,18 @@ class Problem:
         )
 
     def leaves(self):
-        return [t for t in tensors([getattr(self, f) for f in self.__dataclass_fields__]) if t.requires_grad]
+        return [
+            t for t in list_tensors([getattr(self, f) for f in self.__dataclass_fields__]) if t.requires_grad
+        ]
 
     def gradients(self, backend, seed=0):
-        """Of a random weighting of everything that comes out, for every input and weight."""
-        return self.both(backend, seed)[1]
+        """Compute the gradients of every input and weight, for a random weighting of all results."""
+        return self.outputs_and_gradients(backend, seed)[1]
 
-    def both(self, backend, seed=0):
-        """What comes out, and its `gradients`, of one call."""
+    def outputs_and_gradients(self, backend, seed=0):
+        """Compute the results and their `gradients` in one call."""
         result = self.run(backend)
-        outputs = tensors(result)
+        outputs = list_tensors(result)
         generator = torch.Generator().manual_seed(seed)
         loss = sum(
             (
@@ -46,16 +48,15 @@ class Problem:
         )
         leaves = self.leaves()
         gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
-        return result, [
-            torch.zeros_like(x) if g is None else g for g, x in zip(gradients, leaves, strict=True)
-        ]
+        pairs = zip(gradients, leaves, strict=True)
+        return result, [torch.zeros_like(x) if g is None else g for g, x in pairs]
 
     def to(self, device=None, dtype=None):
-        """The same problem elsewhere or in another type."""
-        return Problem(**{f: moved(getattr(self, f), device, dtype) for f in self.__dataclass_fields__})
+        """Copy the problem to another device or dtype."""
+        return Problem(**{f: move(getattr(self, f), device, dtype) for f in self.__dataclass_fields__})
 
-    def rows(self, *rows):
-        """The same problem for these sequences of the batch alone."""
+    def select(self, *rows):
+        """Return the problem for these sequences of the batch."""
         index = torch.tensor(rows)
         return replace(
             self,
@@ -70,24 +71,24 @@ class Problem:
         )
 
 
-def tensors(tree):
+def list_tensors(tree):
     if isinstance(tree, torch.Tensor):
         return [tree]
-    return [t for part in tree for t in tensors(part)] if isinstance(tree, tuple | list) else []
+    return [t for part in tree for t in list_tensors(part)] if isinstance(tree, tuple | list) else []
 
 
-def moved(tree, device, dtype):
+def move(tree, device, dtype):
     if isinstance(tree, torch.Tensor):
         if not tree.is_floating_point():
             return tree.to(device)
         return tree.detach().to(device=device, dtype=dtype or tree.dtype).requires_grad_(tree.requires_grad)
     if isinstance(tree, tuple):
-        parts = [moved(part, device, dtype) for part in tree]
+        parts = [move(part, device, dtype) for part in tree]
         return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
     return tree
 
 
-def problem(
+def make_problem(
     B=3,
     T=5,
     k=4,
@@ -100,20 +101,20 @@ def problem(
     dtype=torch.float64,
     scale=0.5,
 ):
-    """A random problem.
+    """Make a random problem.
 
     Args:
-        B: Sequences.
-        T: Steps.
+        B: Number of sequences.
+        T: Number of steps.
         k: Size.
         shared: Number of slots of each shared memory.
-        layers: Of both LSTMs.
-        slots: Of the own memory; `None` for the words themselves.
-        lengths: "random" from 0 to the most, or `None`, or given ones for the steps.
-        dropout: On c.
-        seed: Of everything random.
-        dtype: Of every tensor.
-        scale: The largest weight; beyond about 2 / sqrt(k) the recurrence is chaotic.
+        layers: Number of layers of both LSTMs.
+        slots: Number of slots of the own memory; `None` for the words themselves.
+        lengths: "random", `None`, or a list of numbers of steps.
+        dropout: Dropout rate on c.
+        seed: Seed of all random numbers.
+        dtype: Type of every tensor.
+        scale: Largest weight; beyond about 2 / sqrt(k) the recurrence is chaotic.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -121,12 +122,12 @@ def problem(
         drawn = torch.rand(*shape, generator=generator, dtype=torch.float64)
         return ((2 * drawn - 1) * scale).to(dtype).requires_grad_()
 
-    def some_lengths(most):
+    def draw_lengths(maximum):
         if lengths is None:
             return None
-        drawn = torch.randint(0, most + 1, (B,), generator=generator)
+        drawn = torch.randint(0, maximum + 1, (B,), generator=generator)
         if B:
-            drawn[torch.randint(0, B, (1,), generator=generator)] = most
+            drawn[torch.randint(0, B, (1,), generator=generator)] = maximum
         return drawn
 
     def stack(size):
@@ -137,9 +138,9 @@ def problem(
 
     d = (2 + len(shared)) * k
     x = uniform(B, T, k, scale=2.0)
-    steps = some_lengths(T) if lengths in ("random", None) else torch.tensor(lengths)
-    own = Memory(x, steps) if slots is None else Memory(uniform(B, slots, k, scale=2.0), some_lengths(slots))
-    others = tuple(Memory(uniform(B, L, k, scale=2.0), some_lengths(L)) for L in shared)
+    steps = draw_lengths(T) if lengths in ("random", None) else torch.tensor(lengths)
+    own = Memory(x, steps) if slots is None else Memory(uniform(B, slots, k, scale=2.0), draw_lengths(slots))
+    others = tuple(Memory(uniform(B, L, k, scale=2.0), draw_lengths(L)) for L in shared)
     mask = None
     if dropout:
         keep = torch.rand(B, T, d, generator=generator, dtype=torch.float64) >= dropout
@@ -149,17 +150,17 @@ def problem(
     return Problem(x, steps, (own, *others), tuple(states[:2]), tuple(states[2:]), weights, mask)
 
 
-def answer(p: Problem) -> Result:
-    """The answer by `equations`, one sequence after the other, put into padded tensors."""
+def solve_by_equations(p: Problem) -> Result:
+    """Solve a problem by `equations`, one sequence after the other, and pad the results."""
 
     def array(tensor):
         return tensor.detach().cpu().double().numpy()
 
-    def layers_of(stack):
+    def to_arrays(stack):
         return [[array(w) for w in layer] for layer in stack]
 
     B, T, _k = p.x.shape
-    result = Result(*zeros(p))
+    result = Result(*make_zeros(p))
     for b in range(B):
         steps = T if p.lengths is None else int(p.lengths[b])
         sizes = [m.slots.shape[1] if m.lengths is None else int(m.lengths[b]) for m in p.memories]
@@ -171,10 +172,10 @@ def answer(p: Problem) -> Result:
             list(array(p.x)[b][:steps]),
             memories,
             *states,
-            layers_of(p.weights.read),
+            to_arrays(p.weights.read),
             array(p.weights.compose),
             array(p.weights.compose_bias),
-            layers_of(p.weights.write),
+            to_arrays(p.weights.write),
             None if p.c_mask is None else array(p.c_mask)[b],
         )
         for t in range(steps):
@@ -191,7 +192,7 @@ def answer(p: Problem) -> Result:
     return result
 
 
-def zeros(p: Problem):
+def make_zeros(p: Problem):
     B, T, k = p.x.shape
     like = {"dtype": torch.float64}
     yield torch.zeros(B, T, k, **like)
@@ -201,11 +202,11 @@ def zeros(p: Problem):
     yield tuple(torch.zeros(B, T, m.slots.shape[1], **like) for m in p.memories)
 
 
-def assert_close(got, wanted, tolerance):
-    """All tensors of two results, with the place of the largest difference in the message."""
-    got, wanted = tensors(got), tensors(wanted)
-    assert len(got) == len(wanted)
-    for index, (a, b) in enumerate(zip(got, wanted, strict=True)):
+def assert_close(got, expected, tolerance):
+    """Compare all tensors of two results element by element."""
+    got, expected = list_tensors(got), list_tensors(expected)
+    assert len(got) == len(expected)
+    for index, (a, b) in enumerate(zip(got, expected, strict=True)):
         torch.testing.assert_close(
             a.detach().cpu().double(),
             b.detach().cpu().double(),
@@ -215,11 +216,11 @@ def assert_close(got, wanted, tolerance):
         )
 
 
-def assert_near(got, wanted, tolerance):
-    """All tensors of two results, each within so much of its norm, or of a small one if it is nearly zero."""
-    got, wanted = tensors(got), tensors(wanted)
-    assert len(got) == len(wanted)
-    for index, (a, b) in enumerate(zip(got, wanted, strict=True)):
+def assert_near(got, expected, tolerance):
+    """Compare all tensors of two results by the norm of the difference, relative to the norm or a minimum."""
+    got, expected = list_tensors(got), list_tensors(expected)
+    assert len(got) == len(expected)
+    for index, (a, b) in enumerate(zip(got, expected, strict=True)):
         assert a.shape == b.shape, f"tensor {index}"
         a, b = (t.detach().cpu().double() for t in (a, b))
         norm = max(b.norm().item(), 0.05 * b.numel() ** 0.5)
