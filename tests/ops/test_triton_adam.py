@@ -189,7 +189,7 @@ def test_a_training_step_is_the_same_with_and_without_the_kernels():
         index = torch.tensor([i % 2])
         assert_close(mine(index), theirs(index), ROUNDING)
         assert_close(list(one.parameters()), list(other.parameters()), ROUNDING)
-        assert_close(mine.average.values, theirs.average.values, ROUNDING)
+        assert_close(mine.ema.values, theirs.ema.values, ROUNDING)
         assert all(p.grad is None for p in one.parameters())
     states = [step.optimizer.state_dict()["state"] for step in (mine, theirs)]
     assert states[0].keys() == states[1].keys()

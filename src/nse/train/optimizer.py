@@ -129,7 +129,7 @@ class OptimizerUpdate:
             squares=[state["exp_avg_sq"] for state in states],
             steps=[state["step"] for state in states],
             averages=self.ema.values if self.ema else None,
-            rate=group["lr"],
+            lr=group["lr"],
             l2=group["weight_decay"],
             clip=self.clip,
             decay=self.ema.decay if self.ema else 0.0,
