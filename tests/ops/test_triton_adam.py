@@ -168,7 +168,7 @@ def make_step(model, kernels):
         return outputs.square().mean(), torch.tensor(1)
 
     step = TrainStep(optimizer, loss, 0.5, WeightEMA(parameters, 0.9))
-    step.update.kernels = kernels
+    step.update.use_kernels = kernels
     return step
 
 
@@ -178,9 +178,9 @@ def test_a_training_step_is_the_same_with_and_without_the_kernels():
     mine, theirs = make_step(one, True), make_step(other, False)
     for i in range(6):
         if i == 2:  # both use the optimizer's state, so they can take turns
-            mine.update.kernels = False
+            mine.update.use_kernels = False
         if i == 3:
-            mine.update.kernels = True
+            mine.update.use_kernels = True
         if i == 4:  # as a checkpoint does
             mine.optimizer.load_state_dict(mine.optimizer.state_dict())
         if i == 5:  # a weight without a gradient stays; its average is still updated
