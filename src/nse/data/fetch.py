@@ -39,7 +39,7 @@ def fetch_file(
             log(f"{file} is already there")
             return file
         file.parent.mkdir(parents=True, exist_ok=True)
-        if part.size() < download.size:
+        if part.size < download.size:
             log(f"downloading {address}")
             part.receive(address + file.name if address.endswith("/") else address)
         verified = "" if download.sha256 else " (not verified)"
@@ -61,10 +61,13 @@ class _PartFile:
         self.etag_file = file.with_name(f"{file.name}.part.etag")
         self.total, self.sha256, self.progress = download.size, download.sha256, progress
 
+    @property
     def size(self) -> int:
+        """Number of bytes that are already downloaded."""
         return self.file.stat().st_size if self.file.exists() else 0
 
     def remove(self) -> None:
+        """Remove both files."""
         self.file.unlink(missing_ok=True)
         self.etag_file.unlink(missing_ok=True)
 
@@ -93,7 +96,7 @@ class _PartFile:
 
     def receive(self, address: str) -> None:
         """Download the rest of the file, or all of it if the server cannot resume."""
-        done, why = self.size(), ""
+        done, why = self.size, ""
         try:
             response, done = self._open(address, done)
             with closing(response), self.file.open("ab" if done else "wb") as handle:
