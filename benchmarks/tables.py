@@ -68,11 +68,9 @@ def write_pivot(rows: list[dict[str, Any]], key: str, form: str, backends: Seque
     return make_table([">B", ">T", "type", "mode", *(f">{name}" for name in backends)], lines)
 
 
-def write_cpu(key: str) -> str:
-    """Write one figure of `make bench`."""
-    results = read_report("cpu")
-    form = "{:.1f}" if key == "ms" else "{:.0f}"
-    return write_pivot(results["rows"], key, form, ["reference", "lean", "lstm"])
+def write_cpu() -> str:
+    """Write the times of `make bench`."""
+    return write_pivot(read_report("cpu")["rows"], "ms", "{:.1f}", ["reference", "lean", "lstm"])
 
 
 def write_h200(key: str) -> str:
@@ -463,18 +461,6 @@ def write_speed() -> str:
     return "\n".join(lines)
 
 
-def write_page() -> str:
-    """Write what `make page` measured."""
-    results = read_report("page")
-    rows = [
-        [str(row["words"]), *(f"{row[key]:.0f} ms" for key in ("ms_first", "ms_median", "ms_most"))]
-        for row in results["drawn"]
-    ]
-    size = f"The page loads {results['bytes_in_all'] / 1000:.1f} kB in {len(results['bytes'])} files"
-    note = f"{size}. Chromium {results['browser']}, {results['cores']} cores."
-    return make_table([">words", ">first time", ">median of 21", ">slowest"], rows, note)
-
-
 def write_house() -> str:
     """Write what `benchmarks/house.py` counted."""
     return house_table(read_result("house"))
@@ -489,8 +475,7 @@ TABLES = {
     "CONTRIBUTING.md": {"house": write_house},
     "README.md": {"results": write_summary, "speed": write_speed},
     "docs/benchmarks.md": {
-        "cpu": partial(write_cpu, "ms"),
-        "cpu memory": partial(write_cpu, "peak_mb"),
+        "cpu": write_cpu,
         "h200": partial(write_h200, "ms"),
         "h200 memory": partial(write_h200, "kept_mb"),
         "steps": write_h200_steps,
@@ -499,7 +484,7 @@ TABLES = {
         "answers on a GPU": write_answers_on_a_gpu,
     },
     "docs/nli.md": {"demo": write_demo},
-    "docs/pictures.md": {"paper": write_paper_and_here, "access": write_access, "page": write_page},
+    "docs/pictures.md": {"paper": write_paper_and_here, "access": write_access},
     "docs/recipes.md": {f"keys of {section}": partial(write_keys, section) for section in SECTIONS},
     "docs/reliability.md": {
         "attacks": write_attacks,
