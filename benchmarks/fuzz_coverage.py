@@ -82,13 +82,13 @@ def json_reader(place: Path) -> Reader:
 def toml_reader(place: Path) -> Reader:
     """Make the reader of TOML: a recipe, and an assignment as `--set` has it."""
     from faults.fuzzing import RECIPES, try_recipe
-    from nse.tasks.recipe import recipe_file
+    from nse.tasks.recipe import find_recipe_file
 
     def attempt(content: bytes) -> None:
         recipe, _, assignment = content.partition(CUT)
         try_recipe(recipe, os.fsdecode(assignment), place / "recipe.toml")
 
-    recipes = [recipe_file(name).read_bytes() for name in RECIPES]
+    recipes = [find_recipe_file(name).read_bytes() for name in RECIPES]
     assignments = [b"seed=2", b"model.size=300", b'train.schedule="linear"', b"model={size = 8}", b"a.b=[1]"]
     return [CUT.join(pair) for pair in zip(recipes, assignments, strict=True)], attempt
 

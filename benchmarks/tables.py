@@ -14,7 +14,7 @@ from typing import Any
 
 from nse import config
 from nse.tasks import TABLES as TASKS_OF_TABLES
-from nse.tasks import TASKS, recipe_class
+from nse.tasks import TASKS, make_recipe_class
 from nse.train import results as tables
 from nse.train.demo import MODELS
 from nse.viz.trace import MemoryTrace
@@ -117,9 +117,9 @@ def write_keys(section: str) -> str:
     """Write the keys of a recipe's section, each once, with the recipes that have it."""
     recipes = [(task, source) for task in TASKS.values() for source in task.sources]
     places: dict[config.Entry, list[str]] = {}
-    for task, source in sorted(recipes, key=lambda recipe: "own" in recipe[1].names()):
-        names = [f"own/{task.kind.name}"] if "own" in source.names() else source.names()
-        for entry in config.describe(recipe_class(source.table)):
+    for task, source in sorted(recipes, key=lambda recipe: "own" in recipe[1].list_names()):
+        names = [f"own/{task.kind.name}"] if "own" in source.list_names() else source.list_names()
+        for entry in config.describe(make_recipe_class(source.table)):
             if (
                 entry.type != "section"
                 and (entry.key.rpartition(".")[0].split(".")[0] or "recipe") == section
@@ -139,7 +139,7 @@ def shorten(names: list[str]) -> str:
         task.kind.name: {
             name if name != "own" else f"own/{task.kind.name}"
             for source in task.sources
-            for name in source.names()
+            for name in source.list_names()
         }
         for task in TASKS.values()
     }
@@ -177,7 +177,7 @@ COMMON = {"seeds": "{} seeds", "trained on": "trained on {} examples", "vectors"
 
 def write_tried(task: str) -> str:
     """Write the table of `benchmarks/tried.py TASK`: changed recipes beside the recipes, same seeds."""
-    figure = TASKS_OF_TABLES[task][0].shown[0]
+    figure = TASKS_OF_TABLES[task][0].columns[0]
     groups: dict[tuple[str, ...], list[tuple[float, float]]] = {}
     for row in json.loads(TRIED[task].read_text("utf-8")):
         name = row["recipe"] if row["recipe"].startswith(f"{task}/") else f"{task}/{row['recipe']}"

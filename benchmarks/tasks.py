@@ -31,7 +31,7 @@ def loop(name: str, data: Path | None) -> TrainingLoop:
     """The training of a recipe, before its first step."""
     recipe = load_recipe(name)
     task = TASKS[recipe.task]
-    examples = task.examples(recipe, data)
+    examples = task.load_examples(recipe, data)
     train = {"train": examples.splits["train"]}
     made = TrainingLoop(
         task, recipe, examples._replace(splits=train), Progress.silent(), RunStorage(), Processes()

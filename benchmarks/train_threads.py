@@ -62,7 +62,7 @@ def measure(workload: str, data: Path | None) -> float:
     recipe = load_recipe(workload.split(",")[0], overrides)
     task = TASKS[recipe.task]
     loop = TrainingLoop(
-        task, recipe, task.examples(recipe, data), Progress.silent(), RunStorage(), Processes()
+        task, recipe, task.load_examples(recipe, data), Progress.silent(), RunStorage(), Processes()
     )
     import torch  # after nse, which says how threads wait
 

@@ -74,7 +74,7 @@ def measured(recipe: str, changes: list[str], seed: int, data: Path | None) -> d
     """Train one, and read dev."""
     loaded = load_recipe(recipe, [f"seed={seed}", *changes])
     task = TASKS[loaded.task]
-    examples = task.examples(loaded, data)
+    examples = task.load_examples(loaded, data)
     examples = examples._replace(splits={name: examples.splits[name] for name in ("train", "dev")})
     with Progress() as progress:
         outcome = fit(task, loaded, examples, progress)

@@ -17,8 +17,8 @@ import stand_in
 from benchmarks.house import TARGETS, House
 from benchmarks.speed.sweeps import fingerprint
 from nse import config, tasks
-from nse.tasks import load_recipe, recipe_class
-from nse.tasks.recipe import headline, recipes
+from nse.tasks import load_recipe, make_recipe_class
+from nse.tasks.recipe import list_recipes, read_headline
 from nse.viz.trace import MemoryTrace
 
 ROOT = Path(__file__).parents[1]
@@ -106,7 +106,7 @@ def test_every_public_name_is_documented():
 
 @pytest.mark.parametrize("table", tasks.TABLES)
 def test_every_key_of_a_recipe_is_documented(table):
-    undocumented = [entry.key for entry in config.describe(recipe_class(table)) if not entry.doc]
+    undocumented = [entry.key for entry in config.describe(make_recipe_class(table)) if not entry.doc]
     assert undocumented == []
 
 
@@ -115,7 +115,7 @@ def test_recipe_keys_in_the_documents(table):
     task, source = tasks.TABLES[table]
     written = (ROOT / "docs" / "recipes.md").read_text("utf-8")
     sections = re.findall(r"<!-- keys of \w+ -->\n(.*?)<!-- end -->", written, re.DOTALL)
-    names = {task.kind.name, *source.names()}
+    names = {task.kind.name, *source.list_names()}
     if "own" in names:
         names = {task.kind.name, "own/*", f"own/{task.kind.name}"}
     rows = [
@@ -126,18 +126,18 @@ def test_recipe_keys_in_the_documents(table):
     ]
     wanted = [
         [f"`{key}`", kind, f"`{default}`", doc]
-        for key, kind, default, doc in config.describe(recipe_class(table))
+        for key, kind, default, doc in config.describe(make_recipe_class(table))
         if kind != "section"
     ]
     assert sorted(rows) == sorted(wanted), "run `make tables`"
 
 
-@pytest.mark.parametrize("name", recipes())
+@pytest.mark.parametrize("name", list_recipes())
 def test_every_recipe_loads_and_tells_its_command(name):
     recipe = load_recipe(name)
     assert recipe.data.name == name.split("/")[0]  # the folder is the data
-    text = recipes()[name].read_text("utf-8")
-    assert headline(recipes()[name])
+    text = list_recipes()[name].read_text("utf-8")
+    assert read_headline(list_recipes()[name])
     assert f"#     nse train {name} --out " in text
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from benchmarks.speed.calls import mebibytes
 from nse.nn.pair import PairClassifier, PairConfig
 from nse.ops.dispatch import choose_backend
-from nse.tasks.task import judged
+from nse.tasks.task import compute_cross_entropy
 from nse.text.sampler import draw_batches
 from nse.text.tensors import LabelledRows, Shape, Texts
 from nse.text.vocabulary import Vocabulary
@@ -105,7 +105,7 @@ def measure(pairs: LabelledRows, plan: list[tuple[Tensor, Shape]], graph: bool) 
 
     def loss_of(index: Tensor, shape: Shape | None) -> tuple[Tensor, Tensor]:
         batch = data.select(index, shape)
-        return judged(model(*batch.inputs), batch.labels)
+        return compute_cross_entropy(model(*batch.inputs), batch.labels)
 
     step = (CapturedStep if graph else TrainStep)(
         make_adam(model.parameters(), RATE, L2, device), loss_of, CLIP

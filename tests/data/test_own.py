@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from nse.data.readers.table import Table, hold_out, list_labels, make_rows, read_table
 from nse.data.records import MAX_LINE_BYTES, BadLineError
 from nse.errors import DataError
-from nse.tasks.answers import RIGHT, CandidateFiles
+from nse.tasks.answers import LABEL_IDS, CandidateFiles
 from nse.tasks.nli import PairFiles
-from nse.tasks.translation import MOST_WORDS, TranslationFiles
+from nse.tasks.translation import MAX_WORDS, TranslationFiles
 
 COLUMNS = {"text": "review", "label": "stars"}
 NUMBERS = {"0": 0, "1": 1}
@@ -251,14 +251,14 @@ def test_labels_are_those_of_the_training_file_sorted():
 
 def test_candidates_of_a_question_need_not_stand_together():
     questions, labels = ["q", "p", "q", "p", "r"], ["1", "no", "false", "yes", "0"]
-    rows = make_rows(make_table(question=questions, answer=list("abcde"), label=labels), RIGHT)
+    rows = make_rows(make_table(question=questions, answer=list("abcde"), label=labels), LABEL_IDS)
     assert rows.groups == [0, 1, 0, 1, 2]
     assert rows.labels == [1, 0, 0, 1, 0]
     assert rows.texts == {"question": questions, "answer": list("abcde")}
     by_group = make_table(
         question=["q"] * 5, answer=list("abcde"), label=labels, group=["7", "7", "2", "2", "7"]
     )
-    assert make_rows(by_group, RIGHT).groups == [0, 0, 1, 1, 0]
+    assert make_rows(by_group, LABEL_IDS).groups == [0, 0, 1, 1, 0]
 
 
 def read_error(files, labels=(), /, **row):
@@ -275,7 +275,7 @@ def test_each_task_checks_its_own_columns():
     wanted = "the label 'goood' is not one that was trained on: bad, so"
     assert read_error(PairFiles(), ("bad", "so"), label="goood") == wanted
     assert read_error(CandidateFiles(), label="FALSE") == {"label": "false"}
-    wanted = "the label is 'perhaps'; expected 1 for a right answer or 0 for a wrong one"
+    wanted = "the label is 'perhaps'; expected 1 for a correct answer or 0 for an incorrect one"
     assert read_error(CandidateFiles(), label="perhaps") == wanted
 
 
@@ -287,7 +287,7 @@ def test_each_side_of_a_translation_must_have_words():
     assert (rows.tokenized, rows.labels, rows.groups) == (True, [0], None)
     assert read_error(files, source="a", target="\u200b") == "the target has no words"
     wanted = "the source has 1,001 words, more than 1,000: break it up"
-    assert read_error(files, source="a " * (MOST_WORDS + 1), target="b") == wanted
+    assert read_error(files, source="a " * (MAX_WORDS + 1), target="b") == wanted
 
 
 def test_held_out_rows_do_not_depend_on_the_order():
@@ -325,11 +325,11 @@ def test_rows_belong_together_by_group_question_or_source(tmp_path, columns, key
 def test_a_question_is_never_in_train_and_dev():
     questions = [f"question {n // 3}" for n in range(60)]
     table = make_table(question=questions, answer=[str(n) for n in range(60)], label=["1", "0", "0"] * 20)
-    train, dev = hold_out(table, make_rows(table, RIGHT), 0.1)
+    train, dev = hold_out(table, make_rows(table, LABEL_IDS), 0.1)
     assert (len(dev.labels), dev.groups) == (6, [0, 0, 0, 1, 1, 1])
     assert sorted(set(train.groups)) == list(range(18))
     assert not set(train.texts["question"]) & set(dev.texts["question"])
     one = make_table(question=["q", "q"], answer=["a", "b"], label=["0", "1"])
     with pytest.raises(DataError, match="all rows are alike, so that none can be held out") as refusal:
-        hold_out(one, make_rows(one, RIGHT), 0.1)
+        hold_out(one, make_rows(one, LABEL_IDS), 0.1)
     assert refusal.value.fix == ("dev",)

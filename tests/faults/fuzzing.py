@@ -10,7 +10,7 @@ import nse
 from nse.errors import ConfigError, ModelError, RunError
 from nse.inference import folder as hub
 from nse.tasks import load_recipe
-from nse.tasks.recipe import recipe_file
+from nse.tasks.recipe import find_recipe_file
 
 SUMS = "SHA256SUMS"
 FILES = ("config.json", "model.safetensors", "vocabulary.txt")
@@ -156,7 +156,7 @@ RECIPES = ("logic/nse", "snli/best", "wikiqa/mma-attention", "multi30k/best", "a
 @st.composite
 def recipes(draw):
     """A recipe's text that is not what it was, and an assignment."""
-    good = recipe_file(draw(st.sampled_from(RECIPES))).read_bytes()
+    good = find_recipe_file(draw(st.sampled_from(RECIPES))).read_bytes()
     values = st.text(max_size=12) | JSON.map(lambda value: json.dumps(value))
     keys = st.sampled_from(
         ["seed", "model.size", "train", "train.lr", "model.encoder", "task", "a.b"]

@@ -118,7 +118,7 @@ def test_dev_scores_that_are_not_finite_stop_the_run():
         Progress.silent() as progress,
         pytest.raises(RunError, match="scores of dev are not finite after st"),
     ):
-        fit(task, recipe, task.examples(recipe), progress)
+        fit(task, recipe, task.load_examples(recipe), progress)
 
 
 def test_nan_is_never_written_as_json(tmp_path):

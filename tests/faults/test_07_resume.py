@@ -97,7 +97,7 @@ def test_other_data_is_refused(tmp_path, monkeypatch):
     task = TASKS["pair"]
 
     def examples(recipe, data=None):
-        found = task.examples(recipe, data)
+        found = task.load_examples(recipe, data)
         return found._replace(about={**found.about, "fingerprint": "other"})
 
     monkeypatch.setitem(TASKS, "pair", replace(task, examples=examples))

@@ -54,7 +54,7 @@ def pairs(device="cpu"):
 
 
 def judged(model, batch):
-    return translation.loss(load_recipe("multi30k/nse-nse"), model(*batch.inputs), batch)[0]
+    return translation.compute_loss(load_recipe("multi30k/nse-nse"), model(*batch.inputs), batch)[0]
 
 
 @EVERY
@@ -115,7 +115,7 @@ def step_of(kind, model, rows, **settings):
 
     def loss(index, shape):
         batch = rows.select(index, shape)
-        return translation.loss(recipe, model(*batch.inputs), batch)
+        return translation.compute_loss(recipe, model(*batch.inputs), batch)
 
     return kind(optimizer, loss, 1.0, **settings)
 

@@ -14,15 +14,15 @@ from nse.inference import folder as hub
 from nse.metrics import ranking, trec
 from nse.tasks import answers, load_recipe
 from nse.tasks.answers import TASK
-from nse.tasks.recipe import recipes
-from nse.tasks.task import measure_rarity
+from nse.tasks.recipe import list_recipes
+from nse.tasks.task import compute_rarity
 from nse.text.tensors import LabelledRows, Texts
 from nse.text.tokenize import TOKENIZERS
 from nse.text.vocabulary import Vocabulary
 from nse.train.distributed import compute_scores
 from nse.train.evaluate import evaluate
 
-RECIPES = [name for name in recipes() if name.startswith("wikiqa/")]
+RECIPES = [name for name in list_recipes() if name.startswith("wikiqa/")]
 KNOWN = ["who", "where", "runs", "sleeps", "a", "dog", "cat", "horse", "."]
 SMALL = [
     "data.vectors=small.5d",
@@ -90,7 +90,7 @@ def published(data, split):
 
 
 def test_examples_are_the_answer_and_then_the_question(data):
-    found = answers.examples(recipe("model.max_words=64"), data)
+    found = answers.load_rankings(recipe("model.max_words=64"), data)
     tokenize = TOKENIZERS["lower"]
     for name, split in found.splits.items():
         rows = list(published(data, name))
@@ -107,7 +107,9 @@ def test_examples_are_the_answer_and_then_the_question(data):
 
 
 def test_training_on_questions_that_have_an_answer(data):
-    whole, some = (answers.examples(recipe(f"data.answerable={each}"), data) for each in ("false", "true"))
+    whole, some = (
+        answers.load_rankings(recipe(f"data.answerable={each}"), data) for each in ("false", "true")
+    )
     rows = whole.splits["train"]
     kept = rows.groups != 1  # the question without one
     assert int((~kept).sum()) > 0
@@ -130,7 +132,7 @@ def batch_of(labels, groups=None):
 @pytest.mark.parametrize("weight", [1.0, 3.0])
 def test_the_loss_is_the_cross_entropy_of_each_candidate(weight):
     scores, labels = [2.0, -1.0, 0.5, -3.0], [1, 1, 0, 0]
-    loss, right = answers.loss(
+    loss, right = answers.compute_loss(
         recipe(f"train.pos_weight={weight}"), torch.tensor(scores)[:, None], batch_of(labels)
     )
     parts = [
@@ -148,7 +150,7 @@ def test_the_pairwise_loss_by_hand():
     labels, groups = [1, 0, 0, 1, 0, 1], [5, 5, 5, 2, 2, 9]
     scores = torch.tensor([[1.0], [4.0], [-1.0], [0.5], [0.5], [7.0]])
     batch = batch_of(labels, groups)
-    loss, right = answers.loss(
+    loss, right = answers.compute_loss(
         recipe("train.loss=pairwise", "train.group_by_question=true", "train.pos_weight=9"), scores, batch
     )
     wrong_above = [4.0 - 1.0, -1.0 - 1.0, 0.5 - 0.5]
@@ -156,7 +158,7 @@ def test_the_pairwise_loss_by_hand():
     assert loss.item() == pytest.approx(wanted, rel=1e-6)
     assert right == 4
     order = torch.tensor([3, 0, 5, 4, 2, 1])
-    shuffled = answers.pairwise(scores[order, 0], batch.select(order))
+    shuffled = answers.compute_pairwise_loss(scores[order, 0], batch.select(order))
     assert shuffled.item() == pytest.approx(wanted, rel=1e-6)
 
 
@@ -165,7 +167,7 @@ def test_the_pairwise_loss_by_hand():
 )
 def test_the_pairwise_loss_without_pairs_is_zero(labels, groups):
     scores = torch.randn(len(labels), 1, requires_grad=True)
-    loss, _ = answers.loss(
+    loss, _ = answers.compute_loss(
         recipe("train.loss=pairwise", "train.group_by_question=true"), scores, batch_of(labels, groups)
     )
     loss.backward()
@@ -175,7 +177,7 @@ def test_the_pairwise_loss_without_pairs_is_zero(labels, groups):
 
 def test_the_pairwise_loss_of_far_scores_is_finite():
     scores = torch.tensor([[-1e4], [1e4], [1e4]], requires_grad=True)
-    loss, _ = answers.loss(
+    loss, _ = answers.compute_loss(
         recipe("train.loss=pairwise", "train.group_by_question=true"), scores, batch_of([1, 0, 1], [0, 0, 1])
     )
     loss.backward()
@@ -186,7 +188,7 @@ def test_the_pairwise_loss_of_far_scores_is_finite():
 def test_rarity_by_hand():
     """The logarithm of how few of the answers have a word, which counts once in each."""
     texts = Texts.from_words([["a", "b", "a"], ["a", "c"], []], Vocabulary(["a", "b", "c", "d"]))
-    found = measure_rarity(texts, 6)
+    found = compute_rarity(texts, 6)
     wanted = [math.log(4 / 3), math.log(4 / 2), math.log(4 / 2), math.log(4 / 1)]
     assert found[2:].tolist() == pytest.approx(wanted, rel=1e-6)
     assert found.shape == (6,)
@@ -195,9 +197,9 @@ def test_rarity_by_hand():
 
 def test_a_model_that_counts_knows_the_rarity_of_words(data, tmp_path):
     counting = recipe("model.word_overlap=true")
-    examples = answers.examples(counting, data)
-    model = TASK.model(counting, examples)
-    assert torch.equal(model.rarity, measure_rarity(examples.splits["train"].texts[0], len(model.rarity)))
+    examples = answers.load_rankings(counting, data)
+    model = TASK.build_model(counting, examples)
+    assert torch.equal(model.rarity, compute_rarity(examples.splits["train"].texts[0], len(model.rarity)))
     assert not model.rarity.requires_grad
     trained(tmp_path / "run", data, "model.word_overlap=true")
     again = hub.load(tmp_path / "run")
@@ -214,19 +216,19 @@ def test_a_weight_that_is_none_is_refused():
 
 
 def test_epochs_are_chosen_by_what_is_reported(data):
-    examples = answers.examples(recipe(), data)
+    examples = answers.load_rankings(recipe(), data)
     dev = examples.splits["dev"]
     for seed in range(5):
         torch.manual_seed(seed)
         scores = torch.randn(len(dev.labels), 1).round(decimals=1)  # with ties
-        figures = answers.figures(recipe(), scores, examples, "dev")
-        chosen = TASK.choose(recipe(), scores, examples, "dev")
+        figures = answers.compute_metrics(recipe(), scores, examples, "dev")
+        chosen = TASK.compute_main_metric(recipe(), scores, examples, "dev")
         assert chosen == pytest.approx(figures["map"], abs=1e-12)
         assert set(figures) == set(ranking.MEASURES)
         assert figures == ranking.compute_measures(scores[:, 0], dev.groups, dev.labels)
     best = dev.labels[:, None].float()
     given = recipe(), best, examples, "dev"
-    assert TASK.choose(*given) == answers.figures(*given)["mrr"] == 1
+    assert TASK.compute_main_metric(*given) == answers.compute_metrics(*given)["mrr"] == 1
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -270,13 +272,13 @@ def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, settings):
     again = hub.load(tmp_path / "run")
     assert (again.config.kind, again.config.task, again.config.labels) == ("ranking", "wikiqa", ["right"])
     assert again.config.tokenizer == "lower"
-    examples = answers.examples(recipe(*settings), data)
+    examples = answers.load_rankings(recipe(*settings), data)
     dev = examples.splits["dev"]
     scores = compute_scores(again.module, dev)
     assert torch.equal(scores, checkpoint(tmp_path / "run")["best"]["scores"])
     assert scores.shape == (len(dev.labels), 1)
     assert len(scores.unique()) > 5
-    assert answers.figures(recipe(), scores, examples, "dev")["map"] == result["map"]["dev"]
+    assert answers.compute_metrics(recipe(), scores, examples, "dev")["map"] == result["map"]["dev"]
 
 
 def test_it_learns_what_answers_a_question(data, tmp_path):
@@ -284,9 +286,9 @@ def test_it_learns_what_answers_a_question(data, tmp_path):
     write_wikiqa(data, train=corpus(40, 1), dev=corpus(20, 2), test=corpus(20, 3))
     settings = ["model.word_overlap=true", "model.embedding_dropout=0", "train.epochs=6"]
     result = trained(tmp_path / "run", data, *settings)
-    examples = answers.examples(recipe(*settings), data)
+    examples = answers.load_rankings(recipe(*settings), data)
     nothing = torch.zeros(len(examples.splits["dev"].labels), 1)
-    by_chance = TASK.choose(recipe(), nothing, examples, "dev")
+    by_chance = TASK.compute_main_metric(recipe(), nothing, examples, "dev")
     assert result["map"]["dev"] > by_chance + 0.1
     assert result["map"]["test"] > by_chance + 0.1
 
@@ -328,4 +330,4 @@ def test_the_recipe_says_what_the_paper_says():
     assert (model.encoder, model.attention, model.size, model.layers) == ("mma", "paper", 512, 2)
     assert (model.embedding_size, model.hidden, model.embedding_dropout) == (300, 1024, 0.4)
     assert (training.batch_size, training.lr, training.epochs, training.weight_decay) == (4, 1e-5, 10, 0)
-    assert TASK.paper["wikiqa/mma-attention"] == {"map": 0.6811, "mrr": 0.6993}
+    assert TASK.paper_results["wikiqa/mma-attention"] == {"map": 0.6811, "mrr": 0.6993}

@@ -18,7 +18,7 @@ from nse.errors import ConfigError
 from nse.inference import folder as hub
 from nse.tasks import documents, load_recipe
 from nse.tasks.documents import TASK
-from nse.tasks.task import Examples, cut_sentences, read_rows
+from nse.tasks.task import Examples, make_labelled_rows, split_sentences
 from nse.text.tensors import Documents, LabelledRows, Texts
 from nse.text.vocabulary import Vocabulary
 from nse.train.distributed import compute_scores
@@ -101,7 +101,7 @@ def in_pieces(documents, longest):
 def test_no_word_is_lost_in_pieces(made, longest):
     lengths = torch.tensor([n for each in made for n in each], dtype=torch.int32)
     counts = torch.tensor([len(each) for each in made], dtype=torch.int32)
-    found, many = cut_sentences(lengths, counts, longest)
+    found, many = split_sentences(lengths, counts, longest)
     assert [each.tolist() for each in found.split(many.tolist())] == in_pieces(made, longest)
     assert found.sum() == lengths.sum()
     assert (found <= longest).all()
@@ -113,22 +113,24 @@ def test_a_sentence_of_two_thousand_words(data):
     rows = [(5, f"the food <sssss> {' '.join(many)} <sssss> great ."), (1, "awful <sssss>")]
     write_yelp(data, train="".join(f"u\t\tp\t\t{stars}\t\t{text}\n" for stars, text in rows))
     write_random_vectors(data, [*KNOWN, *many])
-    found = TASK.examples(recipe(), data)
+    found = TASK.load_examples(recipe(), data)
     (sentences, label), (other, _) = read(found, "train")
     assert (label, other) == (4, ["awful"])
     assert [len(sentence.split(" ")) for sentence in sentences] == [2, *[96] * 20, 80, 2]
     assert " ".join(sentences) == f"the food {' '.join(many)} great ."
     assert found.splits["train"].texts[0].sentences.ids.shape[1] == 96
-    longer = TASK.examples(recipe("model.max_words=5000"), data)
+    longer = TASK.load_examples(recipe("model.max_words=5000"), data)
     assert next(read(longer, "train"))[0] == ["the food", " ".join(many), "great ."]
     # What is left is read like any other sentence: the pieces of one are its document's, in their order.
-    rows = TASK.examples(recipe("model.max_words=1"), data).splits["train"]
+    rows = TASK.load_examples(recipe("model.max_words=1"), data).splits["train"]
     assert rows.texts[0].counts.tolist() == [2004, 1]
 
 
 def test_one_split_by_hand():
     column = EncodedColumn(*(np.array(each, np.int32) for each in ([2, 3, 4, 5, 6, 7], [5, 0, 1], [2, 0, 1])))
-    rows = read_rows(EncodedSplit({"document": column}, np.array([4, 0, 2], np.int32)), ("document",), 2)
+    rows = make_labelled_rows(
+        EncodedSplit({"document": column}, np.array([4, 0, 2], np.int32)), ("document",), 2
+    )
     assert rows.labels.tolist() == [4, 0, 2]
     assert rows.texts[0].counts.tolist() == [4, 0, 1]
     assert rows.texts[0].sentences.ids.tolist() == [[2, 3], [4, 5], [6, 0], [0, 0], [7, 0]]
@@ -143,7 +145,7 @@ def test_sentences_of_nothing_are_refused():
 
 
 def test_examples_are_the_published_reviews(data):
-    found = TASK.examples(recipe(), data)
+    found = TASK.load_examples(recipe(), data)
     assert {name: len(split.labels) for name, split in found.splits.items()} == found.about["counts"]
     assert found.about["counts"] == {"train": 40, "dev": 20, "test": 20}
     assert found.about["published"] == {"train": 268_013, "dev": 33_504, "test": 33_501}
@@ -162,7 +164,7 @@ def test_vectors_of_another_size_are_told_with_what_to_set(data):
     with pytest.raises(
         ConfigError, match=r"small\.5d has vectors of 5 numbers .* set model\.embedding_size=5"
     ):
-        TASK.examples(recipe("model.embedding_size=0"), data)
+        TASK.load_examples(recipe("model.embedding_size=0"), data)
 
 
 def judged(name, given, right):
@@ -174,7 +176,7 @@ def judged(name, given, right):
     told = get_data_set(name).labels
     examples = Examples({"dev": LabelledRows((texts,), labels)}, Vocabulary([]), {}, labels=told)
     scores = torch.nn.functional.one_hot(torch.tensor(given), 10).float()
-    return documents.figures(load_recipe(f"{name}/nse-nse"), scores, examples, "dev")
+    return documents.compute_metrics(load_recipe(f"{name}/nse-nse"), scores, examples, "dev")
 
 
 def test_errors_are_squared_in_stars():
@@ -188,7 +190,10 @@ def test_figures_of_nothing_are_zero():
     texts = Documents.from_sentences(Texts.from_words([], Vocabulary([])), torch.zeros(0, dtype=torch.long))
     rows = LabelledRows((texts,), torch.zeros(0, dtype=torch.long))
     examples = Examples({"dev": rows}, Vocabulary([]), {}, labels=tuple("12345"))
-    assert documents.figures(recipe(), torch.zeros(0, 5), examples, "dev") == {"accuracy": 0, "mse": 0}
+    assert documents.compute_metrics(recipe(), torch.zeros(0, 5), examples, "dev") == {
+        "accuracy": 0,
+        "mse": 0,
+    }
 
 
 # Runs
@@ -218,12 +223,14 @@ def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, settings):
     assert (again.config.kind, again.config.task, again.config.data) == ("document", "documents", "yelp13")
     assert (again.config.tokenizer, again.config.labels) == ("treebank", ["1", "2", "3", "4", "5"])
     assert again.target is None
-    found = TASK.examples(recipe(*settings), data)
+    found = TASK.load_examples(recipe(*settings), data)
     assert again.vocabulary.words == found.vocabulary.words
     scores = compute_scores(again.module, found.splits["dev"])
     assert torch.equal(scores, checkpoint(tmp_path / "run")["best"]["scores"])
     assert len(scores.unique(dim=0)) > 10
-    told = documents.figures(recipe(), compute_scores(again.module, found.splits["test"]), found, "test")
+    told = documents.compute_metrics(
+        recipe(), compute_scores(again.module, found.splits["test"]), found, "test"
+    )
     assert told == {measure: result[measure]["test"] for measure in ("accuracy", "mse")}
 
 
@@ -253,6 +260,6 @@ def test_a_stopped_run_ends_as_if_it_never_was(data, tmp_path):
 
 
 def test_papers_figures_are_of_recipes_that_are_there():
-    for name in TASK.paper:
+    for name in TASK.paper_results:
         assert load_recipe(name).task == "document"
-        assert set(TASK.paper[name]) == {"accuracy", "mse"}
+        assert set(TASK.paper_results[name]) == {"accuracy", "mse"}

@@ -19,8 +19,8 @@ from nse.inference import folder as hub
 from nse.nn.text_model import PAD, pad_left
 from nse.tasks import load_recipe
 from nse.tasks.nli import TASK
-from nse.tasks.recipe import recipes
-from nse.tasks.task import describe_model, draw_padding
+from nse.tasks.recipe import list_recipes
+from nse.tasks.task import draw_padding_vector, make_model_config
 from nse.text.tokenize import TOKENIZERS
 from nse.text.vocabulary import Vocabulary
 from nse.train import run
@@ -29,7 +29,7 @@ from nse.train.loop import fit
 from nse.train.progress import Progress
 from nse.train.results import compute_table
 
-RECIPES = [name for name in recipes() if name.startswith("snli/")]
+RECIPES = [name for name in list_recipes() if name.startswith("snli/")]
 KNOWN = ["a", "dog", "cat", "runs", "sleeps", "."]
 UNUSUAL = ["", "zzz qqq", "dog " * 10_000]
 SMALL = [
@@ -81,7 +81,7 @@ def trained(name, folder, data, *assignments):
 
 
 def test_examples_are_the_labelled_pairs_of_each_split(data):
-    found = TASK.examples(recipe("snli/nse-masked"), data)
+    found = TASK.load_examples(recipe("snli/nse-masked"), data)
     assert {name: len(split.labels) for name, split in found.splits.items()} == {
         "train": 33,
         "dev": 17,
@@ -102,7 +102,7 @@ def test_examples_are_the_labelled_pairs_of_each_split(data):
 
 
 def test_vectors_are_those_of_the_words(data):
-    found = TASK.examples(recipe("snli/nse-masked"), data)
+    found = TASK.load_examples(recipe("snli/nse-masked"), data)
     given = np.load(data / "vectors" / "small.5d.npy")
     assert found.vectors.dtype == torch.float32
     assert not found.vectors[:2].any()
@@ -111,7 +111,7 @@ def test_vectors_are_those_of_the_words(data):
 
 
 def test_what_is_told_of_the_data(data):
-    about = TASK.examples(recipe("snli/nse-masked"), data).about
+    about = TASK.load_examples(recipe("snli/nse-masked"), data).about
     assert about["name"] == "snli"
     assert about["counts"] == {"train": 33, "dev": 17, "test": 17}
     assert about["published"] == {"train": 549_367, "dev": 9_842, "test": 9_824}
@@ -122,7 +122,7 @@ def test_what_is_told_of_the_data(data):
 
 def test_the_fingerprint_is_that_of_what_is_trained_on(data):
     def fingerprint(*assignments):
-        return TASK.examples(recipe("snli/nse-masked", *assignments), data).about["fingerprint"]
+        return TASK.load_examples(recipe("snli/nse-masked", *assignments), data).about["fingerprint"]
 
     first = fingerprint()
     assert fingerprint("seed=2", "model.size=3") == fingerprint("data.train=99") == first
@@ -132,8 +132,8 @@ def test_the_fingerprint_is_that_of_what_is_trained_on(data):
 
 
 def test_training_on_the_first_pairs_alone(data):
-    whole = TASK.examples(recipe("snli/nse"), data).splits
-    some = TASK.examples(recipe("snli/nse", "data.train=10"), data)
+    whole = TASK.load_examples(recipe("snli/nse"), data).splits
+    some = TASK.load_examples(recipe("snli/nse", "data.train=10"), data)
     assert some.about["counts"] == {"train": 10, "dev": 17, "test": 17}
     for one, other in ((some.splits["train"], whole["train"]), (some.splits["dev"], whole["dev"])):
         n = len(one.labels)
@@ -148,8 +148,8 @@ def test_training_on_the_first_pairs_alone(data):
 def test_the_papers_padding_is_put_there_once(data):
     """By the model, and not by the data too."""
     loaded = recipe("snli/nse")
-    examples = TASK.examples(loaded, data)
-    rows, made = examples.splits["test"], TASK.model(loaded, examples)
+    examples = TASK.load_examples(loaded, data)
+    rows, made = examples.splits["test"], TASK.build_model(loaded, examples)
     assert rows.texts[0].lengths.unique().numel() > 1
     for texts in rows.texts:
         ids, lengths = made.truncate(*texts)
@@ -165,9 +165,11 @@ def test_vectors_of_another_size_are_told_with_what_to_set(data, size, words):
     with pytest.raises(
         ConfigError, match=r"small\.5d has vectors of 5 numbers .* set model\.embedding_size=5"
     ):
-        TASK.examples(wrong, data)
+        TASK.load_examples(wrong, data)
     assert (
-        TASK.examples(recipe("snli/nse", "model.size=5", "model.embedding_size=0"), data).vectors.shape[1]
+        TASK.load_examples(recipe("snli/nse", "model.size=5", "model.embedding_size=0"), data).vectors.shape[
+            1
+        ]
         == 5
     )
 
@@ -175,11 +177,11 @@ def test_vectors_of_another_size_are_told_with_what_to_set(data, size, words):
 def embedding(data, seed, *assignments):
     loaded = recipe("snli/nse", *assignments)
     torch.manual_seed(seed)
-    return TASK.model(loaded, TASK.examples(loaded, data)).embedding.weight
+    return TASK.build_model(loaded, TASK.load_examples(loaded, data)).embedding.weight
 
 
 def test_the_padding_is_one_fixed_vector_whatever_the_seed(data):
-    found, examples = embedding(data, 1), TASK.examples(recipe("snli/nse"), data)
+    found, examples = embedding(data, 1), TASK.load_examples(recipe("snli/nse"), data)
     assert torch.equal(found, embedding(data, 2))
     assert torch.equal(found[1:], examples.vectors[1:])
     assert (found[PAD] != 0).all()
@@ -190,16 +192,16 @@ def test_the_padding_is_one_fixed_vector_whatever_the_seed(data):
 @pytest.mark.parametrize("scale", [0.05, 0.3, 2.0])
 def test_the_padding_is_about_as_long_as_a_word_is(scale):
     words = scale * torch.randn(50, 300, generator=torch.Generator().manual_seed(1))
-    pad = draw_padding(torch.cat([torch.zeros(2, 300), words]))
+    pad = draw_padding_vector(torch.cat([torch.zeros(2, 300), words]))
     assert pad.norm().item() == pytest.approx(words.norm(dim=1).mean().item(), rel=0.1)
-    assert (draw_padding(torch.zeros(2, 300)) != 0).all()  # where every word is unknown
+    assert (draw_padding_vector(torch.zeros(2, 300)) != 0).all()  # where every word is unknown
 
 
 @pytest.mark.parametrize("learned", [False, True])
 def test_training_leaves_fixed_vectors_alone(data, learned):
     loaded = recipe("snli/mma", f"model.trainable={str(learned).lower()}")
-    examples = TASK.examples(loaded, data)
-    before = TASK.model(loaded, examples).embedding.weight.detach()
+    examples = TASK.load_examples(loaded, data)
+    before = TASK.build_model(loaded, examples).embedding.weight.detach()
     outcome = fit(TASK, loaded, examples, Progress.silent())
     after = outcome.model.embedding.weight
     assert after.requires_grad == learned
@@ -214,7 +216,11 @@ def test_every_recipe_trains_and_is_scored_again(name, data, tmp_path):
     result = trained(name, folder, data)
     assert json.loads((folder / "result.json").read_text()) == result
     (row,) = compute_table("snli", tmp_path / "run")
-    paper = {"test": pytest.approx(100 * TASK.paper[name]["accuracy"])} if name in TASK.paper else None
+    paper = (
+        {"test": pytest.approx(100 * TASK.paper_results[name]["accuracy"])}
+        if name in TASK.paper_results
+        else None
+    )
     assert (row["recipe"], row["paper"], row["seeds"]) == (name, paper, [1])
     assert (row["examples"], row["published"], row["vectors"]) == (33, 549_367, "small.5d")
     assert row["test"] == {"mean": 100 * result["accuracy"]["test"], "sd": None}
@@ -232,9 +238,9 @@ def test_every_recipe_trains_and_is_scored_again(name, data, tmp_path):
 def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, learned):
     """The same scores to the last bit, so nothing may be rounded when it is saved."""
     loaded = recipe("snli/mma-attention", f"model.trainable={str(learned).lower()}")
-    examples = TASK.examples(loaded, data)
+    examples = TASK.load_examples(loaded, data)
     outcome = fit(TASK, loaded, examples, Progress.silent())
-    hub.save(tmp_path / "mine", outcome.model, describe_model(loaded, examples), examples.vocabulary, {})
+    hub.save(tmp_path / "mine", outcome.model, make_model_config(loaded, examples), examples.vocabulary, {})
     again = hub.load(tmp_path / "mine")
     assert (again.config.task, again.config.data, again.config.tokenizer) == ("snli", "snli", "paper")
     assert again.config.labels == list(LABELS)

@@ -187,11 +187,11 @@ def test_another_file_is_scored_with_other_columns_too(trained, tmp_path):
     assert (told["data"], told["split"]) == ("other.csv", "test")
     shutil.copytree(folder / "run" / "model", tmp_path / "bare")
     if kind == "translation":
-        with pytest.raises(ModelError, match=r"no recipe.toml of its run beside it tells what its data is$"):
+        with pytest.raises(ModelError, match=r"there is no recipe.toml of its run with the files$"):
             evaluate(str(tmp_path / "bare"), on=str(other), columns=named)
     else:
         assert evaluate(str(tmp_path / "bare"), on=str(other), columns=named)[measure] == told[measure]
-    with pytest.raises(ModelError, match=r"no recipe.toml .* tells what its data is$") as refusal:
+    with pytest.raises(ModelError, match=r"no recipe.toml of its run with the files$") as refusal:
         evaluate(str(tmp_path / "bare"))
     assert refusal.value.fix == ("on",)
     for words, message in [
@@ -238,7 +238,7 @@ def test_the_fingerprint_is_that_of_what_the_files_hold(tmp_path):
         if change:
             content = (tmp_path / "mine.csv").read_text()
             (tmp_path / "mine.csv").write_text(content.replace(*change))
-        return TASKS["sentence"].examples(recipe).about["fingerprint"]
+        return TASKS["sentence"].load_examples(recipe).about["fingerprint"]
 
     first = fingerprint()
     assert fingerprint() == first
@@ -272,13 +272,13 @@ def test_rare_words_are_unknown_and_those_of_dev_alone_too(tmp_path):
     file = table(tmp_path / "train.csv", ["text", "label"], [("a a b", "0"), ("c", "1")])
     dev = table(tmp_path / "dev.csv", ["text", "label"], [("d a", "0")])
     named = [f"data.{split}={json.dumps(str(path))}" for split, path in (("train", file), ("dev", dev))]
-    found = TASKS["sentence"].examples(load_recipe("own/sentence", named))
+    found = TASKS["sentence"].load_examples(load_recipe("own/sentence", named))
     assert found.vocabulary.words == (*Vocabulary.SPECIAL, "a", "b", "c")
     assert found.splits["dev"].texts[0].ids.tolist() == [[Vocabulary.UNKNOWN, 2]]
     recipe = load_recipe("own/sentence", [*named, "data.min_count=2"])
-    found = TASKS["sentence"].examples(recipe)
+    found = TASKS["sentence"].load_examples(recipe)
     assert found.vocabulary.words == (*Vocabulary.SPECIAL, "a")
-    weights = TASKS["sentence"].model(recipe, found).embedding.weight
+    weights = TASKS["sentence"].build_model(recipe, found).embedding.weight
     assert not weights[: len(Vocabulary.SPECIAL)].any()
     assert weights[2].any()
 
@@ -290,9 +290,9 @@ def test_vectors_may_be_given(tmp_path, by):
     (place / "mine.4d.txt").write_text("room 1 2 3 4\nclean 4 3 2 1\nunseen 1 1 1 1\n")
     vectors = "mine.4d" if by == "name" else str(place / "mine.4d.txt")
     recipe = sentences(tmp_path, f"data.vectors={vectors}", "model.embedding_size=4", "model.trainable=false")
-    found = TASKS["sentence"].examples(recipe, tmp_path / "data")
+    found = TASKS["sentence"].load_examples(recipe, tmp_path / "data")
     assert sorted(found.vocabulary.words[2:]) == ["clean", "room"]
-    made = TASKS["sentence"].model(recipe, found)
+    made = TASKS["sentence"].build_model(recipe, found)
     given = {"room": [1, 2, 3, 4], "clean": [4, 3, 2, 1]}
     for row, word in enumerate(found.vocabulary.words[2:], start=2):
         np.testing.assert_array_equal(made.embedding.weight[row].detach().numpy(), given[word])
@@ -304,24 +304,26 @@ def test_a_ranking_needs_questions_with_a_choice(tmp_path):
     dev = table(tmp_path / "dev.tsv", header, [("q", "a", 1)])
     given = [f"data.train={json.dumps(str(file))}"]
     with pytest.raises(
-        DataError, match=r"dev.tsv: no question of dev has both a right and a wrong answer to tell"
+        DataError, match=r"dev.tsv: no question of dev has both a correct and an incorrect answer"
     ):
-        TASKS["ranking"].examples(load_recipe("own/ranking", [*given, f"data.dev={json.dumps(str(dev))}"]))
+        TASKS["ranking"].load_examples(
+            load_recipe("own/ranking", [*given, f"data.dev={json.dumps(str(dev))}"])
+        )
     table(file, header, [("q", "a", 1), ("r", "d", 0), ("s", "d", 0)])
-    with pytest.raises(DataError, match=r"what is held out for dev: no question of dev has both ") as refusal:
-        TASKS["ranking"].examples(load_recipe("own/ranking", given))
+    with pytest.raises(DataError, match=r"the dev set held out: no question of dev has both ") as refusal:
+        TASKS["ranking"].load_examples(load_recipe("own/ranking", given))
     assert refusal.value.fix == ("dev",)
     table(file, header, [("q", "a", 0), ("r", "d", 0)])
-    with pytest.raises(DataError, match=r"train.tsv: every row has the label 0; there is nothing to tell"):
-        TASKS["ranking"].examples(load_recipe("own/ranking", given))
+    with pytest.raises(DataError, match=r"train.tsv: every row has the label 0; a classifier needs two"):
+        TASKS["ranking"].load_examples(load_recipe("own/ranking", given))
 
 
 def test_translations_that_are_all_too_long_leave_nothing_to_train_on(tmp_path):
     file = table(tmp_path / "mine.tsv", ["source", "target"], translations(9, 1))
     given = [f"data.train={json.dumps(str(file))}", "data.bpe_merges=0"]
     with pytest.raises(DataError, match="own: no row is left to train on"):
-        TASKS["translation"].examples(load_recipe("own/translation", [*given, "data.max_words=1"]))
-    found = TASKS["translation"].examples(load_recipe("own/translation", [*given, 'data.language=""']))
+        TASKS["translation"].load_examples(load_recipe("own/translation", [*given, "data.max_words=1"]))
+    found = TASKS["translation"].load_examples(load_recipe("own/translation", [*given, 'data.language=""']))
     assert "Hier" in found.target.words  # spaced words as they are
     assert "hier" not in found.target.words
 
@@ -335,8 +337,8 @@ REFUSED = {
     "dev_fraction=0": "dev_fraction must be above 0 and below 1, got 0.0",
     "min_count=0": "min_count must be at least 1, got 0",
     "name=snli": "name: expected a name that no published data set has, got 'snli'",
-    'columns.label="text"': "expected a column of its own for each, got 'text', 'text'",
-    'columns.label=""': "expected a column of its own for each, got 'text', ''",
+    'columns.label="text"': "expected a different column for each role, got 'text', 'text'",
+    'columns.label=""': "expected a different column for each role, got 'text', ''",
     'train="a\\u0000b"': "expected a path in UTF-8 without NUL",
     "tokenizer=moss": 'did you mean "moses"',
     "columns.lable=x": "no such key; did you mean data.columns.label",
@@ -346,7 +348,7 @@ REFUSED = {
 @pytest.mark.parametrize("assignment", REFUSED)
 def test_what_cannot_be_meant_is_refused(tmp_path, assignment):
     with pytest.raises((ConfigError, InputError), match=REFUSED[assignment]):
-        TASKS["sentence"].examples(sentences(tmp_path, f"data.{assignment}"))
+        TASKS["sentence"].load_examples(sentences(tmp_path, f"data.{assignment}"))
 
 
 def test_words_need_vectors_from_somewhere():

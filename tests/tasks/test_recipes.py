@@ -13,7 +13,7 @@ from nse.config import RENAMED
 from nse.errors import ConfigError
 from nse.inference.folder import load, shipped
 from nse.tasks import TABLES, TASKS, load_recipe, read_recipe
-from nse.tasks.recipe import recipes
+from nse.tasks.recipe import list_recipes
 from nse.train import checkpoints
 
 BEFORE = {
@@ -36,7 +36,7 @@ def test_recipes_from_before_are_read_as_they_were_meant(table):
     kind, data = BEFORE[table]
     found = read_recipe({"task": table, "data": data}, source="recipe.toml")
     assert (found.task, found.data.table) == (kind, table)
-    told = {"name": TABLES[table][1].names()[0], **data}
+    told = {"name": TABLES[table][1].list_names()[0], **data}
     for key, value in told.items():
         if key == "columns":
             assert vars(found.data.columns) == vars(found.data.columns) | value
@@ -47,7 +47,7 @@ def test_recipes_from_before_are_read_as_they_were_meant(table):
 
 
 def test_every_source_has_a_recipe_that_names_it():
-    found = {load_recipe(name).data.table for name in recipes()}
+    found = {load_recipe(name).data.table for name in list_recipes()}
     assert found == set(TABLES)
     assert set(TASKS) == {kind for kind, _ in BEFORE.values()}
 
@@ -119,9 +119,9 @@ def with_old_names(text):
     )
 
 
-@pytest.mark.parametrize("name", recipes())
+@pytest.mark.parametrize("name", list_recipes())
 def test_a_recipe_with_old_names_of_keys_is_read_with_one_warning(name, tmp_path):
-    text = recipes()[name].read_text("utf-8")
+    text = list_recipes()[name].read_text("utf-8")
     (tmp_path / "old.toml").write_text(with_old_names(text))
     with pytest.warns(FutureWarning, match=r"old\.toml: .*train\.rate -> train\.lr") as caught:
         old = load_recipe(str(tmp_path / "old.toml"))

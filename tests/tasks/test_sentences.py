@@ -14,13 +14,13 @@ from nse.data.readers.sst import BINARY_LABELS, LABELS
 from nse.errors import ConfigError
 from nse.inference import folder as hub
 from nse.tasks import load_recipe
-from nse.tasks.recipe import recipes
+from nse.tasks.recipe import list_recipes
 from nse.tasks.sentences import TASK
 from nse.train.distributed import compute_scores
 from nse.train.evaluate import evaluate
 from nse.train.results import compute_table
 
-RECIPES = [name for name in recipes() if name.startswith("sst/")]
+RECIPES = [name for name in list_recipes() if name.startswith("sst/")]
 KNOWN = ["a", "film", "good", "bad", "very", ".", "("]
 SMALL = [
     "data.vectors=small.5d",
@@ -66,7 +66,7 @@ def data(tmp_path, monkeypatch):
 
 
 def examples(data, *assignments, name="sst/fine"):
-    return TASK.examples(load_recipe(name, [*SMALL, *assignments]), data)
+    return TASK.load_examples(load_recipe(name, [*SMALL, *assignments]), data)
 
 
 def texts(found, split):
@@ -183,4 +183,4 @@ def test_recipes_say_what_the_paper_says(name, labels, hidden):
     assert (model.encoder, model.size, model.hidden, model.dropout) == ("nse", 300, hidden, 0.5)
     assert (training.batch_size, training.lr, training.weight_decay, training.epochs) == (64, 3e-4, 3e-5, 25)
     assert len(get_data_set(f"sst-{recipe.data.labels}").labels) == labels
-    assert name in TASK.paper
+    assert name in TASK.paper_results

@@ -16,7 +16,7 @@ from nse.errors import ConfigError, ModelError
 from nse.inference import folder as hub
 from nse.metrics.bleu import bleu
 from nse.tasks import load_recipe, translation
-from nse.tasks.task import describe_model
+from nse.tasks.task import make_model_config
 from nse.tasks.translation import TASK
 from nse.text.subwords import Pieces
 from nse.text.tensors import LabelledRows, Texts
@@ -94,7 +94,7 @@ def recipe(*assignments, name="nse-nse"):
 
 
 def examples(data, *assignments):
-    return translation.examples(recipe(*assignments), data)
+    return translation.load_pairs(recipe(*assignments), data)
 
 
 def trained(folder, data, *assignments, name="nse-nse", **settings):
@@ -166,7 +166,7 @@ def test_source_words_without_a_vector_are_unknown_to_the_model_and_kept_in_the_
     assert found.pairs["dev"] == wanted
     texts = [" ".join(w if w in known else "<unk>" for w in english.split(" ")) for english, _ in wanted]
     assert spelled(found.splits["dev"].texts[0], found.vocabulary) == texts
-    model = translation.model(recipe("data.vectors=small.5d", "model.embedding_size=5"), found)
+    model = translation.build_translator(recipe("data.vectors=small.5d", "model.embedding_size=5"), found)
     assert torch.equal(model.embedding.weight[1:], found.vectors[1:])
 
 
@@ -227,7 +227,7 @@ def test_ids_of_pieces_against_a_loop(data):
     for vocabulary, texts, side in zip(
         (found.vocabulary, found.target), found.splits["train"].texts, (0, 1), strict=True
     ):
-        cut = Pieces(vocabulary.words[len(vocabulary.SPECIAL) :]).cut
+        cut = Pieces(vocabulary.words[len(vocabulary.SPECIAL) :]).split
         for pair, ids, length in zip(pairs(40, 0), *map(list, texts), strict=True):
             wanted = [piece for word in pair[side].split(" ") for piece in cut(word)]
             assert ids[:length].tolist() == vocabulary.encode(wanted)
@@ -256,7 +256,7 @@ def test_the_loss_is_the_cross_entropy_of_each_word_and_of_the_end(smoothing):
             parts.append(-(1 - smoothing) * likely[word].item() - smoothing * likely.mean().item())
             right += int(scores[b, t].argmax() == word)
             n += 1
-    loss, found = translation.loss(recipe(f"train.label_smoothing={smoothing}"), scores, batch)
+    loss, found = translation.compute_loss(recipe(f"train.label_smoothing={smoothing}"), scores, batch)
     assert loss.item() == pytest.approx(sum(parts) / n, rel=1e-12)
     assert n == 9
     assert found.item() == pytest.approx(right / n * 3)
@@ -265,15 +265,15 @@ def test_the_loss_is_the_cross_entropy_of_each_word_and_of_the_end(smoothing):
 def test_the_loss_ignores_padding():
     batch = batch_of([4, 5], [6])
     scores = torch.randn(2, 3, 7)
-    wanted = translation.loss(recipe(), scores, batch)
+    wanted = translation.compute_loss(recipe(), scores, batch)
     other = scores.clone()
     other[1, 2] = 1e3 * torch.randn(7)  # behind the end of the second
-    assert [each.item() for each in translation.loss(recipe(), other, batch)] == [
+    assert [each.item() for each in translation.compute_loss(recipe(), other, batch)] == [
         each.item() for each in wanted
     ]
     wider = batch.select(torch.arange(2), (5, 5))
     padded = torch.cat([scores, torch.randn(2, 3, 7)], dim=1)
-    assert translation.loss(recipe(), padded, wider)[0].item() == pytest.approx(wanted[0].item())
+    assert translation.compute_loss(recipe(), padded, wider)[0].item() == pytest.approx(wanted[0].item())
 
 
 def test_a_perfect_model_has_no_loss():
@@ -282,7 +282,7 @@ def test_a_perfect_model_has_no_loss():
     for b, target in enumerate(([4, 5, END], [6, END])):
         for t, word in enumerate(target):
             scores[b, t, word] = 50.0
-    loss, right = translation.loss(recipe(), scores, batch)
+    loss, right = translation.compute_loss(recipe(), scores, batch)
     assert loss.item() < 1e-6
     assert right.item() == 2
 
@@ -320,12 +320,14 @@ def answered(found, translations, places=0):
 def test_figures_are_bleu_with_the_words_of_the_data(data):
     found = examples(data)
     right = [german for _, german in found.pairs["dev"]]
-    assert translation.figures(recipe(), answered(found, right), found, "dev") == {"bleu": pytest.approx(1)}
+    assert translation.compute_metrics(recipe(), answered(found, right), found, "dev") == {
+        "bleu": pytest.approx(1)
+    }
     wrong = [right[0], *[text.rsplit(" ", 1)[0] for text in right[1:]]]
-    told = TASK.choose(recipe(), answered(found, wrong), found, "dev")
+    told = TASK.compute_main_metric(recipe(), answered(found, wrong), found, "dev")
     assert told == pytest.approx(bleu(wrong, right))
     assert 0 < told < 1
-    assert TASK.choose(recipe(), answered(found, [""] * 12), found, "dev") == 0
+    assert TASK.compute_main_metric(recipe(), answered(found, [""] * 12), found, "dev") == 0
 
 
 def test_unknown_words_are_taken_from_the_source_where_they_are_attended_to(data):
@@ -333,8 +335,10 @@ def test_unknown_words_are_taken_from_the_source_where_they_are_attended_to(data
     found = examples(data)
     assert found.target.encode(["zebra"]) == [UNKNOWN]
     told = answered(found, ["groß zebra hier rennt"], places=1)
-    assert TASK.choose(recipe("model.replace_unknown=true"), told, found, "dev") == pytest.approx(1)
-    assert TASK.choose(recipe(), told, found, "dev") == 0
+    assert TASK.compute_main_metric(
+        recipe("model.replace_unknown=true"), told, found, "dev"
+    ) == pytest.approx(1)
+    assert TASK.compute_main_metric(recipe(), told, found, "dev") == 0
 
 
 def test_unknown_pieces_are_taken_from_the_pieces_of_the_source(data):
@@ -346,13 +350,13 @@ def test_unknown_pieces_are_taken_from_the_pieces_of_the_source(data):
     assert place > 3
     translated = [p for word in ("groß", "katze", "hier") for p in Pieces(found.target.words[4:]).split(word)]
     told = answered(found, [" ".join([*translated, "<unk>"])], place)
-    assert TASK.choose(recipe(*settings), told, found, "dev") == bleu(
+    assert TASK.compute_main_metric(recipe(*settings), told, found, "dev") == bleu(
         ["groß katze hier s"], ["groß katze hier p"]
     )
     write_multi30k(data, dev=[("big cats zap", "groß katze hier s")])
     found = examples(data, "data.bpe_merges=1")
-    assert TASK.choose(recipe(*settings), told, found, "dev") == 1
-    assert TASK.choose(recipe("data.bpe_merges=1"), told, found, "dev") == 0
+    assert TASK.compute_main_metric(recipe(*settings), told, found, "dev") == 1
+    assert TASK.compute_main_metric(recipe("data.bpe_merges=1"), told, found, "dev") == 0
 
 
 # Runs
@@ -409,13 +413,13 @@ def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, settings):
     assert again.tokenize("Big dogs!") == ["big", "dogs", "!"]
 
     def answers(batch):
-        return translation.answers(recipe(*settings), again.module, batch)
+        return translation.translate_batch(recipe(*settings), again.module, batch)
 
-    dev = compute_scores(again.module, found.splits["dev"], answers=answers)
+    dev = compute_scores(again.module, found.splits["dev"], score_batch=answers)
     assert torch.equal(dev, checkpoint(tmp_path / "run")["best"]["scores"])
     assert dev.shape == (12, 16)
-    test = compute_scores(again.module, found.splits["test"], answers=answers)
-    assert TASK.choose(recipe(*settings), test, found, "test") == result["bleu"]["test"]
+    test = compute_scores(again.module, found.splits["test"], score_batch=answers)
+    assert TASK.compute_main_metric(recipe(*settings), test, found, "test") == result["bleu"]["test"]
 
 
 def test_the_words_of_translations_belong_to_the_model(data, tmp_path):
@@ -452,8 +456,8 @@ def test_the_words_of_translations_belong_to_the_model(data, tmp_path):
 
 def test_a_translator_and_nothing_else_has_words_to_translate_into(data, tmp_path):
     found = examples(data)
-    config = describe_model(recipe(), found)
-    model = translation.model(recipe(), found)
+    config = make_model_config(recipe(), found)
+    model = translation.build_translator(recipe(), found)
     with pytest.raises(ModelError, match="a translator, and nothing else, needs the words"):
         hub.save(tmp_path / "mine", model, config, found.vocabulary, {})
     shorter = TargetVocabulary(found.target.words[4:-1])
@@ -472,10 +476,10 @@ def test_a_stopped_run_ends_as_if_it_never_was(data, tmp_path):
 
 
 def test_papers_figures_are_of_recipes_that_are_there():
-    for name, told in TASK.paper.items():
+    for name, told in TASK.paper_results.items():
         assert load_recipe(name).task == "translation"
         assert 0 < told["bleu"] < 1
-    assert list(TASK.paper) == [f"iwslt14/{name}" for name in NAMES]
+    assert list(TASK.paper_results) == [f"iwslt14/{name}" for name in NAMES]
 
 
 def test_what_is_tried_sees_neither_of_the_tests(data):

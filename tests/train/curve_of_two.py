@@ -16,7 +16,7 @@ for name, settings in json.loads(sys.argv[1]):
     recipe = load_recipe(name, settings)
     task = TASKS[recipe.task]
     with Progress.silent() as progress:
-        outcome = fit(task, recipe, task.examples(recipe), progress)
+        outcome = fit(task, recipe, task.load_examples(recipe), progress)
     found.append([outcome.figures, outcome.metrics])
 if is_rank_zero():
     print(json.dumps(found))

@@ -134,7 +134,7 @@ def test_two_processes_have_the_learning_curve_of_one(tmp_path, monkeypatch):
         recipe = load_recipe(name, settings)
         task = TASKS[recipe.task]
         with Progress.silent() as progress:
-            alone.append(fit(task, recipe, task.examples(recipe), progress))
+            alone.append(fit(task, recipe, task.load_examples(recipe), progress))
     script = Path(__file__).with_name("curve_of_two.py")
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

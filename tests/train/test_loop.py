@@ -10,7 +10,7 @@ from rich.console import Console
 
 from nse import RunError
 from nse.tasks import TASKS, load_recipe
-from nse.tasks.task import Figure, Task
+from nse.tasks.task import ResultColumn, Task
 from nse.train import distributed, loop
 from nse.train.optimizer import compute_lr
 from nse.train.progress import Progress
@@ -23,7 +23,7 @@ TASK = TASKS["pair"]
 def fit(*overrides, name="logic/nse", progress=None, storage=None, task=TASK):
     recipe = load_recipe(name, [*SMALL, *overrides])
     with progress or Progress(Console(file=io.StringIO())) as shown:
-        return loop.fit(task, recipe, task.examples(recipe), shown, storage)
+        return loop.fit(task, recipe, task.load_examples(recipe), shown, storage)
 
 
 def chosen_by(*values):
@@ -31,7 +31,7 @@ def chosen_by(*values):
     made_up = iter(values)
 
     class Chosen(Task):
-        def choose(self, *_):
+        def compute_main_metric(self, *_):
             return next(made_up)
 
     return Chosen(**vars(TASK))
@@ -65,7 +65,7 @@ def test_a_fixed_projection_keeps_its_random_weights_and_is_saved(looks):
 
 def test_training_fits_the_training_data():
     recipe = load_recipe("logic/nse", [*SMALL, "train.epochs=40", "train.batch_size=30", "train.lr=0.01"])
-    examples = TASK.examples(recipe)
+    examples = TASK.load_examples(recipe)
     examples.splits["dev"] = examples.splits["train"]
     with Progress(Console(file=io.StringIO())) as progress:
         outcome = loop.fit(TASK, recipe, examples, progress)
@@ -106,7 +106,7 @@ def test_the_model_of_the_best_epoch_on_dev_is_returned_and_saved(looks):
         assert torch.equal(packed["best"]["scores"], scores)
     assert torch.equal(kept.scores["dev"], scores)
     assert not torch.equal(scores, looks[2][2])  # those of the best epoch, not of the last
-    dev = TASK.examples(load_recipe("logic/nse", SMALL)).splits["dev"]
+    dev = TASK.load_examples(load_recipe("logic/nse", SMALL)).splits["dev"]
     assert outcome.accuracy["dev"] == (scores.argmax(dim=-1) == dev.labels).double().mean().item()
     assert set(kept.scores) == {"dev", "test", "unseen"}
 
@@ -153,9 +153,9 @@ def test_the_average_of_the_weights_is_evaluated_and_saved(looks):
 def test_fixed_embeddings_do_not_change_and_are_not_in_the_checkpoint(monkeypatch):
     kept = Collects()
     recipe = load_recipe("logic/nse", [*SMALL, "train.epochs=1", "model.trainable=false"])
-    examples = TASK.examples(recipe)
+    examples = TASK.load_examples(recipe)
     torch.manual_seed(recipe.seed)
-    before = TASK.model(recipe, examples).embedding.weight
+    before = TASK.build_model(recipe, examples).embedding.weight
     with Progress.silent() as progress:
         outcome = loop.fit(TASK, recipe, examples, progress, kept)
     assert torch.equal(outcome.model.embedding.weight, before)
@@ -174,8 +174,8 @@ def test_scores_are_in_the_order_of_the_rows(monkeypatch):
     """Whatever the batches, which are sorted by length; and of no rows there are none."""
     monkeypatch.setattr(distributed, "EVAL_BATCH_SIZE", 7)
     recipe = load_recipe("logic/nse", SMALL)
-    examples = TASK.examples(recipe)
-    model, split = TASK.model(recipe, examples).train(), examples.splits["dev"]
+    examples = TASK.load_examples(recipe)
+    model, split = TASK.build_model(recipe, examples).train(), examples.splits["dev"]
     found = loop.compute_scores(model, split)
     assert not model.training
     assert found.shape == (60, 3)
@@ -184,7 +184,7 @@ def test_scores_are_in_the_order_of_the_rows(monkeypatch):
             alone = model(*split.select(torch.tensor([row])).inputs)
             assert torch.allclose(alone[0], found[row], atol=1e-6)
     given = recipe, found, examples, "dev"
-    assert TASK.figures(*given) == {"accuracy": TASK.choose(*given)}
+    assert TASK.compute_metrics(*given) == {"accuracy": TASK.compute_main_metric(*given)}
     assert len(loop.compute_scores(model, split.select(torch.arange(0)))) == 0
 
 
@@ -201,8 +201,8 @@ def test_figures_of_the_task_are_in_the_result():
         more = {"highest": scores.max().item()} if len(examples.splits[split].labels) == 30 else {}
         return {"rows": float(len(scores))} | more
 
-    kept, shown = Collects(), (Figure("rows", "dev", "rows"),)
-    outcome = fit("train.epochs=1", storage=kept, task=replace(TASK, figures=figures, shown=shown))
+    kept, shown = Collects(), (ResultColumn("rows", "dev", "rows"),)
+    outcome = fit("train.epochs=1", storage=kept, task=replace(TASK, compute_metrics=figures, columns=shown))
     assert outcome.figures == {
         "accuracy": {"train": outcome.metrics[0]["train"]},
         "rows": {"dev": 60.0, "test": 30.0, "unseen": 30.0},

@@ -82,12 +82,12 @@ def test_the_recipe_of_a_run_reproduces_it_and_its_model_scores_the_same(tmp_pat
     recipe = load_recipe(str(tmp_path / "first" / "recipe.toml"))
     assert recipe == load_recipe("logic/nse", SMALL)
     task = TASKS["pair"]
-    examples = task.examples(recipe)
+    examples = task.load_examples(recipe)
     loaded = hub.load(tmp_path / "first" / "model")
     assert loaded.vocabulary.words == examples.vocabulary.words
     for split in ("dev", "test", "unseen"):
         found = distributed.compute_scores(loaded.module, examples.splits[split])
-        assert task.figures(recipe, found, examples, split) == {"accuracy": result["accuracy"][split]}
+        assert task.compute_metrics(recipe, found, examples, split) == {"accuracy": result["accuracy"][split]}
     again = train(tmp_path / "second", recipe)
     assert {k: v for k, v in again.items() if k not in TIMES} == {
         k: v for k, v in result.items() if k not in TIMES

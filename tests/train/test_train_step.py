@@ -10,7 +10,7 @@ from rich.console import Console
 from nse import RunError
 from nse.nn.pair import PairClassifier, PairConfig
 from nse.tasks import TASKS, load_recipe
-from nse.tasks.task import judged
+from nse.tasks.task import compute_cross_entropy
 from nse.text.sampler import draw_batches
 from nse.text.tensors import LabelledRows, Texts
 from nse.train import loop
@@ -50,7 +50,7 @@ def twins(device, encoder="bow", dropout=0.0):
 def loss_on(model, pairs):
     def loss(index, shape):
         batch = pairs.select(index, shape)
-        return judged(model(*batch.inputs), batch.labels)
+        return compute_cross_entropy(model(*batch.inputs), batch.labels)
 
     return loss
 
@@ -112,10 +112,10 @@ def test_a_step_equals_one_written_by_hand(device):
 
 def test_the_loss_is_cross_entropy_with_label_smoothing():
     scores, labels = torch.tensor([[0.0, 2.0], [1.0, 0.0], [0.0, 3.0]]), torch.tensor([1, 0, 0])
-    loss, right = judged(scores, labels)
+    loss, right = compute_cross_entropy(scores, labels)
     assert right == 2
     assert loss.item() == pytest.approx(-scores.log_softmax(-1)[range(3), labels].mean().item())
-    smoothed, right = judged(scores, labels, smoothing=0.2)
+    smoothed, right = compute_cross_entropy(scores, labels, smoothing=0.2)
     assert right == 2
     even = -scores.log_softmax(-1).mean()
     assert smoothed.item() == pytest.approx((0.8 * loss + 0.2 * even).item())
@@ -349,7 +349,7 @@ def test_the_loop_trains_the_same_with_and_without_graphs(encoder, buckets):
         recipe = load_recipe(f"logic/{encoder}", [*sizes, *settings, f"train.cuda_graphs={capture}"])
         task = TASKS["pair"]
         with Progress(Console(file=io.StringIO())) as progress:
-            outcome = loop.fit(task, recipe, task.examples(recipe), progress)
+            outcome = loop.fit(task, recipe, task.load_examples(recipe), progress)
         losses.append([epoch["loss"] for epoch in outcome.metrics])
     assert losses[0] == pytest.approx(losses[1], rel=1e-2)
 

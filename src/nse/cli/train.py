@@ -35,10 +35,9 @@ def demo(
 
 def recipes(as_json: options.Json = False) -> None:
     """List the recipes, each an experiment that `nse train` can run."""
-    from nse.tasks.recipe import headline
-    from nse.tasks.recipe import recipes as find_recipes
+    from nse.tasks.recipe import list_recipes, read_headline
 
-    about = {name: headline(file) for name, file in find_recipes().items()}
+    about = {name: read_headline(file) for name, file in list_recipes().items()}
     if as_json:
         print_json([{"recipe": name, "about": line} for name, line in about.items()])
     else:

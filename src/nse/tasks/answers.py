@@ -1,8 +1,8 @@
 """Answer sentence selection (section 4.2 of the paper): which sentences of an article answer a question?
 
-The data is WikiQA, or a user's own questions. Recipe `wikiqa/mma-attention` is the paper's model: MMA-NSE
-reads the answer first, then the question, which reads and writes the answer's memory too and attends over the
-answer; one score ranks.
+The data is WikiQA, or your own questions. The paper's model is the recipe `wikiqa/mma-attention`: MMA-NSE
+encodes the answer, then the question with access to the answer's memory and attention over the answer. One
+score ranks the answers.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from nse.inference.kinds import RANKING
 from nse.metrics import ranking
 from nse.tasks.recipe import Recipe, Training
 from nse.tasks.source import ColumnNames, OwnFiles, PublishedData
-from nse.tasks.task import Examples, Figure, Judged, Task, read_examples
+from nse.tasks.task import Examples, LossAndCorrect, ResultColumn, Task, load_examples
 from nse.text.tensors import LabelledRows
 
-RIGHT = {"1": 1, "true": 1, "yes": 1, "0": 0, "false": 0, "no": 0}
-"""What a candidate may be labelled with, in any case, and whether it is right."""
+LABEL_IDS = {"1": 1, "true": 1, "yes": 1, "0": 0, "false": 0, "no": 0}
+"""Accepted labels of a candidate, in any letter case; 1 is correct."""
 
 
 @dataclass
 class CandidateData:
-    """Questions with candidate answers."""
+    """Settings of any questions with candidate answers."""
 
     answerable: bool = False
     """Train only on questions with a correct answer among their candidates."""
 
-    def pick(self, rows: LabelledRows, columns: EncodedSplit) -> LabelledRows:
-        """Pick the rows whose question has a right answer, if that is wanted."""
+    def select_rows(self, rows: LabelledRows, split: EncodedSplit) -> LabelledRows:
+        """Select the rows of answerable questions if `answerable` is set."""
         if not self.answerable:
             return rows
         assert rows.groups is not None
@@ -47,7 +47,7 @@ class CandidateData:
 
 @dataclass
 class WikiQAData(CandidateData, PublishedData):
-    """WikiQA."""
+    """Published questions of WikiQA."""
 
     table = "wikiqa"
     name: Literal["wikiqa"] = "wikiqa"
@@ -56,7 +56,7 @@ class WikiQAData(CandidateData, PublishedData):
 
 @dataclass
 class CandidateColumns(ColumnNames):
-    """Which column of the files is what."""
+    """Columns of files of candidates."""
 
     question: str = "question"
     """Column of the question."""
@@ -70,17 +70,19 @@ class CandidateColumns(ColumnNames):
 
 @dataclass
 class CandidateFiles(CandidateData, OwnFiles):
-    """A user's own questions and answers."""
+    """Your own questions and answers."""
 
-    table, labels_known, numbers = "own-ranking", LABELS, RIGHT
+    table, fixed_labels, label_ids = "own-ranking", LABELS, LABEL_IDS
     columns: CandidateColumns = field(default_factory=CandidateColumns)
     """Names of the columns."""
 
     def check_row(self, labels: tuple[str, ...], row: dict[str, str]) -> None:
-        """Refuse a label that is neither right nor wrong."""
-        if (label := row["label"].lower()) not in RIGHT:
+        """Check the label and convert it to lower case."""
+        if (label := row["label"].lower()) not in LABEL_IDS:
             label = row["label"][:40]
-            raise BadLineError(f"the label is {label!r}; expected 1 for a right answer or 0 for a wrong one")
+            raise BadLineError(
+                f"the label is {label!r}; expected 1 for a correct answer or 0 for an incorrect one"
+            )
         row["label"] = label
 
 
@@ -94,7 +96,7 @@ class RankingTraining(Training):
     """Weight of correct answers in the sigmoid loss, relative to incorrect ones."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot train."""
+        """Raise ValueError for values that cannot be trained with."""
         super().__post_init__()
         if self.pos_weight <= 0:
             raise ValueError(f"pos_weight must be above 0, got {self.pos_weight}")
@@ -102,44 +104,44 @@ class RankingTraining(Training):
             raise ValueError('loss = "pairwise" needs group_by_question = true')
 
 
-def examples(recipe: Recipe, folder: Path | None = None) -> Examples:
-    """Read candidates as tensors; a split that no ranking can be judged by is refused before training."""
-    data, found = recipe.data, read_examples(recipe, folder)
-    for split in found.splits.keys() - {"train"}:
-        rows = found.splits[split]
+def load_rankings(recipe: Recipe, folder: Path | None = None) -> Examples:
+    """Load the data of a recipe; raise DataError if a split has no question to compute MAP and MRR on."""
+    data, examples = recipe.data, load_examples(recipe, folder)
+    for split in examples.splits.keys() - {"train"}:
+        rows = examples.splits[split]
         assert rows.groups is not None
         if not ranking.count_questions(rows.groups.numpy(), rows.labels.numpy())["mixed"]:
-            held = isinstance(data, OwnFiles) and not data.dev and split == "dev"
-            place = f"{data.train}: what is held out for dev" if held else getattr(data, split, data.name)
-            why = f"no question of {split} has both a right and a wrong answer to tell apart"
-            raise DataError(f"{place}: {why}", ("dev",) if held else ())
-    return found._replace(labels=("right",))
+            held_out = isinstance(data, OwnFiles) and not data.dev and split == "dev"
+            file = f"{data.train}: the dev set held out" if held_out else getattr(data, split, data.name)
+            message = f"{file}: no question of {split} has both a correct and an incorrect answer"
+            raise DataError(message, ("dev",) if held_out else ())
+    return examples._replace(labels=("right",))
 
 
-def loss(recipe: Recipe, scores: Tensor, batch: LabelledRows) -> Judged:
-    """Sigmoid cross-entropy of scores [B, 1], or a ranking loss; and how many are on the right side of 0."""
-    score, right = scores[:, 0], batch.labels == 1
-    counted = ((score.detach() > 0) == right).sum()
+def compute_loss(recipe: Recipe, scores: Tensor, batch: LabelledRows) -> LossAndCorrect:
+    """Compute the sigmoid cross-entropy of scores [B, 1] or the pairwise loss. Above 0 means correct."""
+    score, is_correct = scores[:, 0], batch.labels == 1
+    hits = ((score.detach() > 0) == is_correct).sum()
     if recipe.train.loss == "pairwise":
-        return pairwise(score, batch), counted
-    weights = torch.where(right, recipe.train.pos_weight, 1.0)
-    return F.binary_cross_entropy_with_logits(score, right.to(score.dtype), weights), counted
+        return compute_pairwise_loss(score, batch), hits
+    weights = torch.where(is_correct, recipe.train.pos_weight, 1.0)
+    return F.binary_cross_entropy_with_logits(score, is_correct.to(score.dtype), weights), hits
 
 
-def pairwise(score: Tensor, batch: LabelledRows) -> Tensor:
-    """Measure how far right answers are not above the wrong ones of the same question, over all such pairs.
+def compute_pairwise_loss(score: Tensor, batch: LabelledRows) -> Tensor:
+    """Compute softplus(incorrect - correct), averaged over all pairs of answers to the same question.
 
-    Of several processes each has a part of the batch, and only the pairs within it.
+    With several processes, only pairs within the part of a process count.
     """
     assert batch.groups is not None
-    right, wrong = batch.labels[:, None] == 1, batch.labels[None] == 0
-    pairs = right & wrong & (batch.groups[:, None] == batch.groups[None])
-    losses = F.softplus(score[None] - score[:, None])  # [right, wrong]
+    correct, incorrect = batch.labels[:, None] == 1, batch.labels[None] == 0
+    pairs = correct & incorrect & (batch.groups[:, None] == batch.groups[None])
+    losses = F.softplus(score[None] - score[:, None])  # [correct, incorrect]
     return (losses * pairs).sum() / pairs.sum().clamp(min=1)
 
 
-def figures(recipe: Recipe, scores: Tensor, examples: Examples, split: str) -> dict[str, float]:
-    """Compute MAP and MRR over both sets of questions."""
+def compute_metrics(recipe: Recipe, scores: Tensor, examples: Examples, split: str) -> dict[str, float]:
+    """Compute MAP and MRR over answerable questions, and over those with an incorrect answer too."""
     rows = examples.splits[split]
     assert rows.groups is not None
     return ranking.compute_measures(scores[:, 0].numpy(), rows.groups.numpy(), rows.labels.numpy())
@@ -149,17 +151,17 @@ TASK = Task(
     kind=RANKING,
     sources=(CandidateFiles, WikiQAData),
     training=RankingTraining,
-    examples=examples,
-    loss=loss,
-    figures=figures,
-    shown=(
-        Figure("map", "test", "MAP"),
-        Figure("mrr", "test", "MRR"),
-        Figure("map_mixed", "test", "MAP, mixed"),
-        Figure("mrr_mixed", "test", "MRR, mixed"),
-        Figure("map", "dev", "dev MAP"),
+    load_examples=load_rankings,
+    compute_loss=compute_loss,
+    compute_metrics=compute_metrics,
+    columns=(
+        ResultColumn("map", "test", "MAP"),
+        ResultColumn("mrr", "test", "MRR"),
+        ResultColumn("map_mixed", "test", "MAP, mixed"),
+        ResultColumn("mrr_mixed", "test", "MRR, mixed"),
+        ResultColumn("map", "dev", "dev MAP"),
     ),
-    paper={
+    paper_results={
         "wikiqa/mma-attention": {"map": 0.6811, "mrr": 0.6993},
         "wikiqa/mma-attention-letter": {"map": 0.6811, "mrr": 0.6993},
     },

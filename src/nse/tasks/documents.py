@@ -1,7 +1,7 @@
 """Document sentiment (section 4.4 of the paper): how many stars does a review give?
 
-Recipes NAME/nse-nse, NAME/nse-lstm and NAME/lstm-lstm of the data sets yelp13, imdb and aclimdb: an NSE, or
-the baseline's LSTM, over the words of each sentence, and an NSE or LSTM over the sentences.
+The data sets are yelp13, imdb and aclimdb, with the recipes nse-nse, nse-lstm and lstm-lstm each: an NSE or
+LSTM over the words of each sentence, and one over the sentences.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from torch import Tensor
 from nse.inference.kinds import DOCUMENT
 from nse.tasks.recipe import Recipe
 from nse.tasks.source import PublishedData
-from nse.tasks.task import Examples, Figure, Task, accuracy
+from nse.tasks.task import Examples, ResultColumn, Task, compute_accuracy
 
 
 @dataclass
 class ReviewData(PublishedData):
-    """Reviews."""
+    """Published reviews."""
 
     table = "documents"
     name: Literal["yelp13", "imdb", "aclimdb"] = "aclimdb"
@@ -30,35 +30,35 @@ class ReviewData(PublishedData):
     """Name of the word vectors; `a+b` concatenates two."""
 
 
-def figures(recipe: Recipe, scores: Tensor, examples: Examples, split: str) -> dict[str, float]:
-    """Compute the accuracy, and the mean squared error of the predicted class, in stars."""
-    error = squared_error(scores, examples.splits[split].labels, examples.labels)
-    return accuracy(recipe, scores, examples, split) | {"mse": error}
+def compute_metrics(recipe: Recipe, scores: Tensor, examples: Examples, split: str) -> dict[str, float]:
+    """Compute the accuracy and the mean squared error, in stars."""
+    error = mean_squared_error(scores, examples.splits[split].labels, examples.labels)
+    return compute_accuracy(recipe, scores, examples, split) | {"mse": error}
 
 
-def squared_error(scores: Tensor, right: Tensor, labels: Sequence[str]) -> float:
-    """Compute the mean squared error of the labels with the highest scores [N, labels]; of none, 0."""
-    stars = torch.tensor([float(label) for label in labels])
-    wrong = stars[scores.argmax(dim=-1)] - stars[right]
-    return float(wrong.square().sum()) / max(len(right), 1)
+def mean_squared_error(scores: Tensor, targets: Tensor, names: Sequence[str]) -> float:
+    """Compute the mean squared error of scores [N, labels] for labels named by numbers; 0 if N is 0."""
+    stars = torch.tensor([float(name) for name in names])
+    errors = stars[scores.argmax(dim=-1)] - stars[targets]
+    return float(errors.square().sum()) / max(len(targets), 1)
 
 
 TASK = Task(
     kind=DOCUMENT,
     sources=(ReviewData,),
-    figures=figures,
-    shown=(
-        Figure("accuracy", "test", "test", scale=100, digits=1),
-        Figure("mse", "test", "MSE", digits=2, most=81),
-        Figure("accuracy", "dev", "dev", scale=100, digits=1),
-        Figure("mse", "dev", "dev MSE", digits=2, most=81),
-        Figure("accuracy", "train", "train", scale=100, digits=1),
+    compute_metrics=compute_metrics,
+    columns=(
+        ResultColumn("accuracy", "test", "test", scale=100, digits=1),
+        ResultColumn("mse", "test", "MSE", digits=2, maximum=81),
+        ResultColumn("accuracy", "dev", "dev", scale=100, digits=1),
+        ResultColumn("mse", "dev", "dev MSE", digits=2, maximum=81),
+        ResultColumn("accuracy", "train", "train", scale=100, digits=1),
     ),
-    paper={
+    paper_results={
         "yelp13/nse-nse": {"accuracy": 0.666, "mse": 0.48},
         "yelp13/nse-lstm": {"accuracy": 0.670, "mse": 0.47},
         "imdb/nse-nse": {"accuracy": 0.483, "mse": 1.94},
         "imdb/nse-lstm": {"accuracy": 0.481, "mse": 1.98},
     },
-    vectors="glove.6B.100d",
+    paper_vectors="glove.6B.100d",
 )

@@ -1,4 +1,4 @@
-"""What a recipe says whatever the task, and where the recipes are."""
+"""Settings that recipes of all tasks have, and the shipped recipes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any, Literal
 
 from nse.errors import ConfigError, suggest
 
-MOST_THREADS = 1024
-"""More than any machine has cores for."""
+MAX_THREADS = 1024  # more than any machine has cores
 
 
 @dataclass
@@ -53,7 +52,7 @@ class Training:
     """CPU threads per process; 0: one per core, but 1 if `model.size` is below 128 (except documents)."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot train."""
+        """Raise ValueError for values that cannot be trained with."""
         for name in ("epochs", "batch_size", "pad_to_multiple"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
@@ -66,13 +65,13 @@ class Training:
             raise ValueError("bucket_by_length and group_by_question cannot both be true")
         if self.patience < 0 or self.checkpoint_minutes < 0:
             raise ValueError("patience and checkpoint_minutes must be at least 0")
-        if not 0 <= self.threads <= MOST_THREADS:
-            raise ValueError(f"threads must be from 0 to {MOST_THREADS}, got {self.threads}")
+        if not 0 <= self.threads <= MAX_THREADS:
+            raise ValueError(f"threads must be from 0 to {MAX_THREADS}, got {self.threads}")
 
 
 @dataclass
 class Recipe:
-    """Settings of a run; `nse.tasks.recipe_class` types its sections by task and data source."""
+    """Settings of a run; `nse.tasks.make_recipe_class` types its sections by task and data source."""
 
     task: str
     """Task of the model."""
@@ -86,7 +85,7 @@ class Recipe:
     """Training settings."""
 
     def __post_init__(self) -> None:
-        """Refuse frozen word vectors that nothing provides, and pretrained vectors for subwords."""
+        """Raise ValueError for frozen vectors that are not pretrained and pretrained vectors of subwords."""
         vectors = getattr(self.data, "vectors", None)
         if vectors == "" and not self.model.trainable:
             raise ValueError('vectors = "" needs model.trainable = true: there are no pretrained vectors')
@@ -94,16 +93,16 @@ class Recipe:
             raise ValueError('subwords have no pretrained vectors: bpe_merges needs vectors = ""')
 
 
-def recipes() -> dict[str, Traversable]:
-    """List every shipped recipe by name, such as logic/nse."""
-    rooms = [room for room in resources.files("nse.recipes").iterdir() if room.is_dir()]
-    files = {f"{room.name}/{file.name}": file for room in rooms for file in room.iterdir()}
+def list_recipes() -> dict[str, Traversable]:
+    """List the files of the shipped recipes by name, such as logic/nse."""
+    folders = [folder for folder in resources.files("nse.recipes").iterdir() if folder.is_dir()]
+    files = {f"{folder.name}/{file.name}": file for folder in folders for file in folder.iterdir()}
     return dict(sorted((name[:-5], file) for name, file in files.items() if name.endswith(".toml")))
 
 
-def recipe_file(name: str) -> Traversable:
+def find_recipe_file(name: str) -> Traversable:
     """Find the file of a shipped recipe."""
-    known = recipes()
+    known = list_recipes()
     if name not in known:
         near = suggest(name, known, cutoff=0.4)
         hint = f"did you mean {near}?" if near else f"there are {', '.join(known)}"
@@ -111,6 +110,6 @@ def recipe_file(name: str) -> Traversable:
     return known[name]
 
 
-def headline(recipe: Traversable) -> str:
-    """Read what a recipe is from the first line of its header."""
+def read_headline(recipe: Traversable) -> str:
+    """Read the first line of a recipe's header."""
     return recipe.read_text("utf-8").split("\n", 1)[0].removeprefix("#").strip()

@@ -1,8 +1,7 @@
-"""Sentence classification (section 4.3 of the paper): is what a sentence says of a film good or bad?
+"""Sentence classification (section 4.3 of the paper): is a sentence about a film positive or negative?
 
-The data is the Stanford Sentiment Treebank, trained on all labelled phrases of the training trees and
-evaluated on whole sentences; or a user's own texts. Recipes `sst/binary` and `sst/fine` are the paper's two
-models.
+The data is the Stanford Sentiment Treebank, with all labelled phrases for training and whole sentences for
+testing, or your own texts. The paper's two models are the recipes `sst/binary` and `sst/fine`.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from nse.text.tensors import LabelledRows
 
 @dataclass
 class SSTData(PublishedData):
-    """The Stanford Sentiment Treebank."""
+    """Stanford Sentiment Treebank."""
 
     table = "sst"
     name: Literal["sst"] = "sst"
@@ -34,25 +33,25 @@ class SSTData(PublishedData):
     """Training phrases: each distinct phrase once, or as often as it occurs in the trees."""
 
     def prepare(self, folder: Path | None) -> PreparedData:
-        """Take or prepare the treebank with these labels."""
+        """Load or prepare the treebank with these labels."""
         return load_or_prepare(f"sst-{self.labels}", self.vectors or None, folder)
 
-    def pick(self, rows: LabelledRows, columns: EncodedSplit) -> LabelledRows:
-        """Pick the rows that do not repeat an earlier one: the same ids, the same label."""
+    def select_rows(self, rows: LabelledRows, split: EncodedSplit) -> LabelledRows:
+        """Select the first of all rows with the same ids and label."""
         if self.phrases == "all":
             return rows
-        ids, lengths, _ = columns.texts["sentence"]
+        ids, lengths, _ = split.texts["sentence"]
         ends = lengths.cumsum()
-        places = zip((ends - lengths).tolist(), ends.tolist(), columns.labels.tolist(), strict=True)
-        first: dict[tuple[bytes, int], int] = {}
-        for number, (start, end, label) in enumerate(places):
-            first.setdefault((ids[start:end].tobytes(), label), number)
-        return rows.select(torch.tensor(list(first.values())))
+        spans = zip((ends - lengths).tolist(), ends.tolist(), split.labels.tolist(), strict=True)
+        first_rows: dict[tuple[bytes, int], int] = {}
+        for row, (start, end, label) in enumerate(spans):
+            first_rows.setdefault((ids[start:end].tobytes(), label), row)
+        return rows.select(torch.tensor(list(first_rows.values())))
 
 
 @dataclass
 class SentenceColumns(ColumnNames):
-    """Which column of the files is what."""
+    """Columns of files of texts."""
 
     text: str = "text"
     """Column of the text."""
@@ -62,7 +61,7 @@ class SentenceColumns(ColumnNames):
 
 @dataclass
 class SentenceFiles(OwnFiles):
-    """A user's own texts."""
+    """Your own texts."""
 
     table, inputs = "own-sentence", ("text",)
     columns: SentenceColumns = field(default_factory=SentenceColumns)
@@ -72,5 +71,5 @@ class SentenceFiles(OwnFiles):
 TASK = Task(
     kind=SENTENCE,
     sources=(SentenceFiles, SSTData),
-    paper={"sst/binary": {"accuracy": 0.897}, "sst/fine": {"accuracy": 0.528}},
+    paper_results={"sst/binary": {"accuracy": 0.897}, "sst/fine": {"accuracy": 0.528}},
 )

@@ -1,7 +1,7 @@
-"""Translation (section 4.5 of the paper): English to German, word by word, out of a shared memory.
+"""Translation (section 4.5 of the paper): English to German, word by word, with a shared memory.
 
-Recipes NAME/lstm-lstm, NAME/nse-lstm and NAME/nse-nse of the data sets iwslt14, multi30k and europarl, or a
-user's own translations. In nse-nse the decoder reads and writes the memory that the encoder left.
+The data sets are iwslt14, multi30k and europarl, with the recipes lstm-lstm, nse-lstm and nse-nse each, or
+your own translations. In nse-nse the decoder reads and writes the memory of the encoder.
 """
 
 from __future__ import annotations
@@ -25,31 +25,29 @@ from nse.metrics.bleu import bleu
 from nse.nn.translator import Translator
 from nse.tasks.recipe import Recipe
 from nse.tasks.source import ColumnNames, OwnFiles, PublishedData
-from nse.tasks.task import Examples, Figure, Judged, Task, build_model, make_examples
+from nse.tasks.task import Examples, LossAndCorrect, ResultColumn, Task, build_model, make_examples
 from nse.text import moses
 from nse.text.subwords import Pieces
 from nse.text.tensors import LabelledRows, Texts
 from nse.text.tokenize import TOKENIZERS
 from nse.text.vocabulary import TargetVocabulary, Vocabulary
 
-COLUMNS = ("source", TARGET)
+SIDES = ("source", TARGET)
 
 LANGUAGES = (
     "as bn ca cs de el en es et fi fr ga gu hi hu is it kn lt lv ml mni mr nl or pa pl pt ro ru sk sl sv ta "
     "tdt te yue zh"
 )
-"""Languages whose abbreviations Moses knows."""
+"""Languages whose abbreviations the Moses tokenizer knows."""
 
-MOST_WORDS = 1_000
-"""On a side of a user's own pair: what is longer is no sentence, and one such line would pad all others."""
+MAX_WORDS = 1_000  # per side of a pair in your own files; one longer line would pad its whole batch
 
-UNTAUGHT = 0.1
-"""Vectors of source words that are learned from nothing start uniform within this range."""
+INIT_RANGE = 0.1  # of source word vectors that are not pretrained
 
 
 @dataclass
 class TranslationData:
-    """Sentences and their translations."""
+    """Settings of any translations."""
 
     target_vocab_size: int = 25_000
     """Size of the target vocabulary, the most frequent words; 0 for all."""
@@ -59,16 +57,16 @@ class TranslationData:
     """Merges of byte-pair encoding, learned from both languages; 0 for whole words."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers that mean nothing."""
+        """Raise ValueError for negative numbers."""
         if min(self.target_vocab_size, self.max_words, self.bpe_merges) < 0:
             raise ValueError("target_vocab_size, max_words and bpe_merges must be at least 0")
 
-    def pick(self, rows: LabelledRows, columns: EncodedSplit) -> LabelledRows:
-        """Pick the pairs that have at most so many words on each side."""
+    def select_rows(self, rows: LabelledRows, split: EncodedSplit) -> LabelledRows:
+        """Select the pairs of at most `max_words` words on either side."""
         if not self.max_words:
             return rows
-        kept = np.maximum(*(columns.texts[name].lengths for name in COLUMNS)) <= self.max_words
-        return rows.select(torch.from_numpy(kept.nonzero()[0]))
+        is_short = np.maximum(*(split.texts[side].lengths for side in SIDES)) <= self.max_words
+        return rows.select(torch.from_numpy(is_short.nonzero()[0]))
 
 
 @dataclass
@@ -82,7 +80,7 @@ class ParallelData(TranslationData, PublishedData):
 
 @dataclass
 class TranslationColumns(ColumnNames):
-    """Which column of the files is what."""
+    """Columns of files of translations."""
 
     source: str = "source"
     """Column of the source sentence."""
@@ -92,9 +90,9 @@ class TranslationColumns(ColumnNames):
 
 @dataclass
 class TranslationFiles(TranslationData, OwnFiles):
-    """A user's own translations."""
+    """Your own translations."""
 
-    table, labels_known = "own-translation", LABELS
+    table, fixed_labels = "own-translation", LABELS
     columns: TranslationColumns = field(default_factory=TranslationColumns)
     """Names of the columns."""
     tokenizer: Literal["moses-en", "treebank", "informal", "whitespace"] = "moses-en"
@@ -103,58 +101,58 @@ class TranslationFiles(TranslationData, OwnFiles):
     """Language of the Moses tokenizer for the target, lower-cased; "" splits at spaces."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
+        """Check the values."""
         OwnFiles.__post_init__(self)
         TranslationData.__post_init__(self)
-        if self.language not in ("", *(known := LANGUAGES.split(" "))):
-            raise ValueError(f'language: expected "" or one of {", ".join(known)}, got {self.language!r}')
+        if self.language not in ("", *(names := LANGUAGES.split(" "))):
+            raise ValueError(f'language: expected "" or one of {", ".join(names)}, got {self.language!r}')
 
     def check_row(self, labels: tuple[str, ...], row: dict[str, str]) -> None:
-        """Cut both sides into words, and refuse those without any, and with too many."""
-        for role, cut in (("source", TOKENIZERS[self.tokenizer]), ("target", self.cut_target)):
-            words = cut(row[role])
+        """Tokenize both sides; raise BadLineError if one has no words or too many."""
+        for role, tokenize in (("source", TOKENIZERS[self.tokenizer]), ("target", self.tokenize_target)):
+            words = tokenize(row[role])
             if not words:
                 raise BadLineError(f"the {role} has no words")
-            if len(words) > MOST_WORDS:
+            if len(words) > MAX_WORDS:
                 raise BadLineError(
-                    f"the {role} has {len(words):,} words, more than {MOST_WORDS:,}: break it up"
+                    f"the {role} has {len(words):,} words, more than {MAX_WORDS:,}: break it up"
                 )
             row[role] = " ".join(words)
 
-    def cut_target(self, text: str) -> list[str]:
-        """Cut a translation into words."""
+    def tokenize_target(self, text: str) -> list[str]:
+        """Split a translation into words."""
         plain = moses.normalize_spaces(text)
         if not self.language:
             return plain.split()
         return [word.lower() for word in moses.tokenize_moses(plain, self.language)]
 
 
-def examples(recipe: Recipe, data: Path | None = None) -> Examples:
-    """Read pairs as tensors, their words, and the vectors of the source words."""
-    prepared = recipe.data.prepare(data)
+def load_pairs(recipe: Recipe, folder: Path | None = None) -> Examples:
+    """Load the pairs of a recipe, both vocabularies and the source word vectors."""
+    prepared = recipe.data.prepare(folder)
     if "train" not in prepared.splits:
-        there = ", ".join(prepared.splits)
-        raise ConfigError(f"{recipe.data.name}: there are no pairs to train on, only {there}")
-    source, target, tables = learn_words(recipe.data, prepared)
+        names = ", ".join(prepared.splits)
+        raise ConfigError(f"{recipe.data.name}: there are no pairs to train on, only {names}")
+    source, target, tables = build_vocabularies(recipe.data, prepared)
     splits = {}
-    for split, columns in prepared.splits.items():
-        texts = tuple(map_ids(columns.texts[name], tables[name]) for name in COLUMNS)
-        splits[split] = LabelledRows(texts, torch.from_numpy(columns.labels).long())
-    found = make_examples(recipe, prepared, splits)
-    found.about["fingerprint"] += f"-{len(source)}-{len(target)}"
+    for name, split in prepared.splits.items():
+        texts = tuple(map_ids(split.texts[side], tables[side]) for side in SIDES)
+        splits[name] = LabelledRows(texts, torch.from_numpy(split.labels).long())
+    examples = make_examples(recipe, prepared, splits)
+    examples.about["fingerprint"] += f"-{len(source)}-{len(target)}"
     pairs = {name: spell_pairs(prepared, name) for name in prepared.splits if name != "train"}
-    return found._replace(vocabulary=source, labels=(), target=target, pairs=pairs)
+    return examples._replace(vocabulary=source, labels=(), target=target, pairs=pairs)
 
 
-Ids = list[list[int]]
-"""For each word of a prepared data set, the ids that a model reads."""
+IdTable = list[list[int]]
+"""Ids of a model for each word of a prepared data set; several for a word split into subwords."""
 
 
-def learn_words(
+def build_vocabularies(
     data: TranslationData, prepared: PreparedData
-) -> tuple[Vocabulary, TargetVocabulary, dict[str, Ids]]:
-    """Learn from train what a model reads and writes, words or pieces, and which of it each word becomes."""
-    counts = {name: count_words(prepared, name) for name in COLUMNS}
+) -> tuple[Vocabulary, TargetVocabulary, dict[str, IdTable]]:
+    """Build both vocabularies, of words or subwords, from train; and the table of ids of each side."""
+    counts = {side: count_words(prepared, side) for side in SIDES}
     if data.bpe_merges:
         pieces = Pieces.learn(counts["source"] + counts[TARGET], data.bpe_merges)
         source = Vocabulary.from_counts(count_pieces(pieces, counts["source"]))
@@ -167,93 +165,96 @@ def learn_words(
         size = min(data.target_vocab_size or known, known)
         target = TargetVocabulary(prepared.target.words[special:][:size])
     tables = {}
-    for name, vocabulary in zip(COLUMNS, (source, target), strict=True):
-        cut = Pieces(vocabulary.words).split if data.bpe_merges else lambda word: [word]
-        tables[name] = [vocabulary.encode(cut(word)) for word in prepared.get_vocabulary(name).words]
+    for side, vocabulary in zip(SIDES, (source, target), strict=True):
+        split = Pieces(vocabulary.words).split if data.bpe_merges else lambda word: [word]
+        tables[side] = [vocabulary.encode(split(word)) for word in prepared.get_vocabulary(side).words]
     return source, target, tables
 
 
 def count_words(prepared: PreparedData, name: str) -> Counter[str]:
     """Count how often each word of a column occurs in train."""
     words = prepared.get_vocabulary(name).words
-    numbers = np.bincount(prepared.splits["train"].texts[name].ids, minlength=len(words)).tolist()
-    return Counter({word: n for word, n in zip(words, numbers, strict=True) if n})
+    counts = np.bincount(prepared.splits["train"].texts[name].ids, minlength=len(words)).tolist()
+    return Counter({word: n for word, n in zip(words, counts, strict=True) if n})
 
 
-def count_pieces(pieces: Pieces, counts: Counter[str]) -> Counter[str]:
-    """Count how often each piece of these words occurs."""
-    found: Counter[str] = Counter()
-    for word, n in counts.items():
+def count_pieces(pieces: Pieces, word_counts: Counter[str]) -> Counter[str]:
+    """Count how often each piece of the words occurs."""
+    counts: Counter[str] = Counter()
+    for word, n in word_counts.items():
         for piece in pieces.split(word):
-            found[piece] += n
-    return found
+            counts[piece] += n
+    return counts
 
 
-def map_ids(column: EncodedColumn, table: Ids) -> Texts:
-    """Map a column to the ids of a table, several for a word where words are cut."""
+def map_ids(column: EncodedColumn, table: IdTable) -> Texts:
+    """Replace each word of a column by its ids in a table."""
     sizes = np.array([len(ids) for ids in table])
-    flat = np.array([i for ids in table for i in ids])
+    flat_table = np.array([i for ids in table for i in ids])
     starts = sizes.cumsum() - sizes
-    many = sizes[column.ids]
-    within = np.arange(many.sum()) - np.repeat(many.cumsum() - many, many)
-    owner = np.repeat(np.arange(len(column.lengths)), column.lengths)
-    lengths = np.bincount(owner, weights=many, minlength=len(column.lengths)).astype(np.int64)
-    ids = flat[np.repeat(starts[column.ids], many) + within]
+    counts = sizes[column.ids]  # of ids, per word
+    offsets = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
+    rows = np.repeat(np.arange(len(column.lengths)), column.lengths)
+    lengths = np.bincount(rows, weights=counts, minlength=len(column.lengths)).astype(np.int64)
+    ids = flat_table[np.repeat(starts[column.ids], counts) + offsets]
     return Texts.from_ids(torch.from_numpy(ids), torch.from_numpy(lengths))
 
 
 def spell_pairs(prepared: PreparedData, split: str) -> list[tuple[str, str]]:
-    """Spell the words of each pair of a split, as they are in the data."""
+    """Join the words of both sides of each pair of a split."""
     sides = []
-    for name in COLUMNS:
-        column, words = prepared.splits[split].texts[name], prepared.get_vocabulary(name).words
+    for side in SIDES:
+        column, words = prepared.splits[split].texts[side], prepared.get_vocabulary(side).words
         ends = column.lengths.cumsum().tolist()
         ids = column.ids.tolist()
         sides.append([" ".join(words[i] for i in ids[a:b]) for a, b in zip([0, *ends], ends, strict=False)])
     return list(zip(*sides, strict=True))
 
 
-def model(recipe: Recipe, examples: Examples) -> nn.Module:
-    """Build one of the paper's models, or of ours."""
-    made = build_model(recipe, examples)
+def build_translator(recipe: Recipe, examples: Examples) -> nn.Module:
+    """Build a new model."""
+    model = build_model(recipe, examples)
     if examples.vectors is None:
-        assert isinstance(made, Translator)
-        nn.init.uniform_(made.embedding.weight, -UNTAUGHT, UNTAUGHT)
-    return made
+        assert isinstance(model, Translator)
+        nn.init.uniform_(model.embedding.weight, -INIT_RANGE, INIT_RANGE)
+    return model
 
 
-def loss(recipe: Recipe, scores: Tensor, batch: LabelledRows) -> Judged:
-    """Cross-entropy of the next words [B, T + 1, V], and of how many rows they are right, as a share."""
+def compute_loss(recipe: Recipe, scores: Tensor, batch: LabelledRows) -> LossAndCorrect:
+    """Compute the cross-entropy of the next words, given scores [B, T + 1, V].
+
+    The second value is the fraction of correct words, times B.
+    """
     ids, lengths = batch.texts[1]
-    wanted = F.pad(ids, (0, 1)).scatter(1, lengths[:, None], TargetVocabulary.END)
+    targets = F.pad(ids, (0, 1)).scatter(1, lengths[:, None], TargetVocabulary.END)
     pad, smoothing = Vocabulary.PAD, recipe.train.label_smoothing
-    found = F.cross_entropy(
-        scores.flatten(0, 1), wanted.flatten(), ignore_index=pad, label_smoothing=smoothing
+    loss = F.cross_entropy(
+        scores.flatten(0, 1), targets.flatten(), ignore_index=pad, label_smoothing=smoothing
     )
-    real = wanted != pad
-    right = ((scores.detach().argmax(dim=-1) == wanted) & real).sum() / real.sum()
-    return found, right * len(ids)
+    is_word = targets != pad
+    accuracy = ((scores.detach().argmax(dim=-1) == targets) & is_word).sum() / is_word.sum()
+    return loss, accuracy * len(ids)
 
 
-def answers(recipe: Recipe, model: nn.Module, batch: LabelledRows) -> Tensor:
-    """Translate: ids, then for each the place of the source word that was most attended to."""
+def translate_batch(recipe: Recipe, model: nn.Module, batch: LabelledRows) -> Tensor:
+    """Translate a batch: word ids, then the position of the most attended source word for each id."""
     assert isinstance(model, Translator)
-    found = model.translate(*batch.texts[0])
-    return torch.cat([found.ids, found.positions], dim=1)
+    translation = model.translate(*batch.texts[0])
+    return torch.cat([translation.ids, translation.positions], dim=1)
 
 
-def figures(recipe: Recipe, found: Tensor, examples: Examples, split: str) -> dict[str, float]:
-    """Compute BLEU."""
+def compute_metrics(recipe: Recipe, outputs: Tensor, examples: Examples, split: str) -> dict[str, float]:
+    """Compute BLEU of the outputs of `translate_batch`."""
     assert examples.target is not None
     assert examples.pairs is not None
     pairs = examples.pairs[split]
-    ids, places = found.long().chunk(2, dim=1)
+    ids, positions = outputs.long().chunk(2, dim=1)
     sources = [source.split(" ") for source, _ in pairs]
-    if recipe.data.bpe_merges:  # places are those of pieces
+    if recipe.data.bpe_merges:  # positions count subwords
         sources = list(map(Pieces(examples.vocabulary.words).split_all, sources))
     translations = []
-    for row, at, source in zip(ids.tolist(), places.tolist(), sources, strict=True):
-        words = examples.target.decode(row, at, source if recipe.model.replace_unknown else ())
+    for row, attended, source in zip(ids.tolist(), positions.tolist(), sources, strict=True):
+        words = examples.target.decode(row, attended, source if recipe.model.replace_unknown else ())
         translations.append(" ".join(Pieces.join(words) if recipe.data.bpe_merges else words))
     return {"bleu": bleu(translations, [reference for _, reference in pairs])}
 
@@ -261,17 +262,17 @@ def figures(recipe: Recipe, found: Tensor, examples: Examples, split: str) -> di
 TASK = Task(
     kind=TRANSLATION,
     sources=(ParallelData, TranslationFiles),
-    examples=examples,
-    model=model,
-    loss=loss,
-    answers=answers,
-    figures=figures,
-    shown=(
-        Figure("bleu", "test", "test BLEU", scale=100, digits=2),
-        Figure("bleu", "dev", "dev BLEU", scale=100, digits=2),
-        Figure("accuracy", "train", "words right", scale=100, digits=1),
+    load_examples=load_pairs,
+    build_model=build_translator,
+    compute_loss=compute_loss,
+    compute_outputs=translate_batch,
+    compute_metrics=compute_metrics,
+    columns=(
+        ResultColumn("bleu", "test", "test BLEU", scale=100, digits=2),
+        ResultColumn("bleu", "dev", "dev BLEU", scale=100, digits=2),
+        ResultColumn("accuracy", "train", "words right", scale=100, digits=1),
     ),
-    paper={
+    paper_results={
         "iwslt14/lstm-lstm": {"bleu": 0.1702},
         "iwslt14/nse-lstm": {"bleu": 0.1713},
         "iwslt14/nse-nse": {"bleu": 0.1793},

@@ -20,7 +20,7 @@ from torch import Tensor
 from nse.errors import RunError
 from nse.files import open_regular, sync_folder, write_bytes
 from nse.nn.text_model import rename_old_keys
-from nse.tasks.recipe import MOST_THREADS
+from nse.tasks.recipe import MAX_THREADS
 from nse.train.fields import Schema, is_count, is_dict_of, is_number, list_invalid_fields, matches
 from nse.train.state import FORMAT
 from nse.train.train_step import NotFiniteError
@@ -156,7 +156,7 @@ WEIGHTS = is_dict_of(Tensor)
 PROCESS = {
     "random": lambda value: matches(value, is_dict_of(is_random_state)) and "cpu" in value,
     "sums": [is_number, is_number, is_count],
-    "threads": lambda value: is_count(value) and 1 <= value <= MOST_THREADS,
+    "threads": lambda value: is_count(value) and 1 <= value <= MAX_THREADS,
 }
 ROW = dict.fromkeys(("loss", "train", "dev", "rate", "seconds", "examples_per_second"), is_number)
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from nse.files import write_text
 from nse.inference.model import Model
 from nse.tasks import TASKS, load_recipe
-from nse.tasks.task import describe_model
+from nse.tasks.task import make_model_config
 from nse.train.loop import fit
 from nse.train.progress import Progress
 from nse.viz import report, terminal
@@ -36,7 +36,7 @@ def demo(
     overrides = [*(QUICK if quick else []), *([] if seed is None else [f"seed={seed}"])]
     recipes = {name: load_recipe(f"logic/{name}", overrides) for name in MODELS}
     task = TASKS["pair"]
-    examples = task.examples(recipes["nse"])
+    examples = task.load_examples(recipes["nse"])
     console.print(INTRODUCTION.format(recipes["nse"].data.train))
     outcomes = {}
     for name, recipe in recipes.items():
@@ -54,7 +54,7 @@ def demo(
         for name, outcome in outcomes.items()
     ]
     console.print(draw_table(rows))
-    model_config = describe_model(recipes["nse"], examples)
+    model_config = make_model_config(recipes["nse"], examples)
     trace = Model(outcomes["nse"].model.eval(), model_config, examples.vocabulary, Path("demo")).trace(*PAIR)
     console.print(terminal.render_associations(trace, console.width))
     write_text(page, report.render_html(trace))

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from nse.errors import RunError
-from nse.tasks.task import scores_of
+from nse.tasks.task import compute_batch_scores
 from nse.text.sampler import draw_bounded_batches
 from nse.text.tensors import LabelledRows
 from nse.train.signals import StopRequest, TrainingInterrupted, ignore_sigterm
@@ -180,7 +180,7 @@ def compute_scores(
     computes the scores of some rows [B, labels]; by default it calls the model.
     """
     model.eval()
-    score_batch = score_batch or partial(scores_of, None, model)
+    score_batch = score_batch or partial(compute_batch_scores, None, model)
     device, scores = split.labels.device, torch.zeros(len(split.labels), 1)
     for batch_index in draw_bounded_batches(split, EVAL_BATCH_SIZE):
         index = batch_index[processes.rank :: processes.size] if processes else batch_index

@@ -23,9 +23,9 @@ from nse.metrics import bleu, ranking
 from nse.metrics.trec import write_trec
 from nse.nn.translator import TranslationConfig
 from nse.tasks import find_source
-from nse.tasks.documents import squared_error
+from nse.tasks.documents import mean_squared_error
 from nse.tasks.source import OwnFiles
-from nse.tasks.task import read_rows
+from nse.tasks.task import make_labelled_rows
 from nse.tasks.translation import spell_pairs
 from nse.text.subwords import Pieces
 from nse.text.tensors import LabelledRows
@@ -157,7 +157,7 @@ def score_rows(
     ids = np.array(model.vocabulary.encode(prepared.vocabulary.words))
     ids[Vocabulary.PAD] = Vocabulary.PAD
     texts = {name: columns.texts[name]._replace(ids=ids[columns.texts[name].ids]) for name in model.inputs}
-    rows = read_rows(columns._replace(texts=texts), model.inputs, max_words)
+    rows = make_labelled_rows(columns._replace(texts=texts), model.inputs, max_words)
     if rows.groups is None:
         if missing := [label for label in prepared.labels if label not in model.labels]:
             raise ModelError(
@@ -194,7 +194,7 @@ def compute_accuracy(scores: Tensor, labels: Tensor, model: Model) -> dict[str, 
     error: dict[str, float | None] = {"mse": None} if model.kind.has_sentences else {}
     if error and len(labels):
         with suppress(ValueError):  # labels that are not numbers of stars
-            error["mse"] = squared_error(scores, labels, model.labels)
+            error["mse"] = mean_squared_error(scores, labels, model.labels)
     return {
         "accuracy": hits / len(labels) if len(labels) else None,  # JSON has no NaN
         **error,

@@ -60,7 +60,7 @@ class TrainingLoop:
         self.steps_per_epoch = math.ceil(len(self.splits["train"].labels) / settings.batch_size)
         self.total_steps = self.steps_per_epoch * settings.epochs
         torch.manual_seed(seed)
-        model = self.task.model(self.recipe, self.examples)
+        model = self.task.build_model(self.recipe, self.examples)
         self.wrapped_model = self.processes.wrap_model(model)  # in DistributedDataParallel
         self.process_seed = seed + 1_000_003 * self.processes.rank
         if self.processes.rank:
@@ -137,7 +137,7 @@ class TrainingLoop:
     def compute_loss(self, index: Tensor, shape: Shape | None) -> tuple[Tensor, Tensor]:
         """Compute the loss of some training examples, and how many of them the model gets right."""
         batch = self.splits["train"].select(index, shape)
-        return self.task.loss(self.recipe, self.wrapped_model(*batch.inputs), batch)
+        return self.task.compute_loss(self.recipe, self.wrapped_model(*batch.inputs), batch)
 
     def check_signals(self) -> None:
         """Stop if any process received a signal; save a checkpoint if one is due."""
@@ -169,7 +169,7 @@ class TrainingLoop:
         loss, correct, examples = self.processes.all_sum(*astuple(state.sums))
         with state.ema.swap_weights(state.step) if state.ema else nullcontext():
             scores = self.score_split("dev")
-            dev = self.task.choose(self.recipe, scores, self.examples, "dev")
+            dev = self.task.compute_main_metric(self.recipe, scores, self.examples, "dev")
             row = {
                 "epoch": state.epoch,
                 "step": state.step,
@@ -192,7 +192,7 @@ class TrainingLoop:
     def score_split(self, name: str) -> Tensor:
         """Compute the scores of a split [N, labels] on the host, with all processes."""
         model, stop_request = self.state.model, self.storage.stop_request
-        score_batch = partial(self.task.answers, self.recipe, model)
+        score_batch = partial(self.task.compute_outputs, self.recipe, model)
         scores = compute_scores(model, self.splits[name], self.processes, stop_request, score_batch)
         if not scores.isfinite().all():
             raise NotFiniteError(f"the scores of {name} are not finite after step {self.state.step}")
@@ -213,6 +213,8 @@ class TrainingLoop:
         scores |= {name: self.score_split(name) for name in self.splits if name not in ("train", "dev")}
         self.processes.on_rank_zero(lambda: self.storage.save_scores(scores, self.examples.splits))
         for name, values in scores.items():
-            for measure, figure in self.task.figures(self.recipe, values, self.examples, name).items():
+            for measure, figure in self.task.compute_metrics(
+                self.recipe, values, self.examples, name
+            ).items():
                 figures.setdefault(measure, {})[name] = figure
         return TrainingResult(state.model, figures, state.best.epoch, seconds, state.metrics)

@@ -16,9 +16,9 @@ from nse.errors import RunError, explain_errors
 from nse.files import parse_json
 from nse.metrics.bleu import get_signature
 from nse.tasks import TABLES, load_recipe
-from nse.tasks.recipe import recipes
+from nse.tasks.recipe import list_recipes
 from nse.tasks.source import OwnFiles
-from nse.tasks.task import Figure, Task
+from nse.tasks.task import ResultColumn, Task
 from nse.train.fields import NUMBER, Schema, get_field, list_invalid_fields
 
 EQUAL_FIELDS: dict[str, Schema] = {
@@ -60,7 +60,7 @@ def compute_table(
     runs: dict[str, list[Run]] = {}
     for run in sorted(read_results(task, folder, warn), key=lambda run: run["seed"]):
         runs.setdefault(run["recipe"], []).append(run)
-    order = [*find_task(task).paper, *sorted(runs)]
+    order = [*find_task(task).paper_results, *sorted(runs)]
     return [compute_row(find_task(task), runs[name]) for name in sorted(runs, key=order.index)]
 
 
@@ -81,14 +81,14 @@ def compute_row(task: Task, runs: list[Run]) -> dict[str, Any]:
         if keys := [key for key in EQUAL_FIELDS if get_field(next_run, key) != get_field(first, key)]:
             reason = f"runs of {recipe}, but differ in {', '.join(keys)}"
             raise RunError(f"{first['file']} and {next_run['file']} are {reason}: keep only equal ones")
-    paper = task.paper.get(recipe, {})
-    in_paper = [figure for figure in task.shown if figure.split == "test" and figure.measure in paper]
+    paper = task.paper_results.get(recipe, {})
+    in_paper = [figure for figure in task.columns if figure.split == "test" and figure.measure in paper]
     examples, data = first["examples"]["train"], first["data"]
     return {
         "recipe": recipe,
         "paper": {figure.heading: figure.scale * paper[figure.measure] for figure in in_paper} or None,
         "seeds": [run["seed"] for run in runs],
-        **{figure.heading: compute_mean(figure, runs) for figure in task.shown},
+        **{figure.heading: compute_mean(figure, runs) for figure in task.columns},
         "parameters": first["parameters_without_embeddings"],
         "seconds": min(run["seconds_per_epoch"] for run in runs),
         "device": ", ".join(sorted({run["device"] for run in runs})),
@@ -98,7 +98,7 @@ def compute_row(task: Task, runs: list[Run]) -> dict[str, Any]:
     }
 
 
-def compute_mean(figure: Figure, runs: Sequence[Run]) -> dict[str, float | None]:
+def compute_mean(figure: ResultColumn, runs: Sequence[Run]) -> dict[str, float | None]:
     """Compute the mean of a figure and its sample standard deviation, `None` for a single run."""
     values = [float(figure.scale * run[figure.measure][figure.split]) for run in runs]
     return {"mean": statistics.mean(values), "sd": statistics.stdev(values) if len(values) > 1 else None}
@@ -124,12 +124,12 @@ def read_results(task: str, folder: Path, warn: Callable[[str], None]) -> list[R
             warn(f"{file} is left out: its run had no test file")
             has_untested = True
             continue
-        check_figures(file, result, find_task(task).shown)
+        check_figures(file, result, find_task(task).columns)
         results.append(result | {"file": file})
     if not results and has_untested:
         raise RunError(f"no run of {task} in {folder} had a test file", ("test",))
     if not results:
-        names = (name for name in recipes() if load_recipe(name).data.table == task)
+        names = (name for name in list_recipes() if load_recipe(name).data.table == task)
         examples = " or ".join(dict.fromkeys(f"{name.split('/')[0]}/..." for name in names))
         raise RunError(f"no result of {task} in {folder}: train one of its recipes ({examples})")
     return results
@@ -150,7 +150,7 @@ def check_fields(file: Path, result: Any, schemas: Mapping[str, Schema]) -> None
         raise RunError(f"{file} is not a result: {names[0]} is missing or invalid")
 
 
-def check_figures(file: Path, result: Any, figures: Sequence[Figure]) -> None:
+def check_figures(file: Path, result: Any, figures: Sequence[ResultColumn]) -> None:
     """Raise RunError if a figure of the task is missing or out of its range."""
     if (file.parent / "scores").is_dir() and any(figure.measure not in result for figure in figures):
         raise RunError(f"{file} has scores, but no figures yet", ("scores", str(file.parent)))
@@ -158,13 +158,17 @@ def check_figures(file: Path, result: Any, figures: Sequence[Figure]) -> None:
         key = f"{figure.measure}.{figure.split}"
         check_fields(file, result, {figure.measure: dict, key: NUMBER})
         value = get_field(result, key)
-        if not 0 <= value <= figure.most:
-            raise RunError(f"{file} is not a result: {key} is {value}, not from 0 to {figure.most:g}")
+        if not 0 <= value <= figure.maximum:
+            raise RunError(f"{file} is not a result: {key} is {value}, not from 0 to {figure.maximum:g}")
 
 
 def format_cells(task: str, row: Mapping[str, Any]) -> dict[str, str]:
     """Return the text of a row's cells by column."""
-    figures, paper, is_whole = find_task(task).shown, row["paper"] or {}, row["published"] == row["examples"]
+    figures, paper, is_whole = (
+        find_task(task).columns,
+        row["paper"] or {},
+        row["published"] == row["examples"],
+    )
     means = {}
     for figure in figures:
         mean, sd = row[figure.heading]["mean"], row[figure.heading]["sd"]
@@ -185,8 +189,8 @@ def format_cells(task: str, row: Mapping[str, Any]) -> dict[str, str]:
 
 def list_notes(task: str, rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return how BLEU is computed, and the vectors of the paper's figures if rows have others."""
-    notes, vectors = [], find_task(task).vectors
-    if any(figure.measure == "bleu" for figure in find_task(task).shown):
+    notes, vectors = [], find_task(task).paper_vectors
+    if any(figure.measure == "bleu" for figure in find_task(task).columns):
         # Without the installed version of sacrebleu: the figures may be from another machine.
         notes.append(f"BLEU is sacrebleu's, {get_signature().split('|version:')[0]}.")
     if any(row["paper"] and row["vectors"] != vectors for row in rows):
@@ -218,7 +222,7 @@ def draw_table(task: str, rows: Sequence[Mapping[str, Any]]) -> Table:
         if sum(max(map(len, column)) + 1 for column in texts) > WIDTH + 1:
             too_wide[heading] = columns.pop(heading)
     caption = [summarize_column(heading, names, column) for heading, column in (too_wide | moved).items()]
-    unit = "accuracy in percent, " if find_task(task).shown[0].measure == "accuracy" else ""
+    unit = "accuracy in percent, " if find_task(task).columns[0].measure == "accuracy" else ""
     table = Table(
         title=f"{task}: {unit}mean ± standard deviation over seeds",
         caption="\n".join([*caption, *list_notes(task, rows)]),

@@ -38,7 +38,7 @@ from nse.inference import folder as hub
 from nse.metrics import trec
 from nse.tasks import TABLES, TASKS, read_recipe
 from nse.tasks.source import OwnFiles
-from nse.tasks.task import Examples, describe_model
+from nse.tasks.task import Examples, make_model_config
 from nse.text.tensors import LabelledRows
 from nse.train import checkpoints
 from nse.train.distributed import Processes
@@ -84,7 +84,7 @@ def train(
         if result := processes.on_rank_zero(lambda: find_result(folder, recipe, resume)):
             progress.print_line(f"{folder}: this run is finished")
             return result
-        examples = storage.examples = processes.rank_zero_first(lambda: task.examples(recipe, data))
+        examples = storage.examples = processes.rank_zero_first(lambda: task.load_examples(recipe, data))
         for note in examples.about.get("notes", ()):
             progress.print_line(note)
         with catch_signals(processes.size > 1) as storage.stop_request, storage.explain_failures():
@@ -124,7 +124,7 @@ def read_result(file: Path, task: str) -> dict[str, Any]:
         check_fields(file, result, FIELDS)
         if result["task"] != task:
             raise RunError(f"{file} is not a result of {task}: its task is {result['task']}")
-        measures = {figure.measure for figure in TABLES[task][0].shown} & result.keys()
+        measures = {figure.measure for figure in TABLES[task][0].columns} & result.keys()
         check_fields(file, result, dict.fromkeys(measures, is_dict_of(NUMBER)))
     except RunError as error:
         raise RunError(f"{error}; remove it to compute it again", ("resume",)) from None
@@ -251,7 +251,7 @@ class RunFolder(RunStorage):
 
     def save_model(self, model: nn.Module, figures: dict[str, Any]) -> None:
         """Write the model folder, with these figures in its card."""
-        examples, model_config = self.examples, describe_model(self.recipe, self.examples)
+        examples, model_config = self.examples, make_model_config(self.recipe, self.examples)
         about = {"recipe": self.name, "seed": self.recipe.seed}
         about |= {"training examples": examples.about["counts"]["train"]}
         is_own_data = isinstance(self.recipe.data, OwnFiles)
@@ -264,7 +264,7 @@ class RunFolder(RunStorage):
         """Write the metrics of an epoch, and the model folder if it is the best one."""
         if best_model is not None:
             figures = {"accuracy": {"train": row["train"]}}
-            figures.setdefault(TASKS[self.recipe.task].shown[0].measure, {})["dev"] = row["dev"]
+            figures.setdefault(TASKS[self.recipe.task].columns[0].measure, {})["dev"] = row["dev"]
             self.save_model(best_model, {"epoch": row["epoch"]} | figures)
         self.log.add(row)
 
