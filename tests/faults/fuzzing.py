@@ -54,17 +54,17 @@ def flipped(draw, content):
 def edited(draw, data):
     """A mapping with one value replaced, removed or added, at any depth."""
     data = json.loads(json.dumps(data))
-    place = data
+    parent = data
     while True:
-        key = draw(st.sampled_from([*sorted(place), "new"]))
-        inner = place.get(key)
+        key = draw(st.sampled_from([*sorted(parent), "new"]))
+        inner = parent.get(key)
         if isinstance(inner, dict) and draw(st.booleans()):
-            place = inner
+            parent = inner
             continue
         if draw(st.booleans()):
-            place[key] = draw(JSON | st.integers(-(1 << 40), 1 << 40))
+            parent[key] = draw(JSON | st.integers(-(1 << 40), 1 << 40))
         else:
-            place.pop(key, None)
+            parent.pop(key, None)
         return json.dumps(data).encode()
 
 
@@ -74,14 +74,14 @@ def folders(draw, files):
 
     Sometimes there are no checksums, or hardly any such folder would load.
     """
-    found = files | ({SUMS: None} if draw(st.booleans()) else {})
+    changed_files = files | ({SUMS: None} if draw(st.booleans()) else {})
     for name in draw(st.lists(st.sampled_from(FILES), min_size=1, max_size=2, unique=True)):
-        choices = [damaged(found[name])]
+        choices = [damaged(changed_files[name])]
         if name == "config.json":
             choices.append(edited(json.loads(files[name])))
         content = draw(st.one_of(choices) | st.none())
-        found[name] = content
-    return found
+        changed_files[name] = content
+    return changed_files
 
 
 def try_folder(files, folder):
@@ -126,15 +126,15 @@ def try_plausible(files, folder):
     write_folder(files, folder)
     good = nse.load(folder).predict(TEXTS)
 
-    def attempt(given):
-        write_folder(given, folder)
+    def attempt(args):
+        write_folder(args, folder)
         try:
             answers = nse.load(folder).predict(TEXTS)
         except (ModelError, RunError) as error:
             if not str(error):
                 raise
             return "refused"
-        assert answers == good, [name for name in FILES if given[name] != files[name]]
+        assert answers == good, [name for name in FILES if args[name] != files[name]]
         return "same answers"
 
     return attempt

@@ -31,9 +31,9 @@ def make(folder, size):
     words = (folder / "vocabulary.txt").read_bytes()
     model = hub.build_on_meta(folder, hub.read_config(Checksums(folder)), Vocabulary.from_bytes(words), None)
     head, at = {"__metadata__": {weights.CHECKSUM: compute_digest(words)}}, 0
-    for name, each in model.state_dict().items():
-        size = 4 * math.prod(each.shape)
-        head[name] = {"dtype": "F32", "shape": each.shape, "data_offsets": [at, at + size]}
+    for name, item in model.state_dict().items():
+        size = 4 * math.prod(item.shape)
+        head[name] = {"dtype": "F32", "shape": item.shape, "data_offsets": [at, at + size]}
         at += size
     text = json.dumps(head).encode()
     with (folder / "model.safetensors").open("wb") as handle:

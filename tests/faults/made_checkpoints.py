@@ -102,23 +102,23 @@ def damaged_bytes(content):
 def changed(draw, packed):
     """A packed state with one value, at any depth, replaced, of another shape, or missing."""
     packed = copy.deepcopy(packed)
-    place, path = packed, []
+    parent, path = packed, []
     while True:
-        key = draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
-        value = place[key]
+        key = draw(st.sampled_from(sorted(parent) if isinstance(parent, dict) else range(len(parent))))
+        value = parent[key]
         path.append(key)
         if isinstance(value, dict | list) and value and draw(st.integers(0, 3)):
-            place = value
+            parent = value
             continue
         how = draw(st.sampled_from(["replace", "replace", "remove", "reshape"]))
         if how == "remove":
-            del place[key]
+            del parent[key]
         elif how == "reshape" and isinstance(value, torch.Tensor) and value.numel():
-            place[key] = draw(st.sampled_from([value.flatten()[1:], value[None], value.double(), -value]))
+            parent[key] = draw(st.sampled_from([value.flatten()[1:], value[None], value.double(), -value]))
         else:
-            place[key] = draw(NUMBERS | TENSORS | JSON)
-        now = "" if how == "remove" else f": {place[key]!r}"
-        return Broken(f"{how} {path}{now}"[:500], packed)
+            parent[key] = draw(NUMBERS | TENSORS | JSON)
+        new_value = "" if how == "remove" else f": {parent[key]!r}"
+        return Broken(f"{how} {path}{new_value}"[:500], packed)
 
 
 def checkpoints(file):

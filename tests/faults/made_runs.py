@@ -34,7 +34,7 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 def words(folder, *overrides, recipe="logic/nse", processes=1):
     """The words after `python` of a run; with `--resume`, which a new folder ignores."""
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    sets = [word for each in [*SMALL, *overrides] for word in ("--set", each)]
+    sets = [word for item in [*SMALL, *overrides] for word in ("--set", item)]
     program = ["-m", "nse", "train", recipe, "--out", str(folder), "--resume", *sets]
     return [*(launcher if processes > 1 else []), *program]
 
@@ -61,8 +61,8 @@ def wait_for(process, there, seconds=60):
 def end(process, number, seconds=60):
     """Send a signal; returns the exit code and what was told."""
     process.send_signal(number)
-    told = process.communicate(timeout=seconds)[1]
-    return process.returncode, told
+    message = process.communicate(timeout=seconds)[1]
+    return process.returncode, message
 
 
 def checkpoint(folder):
@@ -85,19 +85,17 @@ def assert_same_end(one, other):
     assert (Path(one) / model).read_bytes() == (Path(other) / model).read_bytes()
 
 
-def train(
-    folder, *overrides, recipe="logic/nse", small=SMALL, data=None, after=None, resume=False, told=None
-):
+def train(folder, *overrides, recipe="logic/nse", small=SMALL, data=None, after=None, resume=False, log=None):
     """A run in this process, which a signal stops after some step."""
-    console = Console(file=told or io.StringIO(), width=200)
+    console = Console(file=log or io.StringIO(), width=200)
     with StopsAfter(console, after) as progress:
         return run.train(recipe, load_recipe(recipe, [*small, *overrides]), folder, progress, resume, data)
 
 
 def stop(folder, *overrides, after, **settings):
     """A run in this process that must stop after some step."""
-    wanted = f"stopped; the last checkpoint is from step {after}$"
-    with pytest.raises(TrainingInterrupted, match=wanted) as stopped:
+    expected = f"stopped; the last checkpoint is from step {after}$"
+    with pytest.raises(TrainingInterrupted, match=expected) as stopped:
         train(folder, *overrides, after=after, **settings)
     assert (stopped.value.code, stopped.value.fix) == (143, ("resume",))
 

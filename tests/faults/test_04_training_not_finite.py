@@ -22,18 +22,20 @@ from nse.train.train_step import EpochSums, NotFiniteError, StepAccumulator, Tra
 
 
 def test_the_run_stops_and_its_last_checkpoint_is_valid(tmp_path):
-    answer = finished(tmp_path / "run", "train.lr=1e30", "train.clip_norm=1e30", "train.checkpoint_minutes=0")
-    assert answer.returncode == 2
-    lines = answer.stderr.strip().split("\n")
-    told = re.fullmatch(
+    process = finished(
+        tmp_path / "run", "train.lr=1e30", "train.clip_norm=1e30", "train.checkpoint_minutes=0"
+    )
+    assert process.returncode == 2
+    lines = process.stderr.strip().split("\n")
+    match = re.fullmatch(
         r"nse: the (loss|gradient norm) is (nan|inf) at step (\d+), epoch 1, batch \3 of 9 "
-        r"\(examples \d+(, \d+){7}, \.\.\.\): try a smaller train\.rate or train\.clip; "
+        r"\(examples \d+(, \d+){7}, \.\.\.\): try a smaller train\.lr or train\.clip_norm; "
         r"the last checkpoint is from step (\d+)",
         lines[-1],
     )
-    assert told, lines
+    assert match, lines
     packed = checkpoint(tmp_path / "run")
-    assert int(told[5]) == packed["step"] == int(told[3]) - 1
+    assert int(match[5]) == packed["step"] == int(match[3]) - 1
     assert all(t.isfinite().all() for t in packed["model"].values())
     assert not (tmp_path / "run" / "result.json").exists()
 
@@ -73,8 +75,8 @@ def test_the_error_names_the_first_step_that_is_not_finite(bad, what):
             result[bad] = math.inf
         seen.add(f"step {number}", torch.arange(number, number + 20), 4, result)
     assert sums.examples == 0  # nothing was waited for
-    wanted = rf"the {what} is inf at step 17 \(examples 17, 18, 19, 20, 21, 22, 23, 24, \.\.\.\): try"
-    with pytest.raises(NotFiniteError, match=wanted):
+    expected = rf"the {what} is inf at step 17 \(examples 17, 18, 19, 20, 21, 22, 23, 24, \.\.\.\): try"
+    with pytest.raises(NotFiniteError, match=expected):
         seen.synchronize()
     assert (sums.loss, sums.correct, sums.examples) == (64.0, 32.0, 64)
 
@@ -106,14 +108,14 @@ def test_on_a_gpu_each_check_is_of_the_steps_before_the_last_check():
 
 def test_dev_scores_that_are_not_finite_stop_the_run():
     recipe = load_recipe("logic/bow", SMALL)
-    honest = TASKS["pair"]
+    original = TASKS["pair"]
 
     def model(recipe, examples):
-        made = honest.model(recipe, examples)
+        made = original.model(recipe, examples)
         made.register_forward_hook(lambda m, _, scores: scores if m.training else scores * math.nan)
         return made
 
-    task = replace(honest, model=model)
+    task = replace(original, model=model)
     with (
         Progress.silent() as progress,
         pytest.raises(RunError, match="scores of dev are not finite after st"),
@@ -164,28 +166,28 @@ def test_a_checkpoint_that_is_not_finite_is_neither_saved_nor_loaded(made, tmp_p
         checkpoints.save(folder, packed)
     assert {file: file.read_bytes() for file in folder.glob("checkpoint*")} == before
     checkpoints.write_file(folder / "checkpoint.pt", packed)  # as a version saved it that did not look
-    told = io.StringIO()
-    stop(folder, "train.ema_decay=0.9", after=10, recipe="logic/bow", resume=True, told=told)
+    log = io.StringIO()
+    stop(folder, "train.ema_decay=0.9", after=10, recipe="logic/bow", resume=True, log=log)
     assert (
-        f"checkpoint.pt cannot be read as a checkpoint (NaN or infinity in {name}); it is" in told.getvalue()
+        f"checkpoint.pt cannot be read as a checkpoint (NaN or infinity in {name}); it is" in log.getvalue()
     )
-    assert "resumed after step 9 (epoch 2) from checkpoint.previous.pt" in told.getvalue()
+    assert "resumed after step 9 (epoch 2) from checkpoint.previous.pt" in log.getvalue()
 
 
 def test_nan_in_an_unused_embedding_is_found_when_it_is_saved(made, tmp_path, monkeypatch):
     """In a row that no example uses: neither loss nor gradient tells."""
-    folder, honest = shutil.copytree(made, tmp_path / "run"), state.TrainingState.to_checkpoint
+    folder, original = shutil.copytree(made, tmp_path / "run"), state.TrainingState.to_checkpoint
 
-    def pack(*given):
-        packed = honest(*given)
+    def pack(*args):
+        packed = original(*args)
         last(packed["model"]["embedding.weight"]).fill_(math.nan)
         return packed
 
     monkeypatch.setattr(state.TrainingState, "to_checkpoint", pack)
-    told = (
+    message = (
         "NaN or infinity in embedding.weight after step 14, which is not saved; "
         "the last checkpoint is from step 12$"
     )
-    with pytest.raises(RunError, match=told):
+    with pytest.raises(RunError, match=message):
         train(folder, "train.ema_decay=0.9", recipe="logic/bow", resume=True, after=14)
     assert checkpoint(folder)["step"] == 12

@@ -110,12 +110,12 @@ def test_a_killed_run_resumes_from_its_last_step(tmp_path):
     process = started(folder, *settings, recipe="logic/bow")
     wait_for(process, folder / "checkpoint.pt")
     time.sleep(0.2)
-    code, told = end(process, signal.SIGKILL)
+    code, message = end(process, signal.SIGKILL)
     assert code == -signal.SIGKILL
-    assert "Traceback" not in told
-    step, told = checkpoint(folder)["step"], io.StringIO()
-    stop(folder, *settings, after=step + 3, recipe="logic/bow", resume=True, told=told)
-    assert f"resumed after step {step} (epoch" in told.getvalue()
+    assert "Traceback" not in message
+    step, log = checkpoint(folder)["step"], io.StringIO()
+    stop(folder, *settings, after=step + 3, recipe="logic/bow", resume=True, log=log)
+    assert f"resumed after step {step} (epoch" in log.getvalue()
     assert checkpoint(folder)["step"] == step + 3
 
 

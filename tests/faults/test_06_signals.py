@@ -22,14 +22,14 @@ def test_a_signal_saves_a_checkpoint_and_exits_with_its_code(tmp_path, number, c
     folder = tmp_path / "run"
     process = started(folder, "train.epochs=2000", recipe="logic/bow")
     wait_for(process, folder / "checkpoint.pt")
-    found, told = end(process, number)
-    assert found == code
-    last = told.strip().split("\n")[-1]
+    exit_code, message = end(process, number)
+    assert exit_code == code
+    last = message.strip().split("\n")[-1]
     stopped = re.fullmatch(
         r"nse: stopped; the last checkpoint is from step (\d+); --resume continues the run", last
     )
-    assert stopped, told
-    assert "Traceback" not in told
+    assert stopped, message
+    assert "Traceback" not in message
     assert checkpoint(folder)["step"] == int(stopped[1])
     assert not (folder / "result.json").exists()
 
@@ -92,13 +92,13 @@ def test_a_second_ctrl_c_stops_immediately():
 
 
 def test_signals_are_not_caught_in_another_thread():
-    found = []
+    exit_codes = []
 
     def listen():
         with catch_signals() as stop:
-            found.append(stop.exit_code)
+            exit_codes.append(stop.exit_code)
 
     thread = threading.Thread(target=listen)
     thread.start()
     thread.join()
-    assert found == [0]
+    assert exit_codes == [0]

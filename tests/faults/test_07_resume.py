@@ -72,17 +72,17 @@ def test_no_epoch_is_logged_twice(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("overrides", "told"),
+    ("overrides", "message"),
     [
         (["train.lr=1e-3"], "train.lr was 0.004 and is now 0.001"),
         (["seed=8"], "seed was 1 and is now 8"),
         (["train.epochs=9", "data.seed=5"], "data.seed was 0 and is now 5, train.epochs was 3 and is now 9"),
     ],
 )
-def test_another_recipe_is_refused(tmp_path, overrides, told):
+def test_another_recipe_is_refused(tmp_path, overrides, message):
     stop(tmp_path / "run", after=5)
     before = {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}
-    with pytest.raises(RunError, match=f"has a run of another recipe .{told}.: use the same recipe, or ch"):
+    with pytest.raises(RunError, match=f"has a run of another recipe .{message}.: use the same recipe"):
         train(tmp_path / "run", *overrides, resume=True)
     assert all(file.read_bytes() == content for file, content in before.items())
     changed = to_toml(load_recipe("logic/nse", [*SMALL, *overrides]))
@@ -97,8 +97,8 @@ def test_other_data_is_refused(tmp_path, monkeypatch):
     task = TASKS["pair"]
 
     def examples(recipe, data=None):
-        found = task.load_examples(recipe, data)
-        return found._replace(about={**found.about, "fingerprint": "other"})
+        other = task.load_examples(recipe, data)
+        return other._replace(about={**other.about, "fingerprint": "other"})
 
     monkeypatch.setitem(TASKS, "pair", replace(task, examples=examples))
     with pytest.raises(RunError, match=r"has a run on other data .see its data.json.: use the same"):
@@ -109,9 +109,9 @@ def test_other_data_is_refused(tmp_path, monkeypatch):
 def test_a_finished_run_is_reported_and_not_changed(tmp_path):
     result = train(tmp_path / "run")
     before = {file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*")}
-    told = io.StringIO()
-    assert train(tmp_path / "run", resume=True, told=told) == result
-    assert "run: this run is finished" in told.getvalue()
+    log = io.StringIO()
+    assert train(tmp_path / "run", resume=True, log=log) == result
+    assert "run: this run is finished" in log.getvalue()
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*")} == before
 
 
@@ -131,11 +131,11 @@ def test_a_broken_checkpoint_is_named(tmp_path, content):
         content = file.read_bytes()[:-100]
     if content == "other":
         checkpoints.write_file(file, {"format": 99})
-        told = "checkpoint.pt has format 99; this version reads format 3"
+        message = "checkpoint.pt has format 99; this version reads format 3"
     else:
         file.write_bytes(content)
-        told = "checkpoint.pt cannot be read as a.*: restore it, or remove it to start over"
-    with pytest.raises(RunError, match=told):
+        message = "checkpoint.pt cannot be read as a.*: restore it, or remove it to start over"
+    with pytest.raises(RunError, match=message):
         train(tmp_path / "run", resume=True)
 
 
@@ -153,7 +153,7 @@ def test_a_run_can_be_resumed_by_its_folder_alone(tmp_path, killed):
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("args", "message"),
     [
         ({"resume": True}, "name a recipe (nse recipes lists them), or go on with --resume --out RUN"),
         ({}, "train: name a recipe (nse recipes lists them), or go on with --resume --out RUN"),
@@ -165,12 +165,12 @@ def test_a_run_can_be_resumed_by_its_folder_alone(tmp_path, killed):
         ),
     ],
 )
-def test_without_recipe_and_run_the_error_says_what_to_type(tmp_path, monkeypatch, given, told):
+def test_without_recipe_and_run_the_error_says_what_to_type(tmp_path, monkeypatch, args, message):
     monkeypatch.chdir(tmp_path)
-    if "out" in given:
-        given = {**given, "out": tmp_path / given["out"]}
-    with pytest.raises(InputError, match=re.escape(told)):
-        cli.train(**given)
+    if "out" in args:
+        args = {**args, "out": tmp_path / args["out"]}
+    with pytest.raises(InputError, match=re.escape(message)):
+        cli.train(**args)
     assert not list(tmp_path.iterdir())
 
 
@@ -179,8 +179,8 @@ def test_a_run_on_own_data_is_resumed_without_its_file_options(tmp_path, monkeyp
     texts = [{"text": f"{word} {number}", "label": word} for number in range(40) for word in ("good", "bad")]
     Path("mine.jsonl").write_text("\n".join(map(json.dumps, texts)))
     settings = ["train.batch_size=10", "train.epochs=2", "model.size=8", "model.hidden=8"]
-    given = list_assignments({"train": "mine.jsonl", "name": "mine.jsonl"}, None)
-    stop(tmp_path / "run", *given, small=settings, recipe="own/sentence", after=9)
+    args = list_assignments({"train": "mine.jsonl", "name": "mine.jsonl"}, None)
+    stop(tmp_path / "run", *args, small=settings, recipe="own/sentence", after=9)
     with pytest.raises(RunError, match="run of another recipe") as refusal:
         train(tmp_path / "run", small=settings, recipe="own/sentence", resume=True)
     assert refusal.value.fix == ("continue", str(tmp_path / "run"))
@@ -196,11 +196,11 @@ def test_a_folder_that_is_not_a_run_is_not_changed(tmp_path):
 
 
 def test_progress_starts_at_the_step_of_the_checkpoint():
-    told = io.StringIO()
-    with Progress(Console(file=told, width=200)) as progress:
+    log = io.StringIO()
+    with Progress(Console(file=log, width=200)) as progress:
         progress.start_run(100, 60)
         progress.show_epoch(
             {"epoch": 4, "step": 80, "loss": 1.0, "train": 0.5, "dev": 0.4, "examples_per_second": 10.0}
         )
     line = "epoch 4, loss 1.000, train 50.0%, dev 40.0%, 10 examples/s, 0:00:00 left"
-    assert told.getvalue().strip() == line
+    assert log.getvalue().strip() == line

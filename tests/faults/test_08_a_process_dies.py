@@ -31,19 +31,19 @@ def test_the_others_end_with_an_error_and_the_run_can_be_resumed(tmp_path, rank)
     time.sleep(0.3)  # so that all processes know of a checkpoint
     began = time.monotonic()
     os.kill(process_of(process.pid, rank), signal.SIGKILL)
-    told = process.communicate(timeout=60)[1]
+    message = process.communicate(timeout=60)[1]
     assert time.monotonic() - began < 25
     assert process.returncode != 0
-    lines = [line for line in told.split("\n") if line.startswith("nse: ")]
-    assert len(lines) == 1, told
+    lines = [line for line in message.split("\n") if line.startswith("nse: ")]
+    assert len(lines) == 1, message
     died = re.fullmatch(
         r"nse: another process of this run died; "
         r"the last checkpoint is from step (\d+); --resume continues the run",
         lines[0],
     )
-    assert died, told
-    step, told = checkpoint(folder)["step"], io.StringIO()
+    assert died, message
+    step, log = checkpoint(folder)["step"], io.StringIO()
     assert step >= int(died[1])  # the first process may have died before it told of its last save
-    stop(folder, "train.epochs=300", after=step + 5, recipe="logic/bow", resume=True, told=told)
-    assert f"resumed after step {step} (epoch" in told.getvalue()
-    assert "; there were 2 processes, now 1" in told.getvalue()
+    stop(folder, "train.epochs=300", after=step + 5, recipe="logic/bow", resume=True, log=log)
+    assert f"resumed after step {step} (epoch" in log.getvalue()
+    assert "; there were 2 processes, now 1" in log.getvalue()

@@ -18,13 +18,13 @@ def test_a_row_of_padding_has_the_same_outputs_in_every_backend(lengths, shared)
     lean.load_state_dict(reference.state_dict())
     x = torch.randn(3, 3, 5)
     others = [nse.Memory(torch.randn(3, 2, 5), torch.tensor([2, 0, 1]))] * shared
-    wanted, found = (encoder(x, lengths, shared=others) for encoder in (reference, lean))
-    assert wanted.last.isfinite().all()
-    assert torch.equal(wanted.last[0], torch.zeros(5))  # the h it started with
-    assert torch.equal(wanted.outputs[0], torch.zeros(3, 5))
-    torch.testing.assert_close(found.outputs, wanted.outputs)
-    torch.testing.assert_close(found.last, wanted.last)
-    torch.testing.assert_close(found.memory.slots, wanted.memory.slots)
+    expected, actual = (encoder(x, lengths, shared=others) for encoder in (reference, lean))
+    assert expected.last.isfinite().all()
+    assert torch.equal(expected.last[0], torch.zeros(5))  # the h it started with
+    assert torch.equal(expected.outputs[0], torch.zeros(3, 5))
+    torch.testing.assert_close(actual.outputs, expected.outputs)
+    torch.testing.assert_close(actual.last, expected.last)
+    torch.testing.assert_close(actual.memory.slots, expected.memory.slots)
 
 
 @pytest.mark.parametrize("frozen", [False, True])  # whether words are data, or learned
@@ -53,16 +53,16 @@ def test_a_row_of_padding_has_the_same_outputs_with_folded_weights(tmp_path):
     model = nse.load(save_sentence_model(tmp_path / "mine")).module
     ids, lengths = torch.tensor([[2, 3], [0, 0], [1, 1]]), torch.tensor([2, 0, 1])
     with torch.inference_mode():
-        found, wanted = fold_model(model)(ids, lengths), model(ids, lengths)
-    assert wanted.isfinite().all()
-    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+        actual, expected = fold_model(model)(ids, lengths), model(ids, lengths)
+    assert expected.isfinite().all()
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_a_blank_text_on_the_command_line_is_named(tmp_path):
     saved(tmp_path / "mine")
     for first, second, name in (("", "dogs", "premise"), ("dogs", " \t", "hypothesis")):
-        told = refused(shell("predict", "mine", first, second, cwd=tmp_path))
-        assert f"{name} 1 is empty: give it at least one word" in told
+        message = refused(shell("predict", "mine", first, second, cwd=tmp_path))
+        assert f"{name} 1 is empty: give it at least one word" in message
 
 
 def test_unknown_words_and_single_tokens_are_answered(tmp_path):

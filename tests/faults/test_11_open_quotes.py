@@ -18,8 +18,8 @@ def ended(monkeypatch, capsys, *words):
     monkeypatch.setattr(sys, "argv", ["nse", *map(str, words)])
     with pytest.raises(SystemExit) as stopped:
         cli.main()
-    told = capsys.readouterr()
-    return stopped.value.code or 0, told.out, told.err
+    message = capsys.readouterr()
+    return stopped.value.code or 0, message.out, message.err
 
 
 TAILS = {
@@ -39,22 +39,22 @@ def test_an_open_quote_is_reported_with_its_line_and_nothing_is_written(
     file, out = tmp_path / "rows.csv", tmp_path / "answers.jsonl"
     file.write_text(f'sentence,id\ngood film,1\n"bad film,2\n{TAILS[tail]}')
     words = ["predict", model, "--file", file, "--bad", bad]
-    code, printed, told = ended(monkeypatch, capsys, *words, "--out", out)
-    assert (code, printed, told.count("\n")) == (2, "", 1)
-    assert told.startswith(f"nse: {file}: line 3: a quote is perhaps not closed: ")
-    assert [each.name for each in tmp_path.iterdir()] == ["rows.csv"]
-    code, printed, told = ended(monkeypatch, capsys, *words, "--json")
-    assert (code, printed.count("\n"), told.count("\n")) == (2, 1, 1)  # what came before it is printed
+    code, printed, message = ended(monkeypatch, capsys, *words, "--out", out)
+    assert (code, printed, message.count("\n")) == (2, "", 1)
+    assert message.startswith(f"nse: {file}: line 3: a quote is perhaps not closed: ")
+    assert [item.name for item in tmp_path.iterdir()] == ["rows.csv"]
+    code, printed, message = ended(monkeypatch, capsys, *words, "--json")
+    assert (code, printed.count("\n"), message.count("\n")) == (2, 1, 1)  # what came before it is printed
     assert '"text": "good film"' in printed
 
 
 def test_skipped_lines_are_counted(model, tmp_path, monkeypatch, capsys):
     file, out = tmp_path / "rows.csv", tmp_path / "answers.jsonl"
     file.write_text('sentence,id\ngood,1\n"bad\n\nfilm"\nfilm,2\n')
-    code, _, told = ended(
+    code, _, message = ended(
         monkeypatch, capsys, "predict", model, "--file", file, "--bad", "skip", "--out", out
     )
-    assert (code, told.splitlines()) == (
+    assert (code, message.splitlines()) == (
         0,
         [
             f"nse: {file}: lines 3 to 5: expected 2 fields, as in the header, got 1; skipped",

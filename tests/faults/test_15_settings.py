@@ -43,7 +43,7 @@ def test_a_missing_model_is_named(name, tmp_path):
 
 def test_a_missing_split_is_named(tmp_path):
     saved(tmp_path / "mine" / "model")
-    sizes = [each.replace("data.", "") for each in TINY if each.startswith("data.")]
+    sizes = [item.replace("data.", "") for item in TINY if item.startswith("data.")]
     (tmp_path / "mine" / "recipe.toml").write_text("\n".join(['task = "logic"', "[data]", *sizes]))
     told = refused(shell("evaluate", "mine", "--split", "tset", cwd=tmp_path))
     assert "split: there is no 'tset'; did you mean test? there are dev, test, train, unseen" in told

@@ -33,12 +33,12 @@ def encoders(dtype=torch.float64, backend="auto", **settings):
 
 def assert_same(compute, fast, slow, tolerance=1e-10):
     """What is computed with both encoders, from the same random numbers, and that it is not all zero."""
-    found, wanted = [], []
-    for encoder, results in ((fast, found), (slow, wanted)):
+    actual, expected = [], []
+    for encoder, results in ((fast, actual), (slow, expected)):
         torch.manual_seed(2)
         results += list_tensors(compute(encoder))
-    assert any(each.any() for each in wanted)
-    assert_close(found, wanted, tolerance)
+    assert any(item.any() for item in expected)
+    assert_close(actual, expected, tolerance)
 
 
 SETTINGS = {
@@ -58,10 +58,10 @@ CRITICS = {
     "linear": lambda out: (out.last @ torch.arange(1, 4).to(out.last)).sum(),
     "outputs": lambda out: out.outputs.sum(),
     "keys and memories": lambda out: sum(
-        (each * torch.arange(each.numel()).view_as(each)).sum()
-        for each in (out.keys, *out.shared_keys, out.memory.slots, *(m.slots for m in out.shared))
+        (item * torch.arange(item.numel()).view_as(item)).sum()
+        for item in (out.keys, *out.shared_keys, out.memory.slots, *(m.slots for m in out.shared))
     ),
-    "states": lambda out: sum(each.sum() for each in list_tensors(out.state[:2])),
+    "states": lambda out: sum(item.sum() for item in list_tensors(out.state[:2])),
 }
 
 
@@ -75,8 +75,8 @@ def penalty(critic, arguments, dtype, T):
         gradients = torch.autograd.grad(critic(out), [x, *others], create_graph=True)
         of = [x, *others, *encoder.parameters()]
         loss = sum((gradient.norm() - 1).square() for gradient in gradients)
-        found = torch.autograd.grad(loss, of, allow_unused=True)
-        return [torch.zeros_like(t) if g is None else g for g, t in zip(found, of, strict=True)]
+        actual = torch.autograd.grad(loss, of, allow_unused=True)
+        return [torch.zeros_like(t) if g is None else g for g, t in zip(actual, of, strict=True)]
 
     return compute
 
@@ -168,11 +168,11 @@ def test_second_derivatives_with_autocast_and_checkpointing_are_right():
 
     # The reference in bfloat16 is not near enough to itself: it is compared without.
     fast, slow = encoders(torch.float32)
-    found = compute(fast)
+    actual = compute(fast)
     x = words(torch.float32)
     (gradient,) = torch.autograd.grad(slow(x, LENGTHS).last.sum(), x, create_graph=True)
-    wanted = torch.autograd.grad(gradient.square().sum(), [x, *slow.parameters()])
-    assert_close(found, wanted, 1e-5)
+    expected = torch.autograd.grad(gradient.square().sum(), [x, *slow.parameters()])
+    assert_close(actual, expected, 1e-5)
 
 
 def backward(encoder, f, x):
@@ -228,19 +228,19 @@ def test_a_vectorized_jacobian_is_right():
 @pytest.mark.parametrize("compute", ONCE.values(), ids=ONCE.keys())
 def test_first_derivatives_do_not_use_the_reference(compute, monkeypatch):
     fast, slow = encoders()
-    wanted = compute(slow, lambda x: slow(x, LENGTHS).last, words())
+    expected = compute(slow, lambda x: slow(x, LENGTHS).last, words())
     monkeypatch.setattr(double_backward.reference, "recurrence", None)
-    assert_close(compute(fast, lambda x: fast(x, LENGTHS).last, words()), wanted, 1e-10)
+    assert_close(compute(fast, lambda x: fast(x, LENGTHS).last, words()), expected, 1e-10)
 
 
 def test_data_parallel_training_works_with_double_backward(tmp_path, monkeypatch):
     fast, slow = encoders()
-    wanted = backward(slow, lambda x: slow(x, LENGTHS).last, words())
+    expected = backward(slow, lambda x: slow(x, LENGTHS).last, words())
     monkeypatch.setattr(double_backward.reference, "recurrence", None)
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
     try:
         parallel = torch.nn.parallel.DistributedDataParallel(fast)
-        assert_close(backward(fast, lambda x: parallel(x, LENGTHS).last, words()), wanted, 1e-10)
+        assert_close(backward(fast, lambda x: parallel(x, LENGTHS).last, words()), expected, 1e-10)
     finally:
         torch.distributed.destroy_process_group()
 
@@ -278,19 +278,19 @@ def test_a_deferred_linear_map_has_the_same_gradients(shape, bias):
 
 def test_a_gradient_without_weights_does_not_change_the_next_one():
     weight, x = words().detach()[0, :3].requires_grad_(), words()
-    found = []
+    actual = []
     for use in (make_linear, make_deferred_linear):
         linear = use(weight)
         loss = torch.tanh(linear(torch.tanh(linear(x)))).sum()
         torch.autograd.grad(loss, x, retain_graph=True)
-        found += torch.autograd.grad(loss, weight)
-    assert_close(*found, 1e-12)
+        actual += torch.autograd.grad(loss, weight)
+    assert_close(*actual, 1e-12)
 
 
 def test_second_derivatives_of_the_decoder_are_right(monkeypatch):
     decoder = NSEDecoder(4, 0.0).double()
     slots, given = (torch.randn(2, n, 4, dtype=torch.float64).requires_grad_() for n in (3, 5))
-    lengths, found = torch.tensor([3, 1]), []
+    lengths, actual = torch.tensor([3, 1]), []
     for use in (make_deferred_linear, make_linear):
         monkeypatch.setattr("nse.nn.decoder.make_deferred_linear", use)
         start, memories = (slots[:, 0], slots[:, 1]), (nse.Memory(slots, lengths),)
@@ -298,7 +298,7 @@ def test_second_derivatives_of_the_decoder_are_right(monkeypatch):
         outputs = decoder.teacher_force(given, *begun)
         (gradient,) = torch.autograd.grad(outputs.sum(), given, create_graph=True)
         of = [given, slots, *decoder.parameters()]
-        found.append(torch.autograd.grad(gradient.square().sum(), of, allow_unused=True))
-    assert found[0][0].any()
-    assert [g is None for g in found[0]] == [g is None for g in found[1]]
-    assert_close(*([g for g in each if g is not None] for each in found), 1e-10)
+        actual.append(torch.autograd.grad(gradient.square().sum(), of, allow_unused=True))
+    assert actual[0][0].any()
+    assert [g is None for g in actual[0]] == [g is None for g in actual[1]]
+    assert_close(*([g for g in item if g is not None] for item in actual), 1e-10)

@@ -66,7 +66,7 @@ def test_a_flipped_bit_in_the_checksum_is_detected(run, at):
 def test_the_run_resumes_from_the_previous_checkpoint_and_ends_the_same(run, whole_run):
     flip(run / CURRENT, 5000, 3)
     damaged, log = (run / CURRENT).read_bytes(), io.StringIO()
-    train(run, resume=True, told=log)
+    train(run, resume=True, log=log)
     assert (
         f"{run / CURRENT} cannot be read as a checkpoint (wrong checksum: it has changed since it was "
         f"saved); it is kept as {BAD}, and the previous one is used"
@@ -93,7 +93,7 @@ def test_other_damage_to_the_newest_checkpoint_costs_only_its_steps(run, content
     elif content is not None:
         file.write_bytes(changed.get(content, content))
     log = io.StringIO()
-    stop(run, after=11, resume=True, told=log)
+    stop(run, after=11, resume=True, log=log)
     assert f"resumed after step 9 (epoch 2) from {PREVIOUS}" in log.getvalue()
     assert checkpoints.load(run).content["step"] == 11
     assert checkpoints.read_file(run / PREVIOUS)["step"] == 9  # never replaced by a damaged one
@@ -120,7 +120,7 @@ def test_another_recipe_is_refused_before_a_damaged_checkpoint_is_moved(run):
 
 def test_the_log_names_the_newest_checkpoint_if_it_is_valid(run):
     log = io.StringIO()
-    stop(run, after=14, resume=True, told=log)
+    stop(run, after=14, resume=True, log=log)
     assert f"resumed after step 12 (epoch 2) from {CURRENT}" in log.getvalue()
 
 

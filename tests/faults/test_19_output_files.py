@@ -52,21 +52,21 @@ WRITERS: dict[str, Callable[[Path, bytes], None]] = {
 each_writer = pytest.mark.parametrize("write", WRITERS.values(), ids=list(WRITERS))
 
 
-def device(place, minor):
+def device(path, minor):
     """A copy of a device of /dev, so that nothing happens to that one."""
     try:
-        os.mknod(place, stat.S_IFCHR | 0o666, os.makedev(1, minor))
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, minor))
     except (PermissionError, AttributeError, OSError):
         pytest.skip("only root may make devices")
-    return place
+    return path
 
 
-def null(place):
-    return device(place, 3)
+def null(path):
+    return device(path, 3)
 
 
-def full(place):
-    return device(place, 7)
+def full(path):
+    return device(path, 7)
 
 
 def reader_of(fifo):
@@ -78,7 +78,7 @@ def reader_of(fifo):
 
 
 def names(folder):
-    return sorted(each.name for each in folder.iterdir())
+    return sorted(item.name for item in folder.iterdir())
 
 
 def test_two_processes_write_a_file_completely_and_without_errors(tmp_path):
@@ -290,13 +290,13 @@ def test_a_link_planted_as_part_file_is_not_written_to(plant, write, tmp_path, m
         folder / ".out.part",
         *(folder / f".out.{os.getpid()}-0000000{number}.part" for number in range(2)),
     ]
-    for place in planted:
+    for path in planted:
         if plant == "fifo":
-            os.mkfifo(place)
+            os.mkfifo(path)
         elif plant == "file":
-            os.link(victim, place)
+            os.link(victim, path)
         else:
-            place.symlink_to(victim if plant == "link" else tmp_path / "nowhere")
+            path.symlink_to(victim if plant == "link" else tmp_path / "nowhere")
     write(folder / "out", b"content")
     assert victim.read_text() == "dear"
     assert not (tmp_path / "nowhere").exists()
@@ -369,9 +369,9 @@ def test_no_command_replaces_a_device(command, model, tmp_path, monkeypatch, cap
     for made, code in ((null, 0), (full, 2)):
         out = made(tmp_path / f"{made.__name__}{ending}")
         assert run(monkeypatch, *words, out) == code
-        told = capsys.readouterr().err
-        assert "Traceback" not in told
-        assert code == 0 or f"nse: {out} cannot be written: No space left on device\n" in told
+        message = capsys.readouterr().err
+        assert "Traceback" not in message
+        assert code == 0 or f"nse: {out} cannot be written: No space left on device\n" in message
         assert stat.S_ISCHR(out.stat().st_mode)
     assert names(tmp_path) == [f"full{ending}", f"null{ending}"]
 

@@ -94,11 +94,11 @@ def test_a_second_writer_is_refused_with_the_process_of_the_first(held, writer, 
     folder, holder = held
     monkeypatch.setattr(scores, "find_score_files", lambda *_: [])
     before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
-    told = (
+    message = (
         rf"{folder} is in use by process {holder}, since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d: "
         "wait for it to end, stop it, or choose another folder"
     )
-    with pytest.raises(RunError, match=told):
+    with pytest.raises(RunError, match=message):
         WRITERS[writer](folder)
     assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before
 
@@ -144,12 +144,12 @@ def test_a_started_program_does_not_inherit_the_lock(tmp_path):
 def test_one_of_two_runs_started_together_is_refused(tmp_path, monkeypatch):
     """The first one is still reading its data."""
     folder, reading, over = tmp_path / "run", threading.Event(), threading.Event()
-    honest = run.fit
+    original = run.fit
 
-    def fit(*given):
+    def fit(*args):
         reading.set()
         over.wait()
-        return honest(*given)
+        return original(*args)
 
     monkeypatch.setattr(run, "fit", fit)
     first = threading.Thread(target=partial(train, folder, **BOW))

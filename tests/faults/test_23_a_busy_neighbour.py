@@ -34,19 +34,19 @@ def _two_threads(monkeypatch):
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="PyTorch has GNU OpenMP on Linux")
 @pytest.mark.parametrize(
-    ("given", "spins"),
+    ("settings", "spins"),
     [
         ({}, "1000"),
         ({"GOMP_SPINCOUNT": "7"}, "7"),
         ({"OMP_WAIT_POLICY": "active"}, "30000000000"),
     ],
 )
-def test_waiting_threads_release_the_core_soon(given, spins):
+def test_waiting_threads_release_the_core_soon(settings, spins):
     """As OpenMP itself says, once PyTorch has loaded it; what the user sets goes first."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "GOMP_"))}
     answer = subprocess.run(
         [sys.executable, "-c", "import nse; nse.NSE"],
-        env=kept | given | {"OMP_DISPLAY_ENV": "verbose"},
+        env=kept | settings | {"OMP_DISPLAY_ENV": "verbose"},
         capture_output=True,
         text=True,
         check=True,
@@ -72,8 +72,8 @@ def test_waiting_threads_release_the_core_soon(given, spins):
 def test_a_run_uses_the_configured_number_of_threads(overrides, environment, packed, threads, monkeypatch):
     for key, value in environment.items():
         monkeypatch.setenv(key, value)
-    given = {"processes": packed} if packed else None
-    set_thread_count(load_recipe("logic/nse", overrides), given, Processes())
+    checkpoint = {"processes": packed} if packed else None
+    set_thread_count(load_recipe("logic/nse", overrides), checkpoint, Processes())
     assert torch.get_num_threads() == threads
 
 
@@ -93,9 +93,9 @@ def test_document_models_use_all_threads():
     ],
 )
 def test_log_and_environment_name_the_number_of_threads(tmp_path, overrides, line, threads):
-    told = io.StringIO()
-    stop(tmp_path / "run", *overrides, small=LARGE, recipe="logic/bow", after=3, told=told)
-    assert line in told.getvalue()
+    log = io.StringIO()
+    stop(tmp_path / "run", *overrides, small=LARGE, recipe="logic/bow", after=3, log=log)
+    assert line in log.getvalue()
     environment = json.loads((tmp_path / "run" / "environment.json").read_text())
     assert environment["threads"] == threads
     assert torch.get_num_threads() == 2  # as before the run
@@ -103,9 +103,9 @@ def test_log_and_environment_name_the_number_of_threads(tmp_path, overrides, lin
 
 def test_one_thread_on_one_core_is_not_logged(tmp_path):
     torch.set_num_threads(1)
-    told = io.StringIO()
-    stop(tmp_path / "run", small=LARGE, recipe="logic/bow", after=3, told=told)
-    assert "CPU thread" not in told.getvalue()
+    log = io.StringIO()
+    stop(tmp_path / "run", small=LARGE, recipe="logic/bow", after=3, log=log)
+    assert "CPU thread" not in log.getvalue()
 
 
 def test_a_resumed_run_keeps_its_threads_and_ends_with_the_same_bits(tmp_path):

@@ -15,8 +15,8 @@ def test_every_documented_fault_has_a_test_file():
         files = re.findall(r"`([\w/]+\.py)`", tests)
         assert any(file.startswith(f"test_{int(number):02}_") for file in files), f"row {number}"
         for file in files:
-            place = ROOT / file if "/" in file else ROOT / "tests" / "faults" / file
-            assert re.search(r"^def test_", place.read_text("utf-8"), re.MULTILINE), file
+            path = ROOT / file if "/" in file else ROOT / "tests" / "faults" / file
+            assert re.search(r"^def test_", path.read_text("utf-8"), re.MULTILINE), file
         named |= set(files)
     there = {file.name for file in (ROOT / "tests" / "faults").glob("test_*.py")}
     assert there - named == {"test_table.py"}

@@ -31,14 +31,14 @@ def by_hand(translations, references):
     right, all_of_them = [0] * 4, [0] * 4
     for translation, reference in zip(translations, references, strict=True):
         for n in range(1, 5):
-            found, wanted = grams(tokens(translation), n), grams(tokens(reference), n)
-            right[n - 1] += sum(min(count, wanted[gram]) for gram, count in found.items())
-            all_of_them[n - 1] += sum(found.values())
+            actual, expected = grams(tokens(translation), n), grams(tokens(reference), n)
+            right[n - 1] += sum(min(count, expected[gram]) for gram, count in actual.items())
+            all_of_them[n - 1] += sum(actual.values())
     if not all(right):
         return 0.0
     precision = math.prod(r / a for r, a in zip(right, all_of_them, strict=True)) ** 0.25
-    length, wanted = (sum(len(tokens(text)) for text in texts) for texts in (translations, references))
-    return precision * (1.0 if length >= wanted else math.exp(1 - wanted / length))
+    length, expected = (sum(len(tokens(text)) for text in texts) for texts in (translations, references))
+    return precision * (1.0 if length >= expected else math.exp(1 - expected / length))
 
 
 @settings(max_examples=300, deadline=None)
@@ -57,20 +57,20 @@ def test_bleu_of_nearly_right_translations_equals_one_written_by_hand(references
         kept = data.draw(st.lists(st.booleans(), min_size=len(words), max_size=len(words)))
         translations.append(" ".join(w for i, w in enumerate(words) if i < 5 or kept[i]))
     references = [" ".join(words) for words in references]
-    found = bleu(translations, references)
-    assert found == pytest.approx(by_hand(translations, references), abs=1e-9)
-    assert 0 < found <= 1  # also where all is right and rounding would lead above
+    actual = bleu(translations, references)
+    assert actual == pytest.approx(by_hand(translations, references), abs=1e-9)
+    assert 0 < actual <= 1  # also where all is right and rounding would lead above
 
 
 def test_bleu_of_an_example_worked_by_hand():
     assert bleu(["the cat sat on the mat"], ["the cat sat on the mat"]) == pytest.approx(1)
     # Of 6, 5, 4 and 3 there are 5, 3, 2 and 1 right; none is too short.
     right = [Fraction(5, 6), Fraction(3, 5), Fraction(2, 4), Fraction(1, 3)]
-    wanted = float(math.prod(right)) ** 0.25
-    assert bleu(["the cat sat on a mat"], ["the cat sat on the mat"]) == pytest.approx(wanted)
+    expected = float(math.prod(right)) ** 0.25
+    assert bleu(["the cat sat on a mat"], ["the cat sat on the mat"]) == pytest.approx(expected)
     # All right, and four words for six.
-    found = bleu(["the cat sat on"], ["the cat sat on the mat"])
-    assert found == pytest.approx(math.exp(1 - 6 / 4))
+    actual = bleu(["the cat sat on"], ["the cat sat on the mat"])
+    assert actual == pytest.approx(math.exp(1 - 6 / 4))
     # A word too often counts once.
     assert bleu(["a a a a b c d e"], ["a b c d e"]) == pytest.approx((5 / 8 * 4 / 7 * 3 / 6 * 2 / 5) ** 0.25)
 
@@ -107,9 +107,9 @@ def test_unusual_white_space_does_not_split_a_token():
     assert len(ODD) > 20
     for letter in ODD:
         odd = f"x{letter}y"
-        told = f"U+{ord(letter):04X}"
-        assert bleu([f"{odd} b c d"], [f"{odd} b c d e"]) == pytest.approx(math.exp(1 - 5 / 4)), told
-        assert bleu([f"a b c {odd}"], ["a b c x y"]) == 0, told
+        name = f"U+{ord(letter):04X}"
+        assert bleu([f"{odd} b c d"], [f"{odd} b c d e"]) == pytest.approx(math.exp(1 - 5 / 4)), name
+        assert bleu([f"a b c {odd}"], ["a b c x y"]) == 0, name
 
 
 def test_line_separators_do_not_split_a_text():
@@ -124,12 +124,12 @@ def test_different_numbers_of_translations_and_references_raise_an_error():
 
 
 def test_the_signature_says_how_bleu_is_computed():
-    told = dict(part.split(":") for part in get_signature().split("|"))
-    assert told["tok"] == "none"
-    assert told["smooth"] == "none"
-    assert told["case"] == "mixed"
-    assert told["nrefs"] == "1"
-    assert told["version"]
+    fields = dict(part.split(":") for part in get_signature().split("|"))
+    assert fields["tok"] == "none"
+    assert fields["smooth"] == "none"
+    assert fields["case"] == "mixed"
+    assert fields["nrefs"] == "1"
+    assert fields["version"]
     before = bleu(["a b c d"], ["a b c d e"])
     get_signature()
     assert bleu(["a b c d"], ["a b c d e"]) == before

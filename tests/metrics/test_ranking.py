@@ -252,7 +252,7 @@ def test_files_have_the_same_measures_as_arrays(tmp_path, distinct):
     told = compute_file_measures(run, tmp_path / "of.qrels")
     assert {**told} == pytest.approx(wanted, abs=1e-12)
     read = trec.read_trec(run)
-    assert [read[each] for each in ids(groups)] == scores.tolist()
+    assert [read[item] for item in ids(groups)] == scores.tolist()
     assert isinstance(told["questions"], int)
 
 

@@ -11,12 +11,12 @@ from nse.train.distributed import is_rank_zero
 from nse.train.loop import fit
 from nse.train.progress import Progress
 
-found = []
+results = []
 for name, settings in json.loads(sys.argv[1]):
     recipe = load_recipe(name, settings)
     task = TASKS[recipe.task]
     with Progress.silent() as progress:
         outcome = fit(task, recipe, task.load_examples(recipe), progress)
-    found.append([outcome.figures, outcome.metrics])
+    results.append([outcome.figures, outcome.metrics])
 if is_rank_zero():
-    print(json.dumps(found))
+    print(json.dumps(results))

@@ -166,6 +166,6 @@ def test_each_row_is_scored_by_one_process(size, rows, monkeypatch):
         parts.append(distributed.compute_scores(model, split, team, StopRequest()))
     assert all(len(part) == rows for part in parts)
     if rows:
-        found = torch.stack(parts)
-        assert ((found != 0).any(dim=-1).sum(dim=0) == 1).all()
-        assert torch.allclose(found.sum(dim=0), whole, atol=1e-6)
+        scores = torch.stack(parts)
+        assert ((scores != 0).any(dim=-1).sum(dim=0) == 1).all()
+        assert torch.allclose(scores.sum(dim=0), whole, atol=1e-6)

@@ -40,13 +40,13 @@ def chosen_by(*values):
 @pytest.fixture
 def looks(monkeypatch):
     """Every look at a split: how many rows it has, the weights, and the scores."""
-    seen, honest = [], loop.compute_scores
+    seen, original = [], loop.compute_scores
 
     def scored(model, split, *others):
-        found = honest(model, split, *others)
+        scores = original(model, split, *others)
         weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-        seen.append((len(split.labels), weights, found))
-        return found
+        seen.append((len(split.labels), weights, scores))
+        return scores
 
     monkeypatch.setattr(loop, "compute_scores", scored)
     return seen
@@ -176,15 +176,15 @@ def test_scores_are_in_the_order_of_the_rows(monkeypatch):
     recipe = load_recipe("logic/nse", SMALL)
     examples = TASK.load_examples(recipe)
     model, split = TASK.build_model(recipe, examples).train(), examples.splits["dev"]
-    found = loop.compute_scores(model, split)
+    scores = loop.compute_scores(model, split)
     assert not model.training
-    assert found.shape == (60, 3)
+    assert scores.shape == (60, 3)
     with torch.no_grad():
         for row in range(60):
             alone = model(*split.select(torch.tensor([row])).inputs)
-            assert torch.allclose(alone[0], found[row], atol=1e-6)
-    given = recipe, found, examples, "dev"
-    assert TASK.compute_metrics(*given) == {"accuracy": TASK.compute_main_metric(*given)}
+            assert torch.allclose(alone[0], scores[row], atol=1e-6)
+    args = recipe, scores, examples, "dev"
+    assert TASK.compute_metrics(*args) == {"accuracy": TASK.compute_main_metric(*args)}
     assert len(loop.compute_scores(model, split.select(torch.arange(0)))) == 0
 
 
@@ -211,8 +211,8 @@ def test_figures_of_the_task_are_in_the_result():
 
 
 def test_a_loss_that_is_not_finite_stops_the_run():
-    told = r"is (nan|inf) at step \d+, epoch 1, batch \d+ of 9 .examples .*: try a smaller train.lr"
-    with pytest.raises(RunError, match=told):
+    message = r"is (nan|inf) at step \d+, epoch 1, batch \d+ of 9 .examples .*: try a smaller train.lr"
+    with pytest.raises(RunError, match=message):
         fit("train.lr=1e30", "train.clip_norm=1e30", "train.epochs=3", "train.batch_size=10")
 
 
@@ -233,10 +233,10 @@ def test_learning_rate_follows_warmup_and_schedule():
 def test_progress_is_a_bar_in_a_terminal_and_lines_elsewhere():
     lines, bar = io.StringIO(), io.StringIO()
     fit("train.epochs=2", progress=Progress(Console(file=lines)))
-    told = lines.getvalue().replace("\n", " ")
+    message = lines.getvalue().replace("\n", " ")
     for epoch in ("epoch 1, loss ", "epoch 2, loss "):
-        assert epoch in told
-    assert all(word in told for word in (" train ", " dev ", " examples/s, ", " left"))
+        assert epoch in message
+    assert all(word in message for word in (" train ", " dev ", " examples/s, ", " left"))
     terminal = Progress(Console(file=bar, force_terminal=True, width=160))
     fit("train.epochs=3", "train.batch_size=4", progress=terminal)
     assert "epoch 3 · loss" in bar.getvalue()

@@ -73,8 +73,8 @@ def test_tensorboard_reads_the_events(tmp_path):
     events = [event for event in EventFileLoader(str(file)).Load() if event.HasField("summary")]
     for event, row in zip(events, rows, strict=True):
         assert event.step == row["step"]
-        found = {value.tag: value.tensor.float_val[0] for value in event.summary.value}
-        assert found == pytest.approx({name: row[name] for name in run.SCALARS}, rel=1e-6)
+        values = {value.tag: value.tensor.float_val[0] for value in event.summary.value}
+        assert values == pytest.approx({name: row[name] for name in run.SCALARS}, rel=1e-6)
 
 
 def test_the_recipe_of_a_run_reproduces_it_and_its_model_scores_the_same(tmp_path):
@@ -86,8 +86,8 @@ def test_the_recipe_of_a_run_reproduces_it_and_its_model_scores_the_same(tmp_pat
     loaded = hub.load(tmp_path / "first" / "model")
     assert loaded.vocabulary.words == examples.vocabulary.words
     for split in ("dev", "test", "unseen"):
-        found = distributed.compute_scores(loaded.module, examples.splits[split])
-        assert task.compute_metrics(recipe, found, examples, split) == {"accuracy": result["accuracy"][split]}
+        scores = distributed.compute_scores(loaded.module, examples.splits[split])
+        assert task.compute_metrics(recipe, scores, examples, split) == {"accuracy": result["accuracy"][split]}
     again = train(tmp_path / "second", recipe)
     assert {k: v for k, v in again.items() if k not in TIMES} == {
         k: v for k, v in result.items() if k not in TIMES

@@ -47,7 +47,7 @@ def call(*words):
 
 
 def train(folder, data):
-    sets = [word for each in SETS for word in ("--set", each)]
+    sets = [word for item in SETS for word in ("--set", item)]
     return call("train", "wikiqa/mma-attention", "--out", folder, "--data", data, *sets)
 
 
@@ -138,15 +138,15 @@ def test_evaluating_the_model_gives_the_same_figures(runs, run, tmp_path):
 
 def test_one_file_can_be_scored_with_right_answers_from_another_folder(run, tmp_path):
     file = run / "scores" / "test.run"
-    wanted = evaluate_scores(file)
-    assert (list(wanted["splits"]), wanted["added"]) == (["test"], [])
+    expected = evaluate_scores(file)
+    assert (list(expected["splits"]), expected["added"]) == (["test"], [])
     assert not set(ranking.MEASURES) & set(result_of(run))  # one file is not the run
     reference = tmp_path / "WikiQA-test.ref"
     (run / "scores" / "test.qrels").rename(reference)
-    assert evaluate_scores(file, reference)["splits"] == wanted["splits"]
+    assert evaluate_scores(file, reference)["splits"] == expected["splits"]
     with pytest.raises(InputError, match=r"no test\.qrels next to .*test\.run; name the file of right"):
         evaluate_scores(file)
-    assert json.loads(call("evaluate", "--scores", file, "--qrels", reference, "--json").stdout) == wanted
+    assert json.loads(call("evaluate", "--scores", file, "--qrels", reference, "--json").stdout) == expected
     with pytest.raises(DataError, match=r"nowhere\.ref: cannot be read"):
         evaluate_scores(file, tmp_path / "nowhere.ref")
 

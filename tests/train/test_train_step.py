@@ -80,10 +80,10 @@ def assert_same_training(step, other, batches_and_shapes):
     for each in (step, other):
         torch.manual_seed(0)
         results.append([each(*batch) for batch in batches_and_shapes])
-    losses, norms = ([[result[i] for result in found] for found in results] for i in (0, 2))
+    losses, norms = ([[result[i] for result in actual] for actual in results] for i in (0, 2))
     assert_close(*losses, 1e-4)
     assert_close(*norms, 1e-3)
-    rights = [torch.stack(found)[:, 1] for found in results]
+    rights = [torch.stack(actual)[:, 1] for actual in results]
     assert (rights[0] - rights[1]).abs().max() <= 1  # where two labels score nearly the same
     if step.ema is not None:
         assert_close(step.ema.values, other.ema.values, 1e-3)
@@ -100,13 +100,13 @@ def test_a_step_equals_one_written_by_hand(device):
         loss, right, norm = result = step(index, shape)
         assert not result.requires_grad
         assert all(p.grad is None for p in model.parameters())
-        wanted, rights = loss_on(by_hand, pairs)(index.to(device), shape)
-        wanted.backward()
+        expected, rights = loss_on(by_hand, pairs)(index.to(device), shape)
+        expected.backward()
         norms = torch.nn.utils.clip_grad_norm_(by_hand.parameters(), CLIP)
         optimizer.step()
         optimizer.zero_grad()
         tolerance = 0 if device == "cpu" else 1e-4
-        assert_close([loss, norm, *model.parameters()], [wanted, norms, *by_hand.parameters()], tolerance)
+        assert_close([loss, norm, *model.parameters()], [expected, norms, *by_hand.parameters()], tolerance)
         assert right == rights
 
 
@@ -129,9 +129,9 @@ def test_weighted_shards_of_a_batch_add_up_to_its_gradient():
 
     def moved(numbers, weight):
         step(numbers, None, weight)
-        found = [p.detach() - s for p, s in zip(model.parameters(), start, strict=True)]
+        actual = [p.detach() - s for p, s in zip(model.parameters(), start, strict=True)]
         model.load_state_dict(dict(zip(model.state_dict(), start, strict=True)))
-        return found
+        return actual
 
     parts = [moved(index[:5], 2 * 5 / 7), moved(index[5:], 2 * 2 / 7)]  # two processes average them
     averaged = [(a + b) / 2 for a, b in zip(*parts, strict=True)]
@@ -146,12 +146,12 @@ def test_the_moving_average_equals_one_written_by_hand(device):
         step(index, shape)
         kept.append([p.detach().clone() for p in model.parameters()])
     parts = [decay ** (4 - i) for i in range(5)]
-    wanted = [
+    expected = [
         sum(w * p for w, p in zip(parts, ps, strict=True)) / sum(parts) for ps in zip(*kept, strict=True)
     ]
     where = [p.data_ptr() for p in model.parameters()]
     with step.ema.swap_weights(5):
-        assert_close(list(model.parameters()), wanted, 1e-5)
+        assert_close(list(model.parameters()), expected, 1e-5)
     assert_close(list(model.parameters()), kept[-1], 0)
     assert [p.data_ptr() for p in model.parameters()] == where  # where captured graphs know them
 
@@ -216,7 +216,7 @@ def test_the_kernels_update_the_weights_as_pytorch_does(kind, encoder):
     assert_same_training(step, by_pytorch, plan(12))
     states = [each.optimizer.state_dict()["state"] for each in (step, by_pytorch)]
     for name in ("step", "exp_avg", "exp_avg_sq"):
-        assert_close(*([state[name] for state in found.values()] for found in states), 1e-3)
+        assert_close(*([state[name] for state in actual.values()] for actual in states), 1e-3)
 
 
 @pytest.mark.gpu
