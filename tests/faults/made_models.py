@@ -19,8 +19,8 @@ def configured(**changes):
     """The configuration of a small model; changes go to it or, by the name `model`, to the model's own."""
     kind = SentenceConfig if changes.get("kind") == "sentence" else PairConfig
     model = kind(**{"size": 6, "hidden": 4, **changes.pop("model", {})})
-    told = {"task": "logic", "labels": LABELS, "tokenizer": "whitespace", "data": "logic", **changes}
-    return hub.ModelConfig(**told, model=model)
+    settings = {"task": "logic", "labels": LABELS, "tokenizer": "whitespace", "data": "logic", **changes}
+    return hub.ModelConfig(**settings, model=model)
 
 
 def made(config, seed=0):
@@ -42,7 +42,7 @@ def saved(folder, seed=0, **changes):
 def write_sums(folder):
     """Write the checksums of a folder again, as after a change that was meant."""
     loaded = [file for file in sorted(folder.iterdir()) if file.name not in ("SHA256SUMS", "README.md")]
-    (folder / "SHA256SUMS").write_bytes(weights.write_sums({each.name: each.read_bytes() for each in loaded}))
+    (folder / "SHA256SUMS").write_bytes(weights.write_sums({item.name: item.read_bytes() for item in loaded}))
 
 
 def same(one, other):

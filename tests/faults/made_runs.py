@@ -40,7 +40,7 @@ def words(folder, *overrides, recipe="logic/nse", processes=1):
 
 
 def finished(folder, *overrides, seconds=120, **settings):
-    """Run to the end; returns the completed process."""
+    """Run to the end; return the completed process."""
     return forking.run(words(folder, *overrides, **settings), timeout=seconds)
 
 
@@ -59,7 +59,7 @@ def wait_for(process, there, seconds=60):
 
 
 def end(process, number, seconds=60):
-    """Send a signal; returns the exit code and what was told."""
+    """Send a signal; return the exit code and standard error."""
     process.send_signal(number)
     message = process.communicate(timeout=seconds)[1]
     return process.returncode, message

@@ -17,9 +17,9 @@ def file(tmp_path):
     return tmp_path / "mine" / "model.safetensors"
 
 
-def header(told, size=None):
+def header(content, size=None):
     """The beginning of a safetensors file."""
-    text = told if isinstance(told, bytes) else json.dumps(told).encode()
+    text = content if isinstance(content, bytes) else json.dumps(content).encode()
     return struct.pack("<Q", len(text) if size is None else size) + text
 
 
@@ -61,9 +61,9 @@ def test_weights_longer_than_their_header_says_are_refused(file):
 @pytest.mark.parametrize("content", dict(garbage()).values(), ids=dict(garbage()))
 def test_weights_of_random_bytes_are_refused(content, file):
     file.write_bytes(content)
-    with pytest.raises(ModelError, match=r"mine/model\.safetensors") as told:
+    with pytest.raises(ModelError, match=r"mine/model\.safetensors") as error:
         hub.load(file.parent)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage " * 100, None], ids=["empty", "garbage", "truncated"])

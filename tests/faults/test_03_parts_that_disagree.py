@@ -1,4 +1,4 @@
-"""Fault 3: configuration and weights disagree, a tensor too few or too many, an unknown key: told by name."""
+"""Fault 3: configuration and weights disagree, a tensor too few or too many, an unknown key: the error names it."""
 
 import json
 
@@ -65,10 +65,10 @@ def test_all_mistakes_are_named_together(folder):
         tensors["head.3.bias"] = torch.zeros(1)
 
     change(folder, edit)
-    with pytest.raises(ModelError) as told:
+    with pytest.raises(ModelError) as error:
         hub.load(folder)
     assert "missing head.0.bias; unexpected odd; head.3.bias: expected F32 [3], found F32 [1]" in str(
-        told.value
+        error.value
     )
 
 

@@ -139,14 +139,14 @@ BROKEN = {
 
 @pytest.mark.parametrize("harm", BROKEN)
 def test_a_broken_field_of_a_checkpoint_is_named(run, harm):
-    change, told = BROKEN[harm]
+    change, expected = BROKEN[harm]
     file = run / "checkpoint.pt"
     packed = checkpoints.read_file(file)
     change(packed)
     checkpoints.write_file(file, packed)
     with pytest.raises(RunError) as error:
         train(run, "train.ema_decay=0.9", resume=True, **BOW)
-    assert told in str(error.value)
+    assert expected in str(error.value)
     assert "\n" not in str(error.value)
     assert not (run / "result.json").exists()
 

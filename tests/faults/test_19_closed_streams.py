@@ -80,8 +80,8 @@ def program(tmp_path_factory):
     (folder / "rows.txt").write_text("good film\nbad\n" * 500)
     (folder / "FOLDER").mkdir()
     made = Program(folder)
-    code, _, told = made.run(["train", "logic/bow", "--out", "run", *SETS])
-    assert code == 0, told
+    code, _, errors = made.run(["train", "logic/bow", "--out", "run", *SETS])
+    assert code == 0, errors
     return made
 
 
@@ -93,9 +93,9 @@ def usual(program):
     return {name: out for name, (_, out, _) in printed.items()}
 
 
-def one_line(told, message):
+def one_line(errors, message):
     """Whether this is the last thing that was said, and there was no traceback."""
-    return told.splitlines()[-1:] == [f"nse: {message}"] and "Traceback" not in told
+    return errors.splitlines()[-1:] == [f"nse: {message}"] and "Traceback" not in errors
 
 
 CLOSED = "standard output is closed, and there is something to print: leave out >&-"
@@ -104,12 +104,12 @@ FULL = "standard output cannot be written: No space left on device"
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_an_answer_that_cannot_be_printed_is_an_error(name, program, usual):
-    code, out, told = program.run(COMMANDS[name], stdout=None)
+    code, out, errors = program.run(COMMANDS[name], stdout=None)
     assert (code, out) == (2, "")
-    assert one_line(told, CLOSED), told
-    code, out, told = program.run(COMMANDS[name], stdout="/dev/full")
+    assert one_line(errors, CLOSED), errors
+    code, out, errors = program.run(COMMANDS[name], stdout="/dev/full")
     assert (code, out) == (2, "")
-    assert one_line(told, FULL), told
+    assert one_line(errors, FULL), errors
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -120,9 +120,9 @@ def test_the_answer_is_printed_with_standard_error_closed(name, program, usual):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_commands_that_read_no_input_work_with_standard_input_closed(name, program, usual):
-    code, out, told = program.run(COMMANDS[name], stdin=None)
+    code, out, errors = program.run(COMMANDS[name], stdin=None)
     assert (code, out) == (0, usual[name])
-    assert "Traceback" not in told
+    assert "Traceback" not in errors
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -132,9 +132,9 @@ def test_the_exit_code_reports_an_error_with_all_streams_closed(name, program, u
 
 @pytest.mark.parametrize("name", READING)
 def test_a_closed_standard_input_is_an_error_where_it_is_read(name, program):
-    code, out, told = program.run(READING[name], stdin=None)
+    code, out, errors = program.run(READING[name], stdin=None)
     assert (code, out) == (2, "")
-    assert told == "nse: standard input is closed; give texts or --file, or leave out <&-\n"
+    assert errors == "nse: standard input is closed; give texts or --file, or leave out <&-\n"
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".tsv"])
@@ -158,9 +158,9 @@ def test_a_warning_with_standard_error_closed_is_not_written_into_files(program)
 
 def test_training_ends_with_an_error_if_its_figures_cannot_be_printed(program):
     words = ["train", "logic/bow", *SETS, "--out"]
-    code, out, told = program.run([*words, "silent"], stdout=None)
+    code, out, errors = program.run([*words, "silent"], stdout=None)
     assert (code, out) == (2, "")
-    assert one_line(told, CLOSED), told
+    assert one_line(errors, CLOSED), errors
     assert (program.folder / "silent" / "result.json").exists()
     code, out, _ = program.run([*words, "blind"], stdin=None, stderr=None)
     assert (code, out.count("\n")) == (0, 1)
@@ -171,9 +171,9 @@ def test_training_ends_with_an_error_if_its_figures_cannot_be_printed(program):
 
 
 def test_an_error_is_printed_with_standard_output_closed(program):
-    code, _, told = program.run(["predict", "nowhere", "good"], stdout=None)
+    code, _, errors = program.run(["predict", "nowhere", "good"], stdout=None)
     assert code == 2
-    assert told.startswith("nse: nowhere: no such model")
+    assert errors.startswith("nse: nowhere: no such model")
 
 
 REAL = {
@@ -191,8 +191,8 @@ def test_commands_started_by_a_shell_with_closed_streams_behave_the_same(closed)
         text=True,
         check=False,
     )
-    code, out, told = REAL[closed]
-    assert (answer.returncode, answer.stderr) == (code, told)
+    code, out, errors = REAL[closed]
+    assert (answer.returncode, answer.stderr) == (code, errors)
     assert answer.stdout == out
 
 

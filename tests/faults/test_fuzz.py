@@ -35,18 +35,18 @@ def outcomes(strategy, attempt, inputs=60):
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def folder(tmp_path_factory):
     """A folder with a good model and a run that was stopped."""
-    place = tmp_path_factory.mktemp("good")
-    saved(place / "good")
-    stopped_run(place / "run")
-    return place
+    folder = tmp_path_factory.mktemp("good")
+    saved(folder / "good")
+    stopped_run(folder / "run")
+    return folder
 
 
 @pytest.fixture(scope="module")
-def files(place):
+def files(folder):
     """The files of the good model."""
-    return {file.name: file.read_bytes() for file in (place / "good").iterdir()}
+    return {file.name: file.read_bytes() for file in (folder / "good").iterdir()}
 
 
 def test_a_damaged_model_folder_raises_only_an_error_with_a_message(files, tmp_path):
@@ -66,21 +66,21 @@ def test_a_damaged_recipe_raises_only_an_error_with_a_message(tmp_path):
     assert loaded[False] > loaded.total() / 4
 
 
-def test_a_damaged_checkpoint_is_detected_or_makes_no_difference(place, tmp_path):
-    content = (place / "run" / "checkpoint.pt").read_bytes()
-    attempt = try_checkpoint(place / "run", tmp_path / "resumed")
+def test_a_damaged_checkpoint_is_detected_or_makes_no_difference(folder, tmp_path):
+    content = (folder / "run" / "checkpoint.pt").read_bytes()
+    attempt = try_checkpoint(folder / "run", tmp_path / "resumed")
     assert attempt(Broken("not at all", content)) == "went on"
     assert outcomes(damaged_bytes(content), attempt, 30)["refused"] > 20
 
 
-def test_a_changed_checkpoint_is_refused_or_resumed(place, tmp_path):
-    packed = torch.load(place / "run" / "checkpoint.pt", weights_only=True)
-    attempt = try_checkpoint(place / "run", tmp_path / "resumed")
+def test_a_changed_checkpoint_is_refused_or_resumed(folder, tmp_path):
+    packed = torch.load(folder / "run" / "checkpoint.pt", weights_only=True)
+    attempt = try_checkpoint(folder / "run", tmp_path / "resumed")
     assert attempt(Broken("not at all", packed)) == "went on"
     assert outcomes(changed(packed), attempt, 30)["refused"] > 5
 
 
-def test_any_bytes_get_valid_http_answers(place):
-    ends = outcomes(draw_heads(), try_heads(place / "good"))
+def test_any_bytes_get_valid_http_answers(folder):
+    ends = outcomes(draw_heads(), try_heads(folder / "good"))
     assert ends["200"] > 5
     assert ends["400"] + ends["431"] > 5

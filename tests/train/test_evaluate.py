@@ -201,9 +201,9 @@ def test_scores_are_in_the_order_of_the_pairs():
 
 def test_batches_hold_each_pair_once_and_few_enough_words():
     lengths = [1, 5_000, 70, 3, 0, 999, 65, 64, 64, 64]
-    found = [share.tolist() for share in draw_bounded_batches(pairs_of(lengths, [2] * 10), 4)]
-    assert sorted(row for rows in found for row in rows) == list(range(10))
-    for rows in found:
+    batches = [share.tolist() for share in draw_bounded_batches(pairs_of(lengths, [2] * 10), 4)]
+    assert sorted(row for rows in batches for row in rows) == list(range(10))
+    for rows in batches:
         assert 0 < len(rows) <= 4
         assert len(rows) == 1 or len(rows) * max(lengths[row] for row in rows) <= 4 * LONG_SENTENCE
     none = LabelledRows((Texts.from_ids(torch.zeros(0), torch.zeros(0)),) * 2, torch.zeros(0))
@@ -241,9 +241,9 @@ def test_scores_that_are_not_finite_raise_an_error():
     scores[4, 1] = float("nan")
     one = torch.ones(3, dtype=torch.long)
     pairs = LabelledRows((texts(1, 1, 1), Texts.from_ids(torch.tensor([2, 4, 3]), one)), one)
-    found = compute_rows(Told(scores), pairs, 2, torch.device("cpu"))
+    scores_of_rows = compute_rows(Told(scores), pairs, 2, torch.device("cpu"))
     with pytest.raises(RunError, match=r"NaN or infinite, for rows counted from 0: 1$"):
-        refuse_non_finite_scores(found, "rows counted from 0:", range(3))
+        refuse_non_finite_scores(scores_of_rows, "rows counted from 0:", range(3))
 
 
 def test_evaluating_scores_that_are_not_finite_raises_an_error(data, tmp_path, monkeypatch):
@@ -288,7 +288,7 @@ def stars_of(model, text):
     ids = [torch.tensor(model.vocabulary.encode(piece)) for piece in pieces]
     n = len(ids)
     padded = nn.utils.rnn.pad_sequence(ids, batch_first=True) if n else torch.zeros(1, 1, dtype=torch.long)
-    lengths = torch.tensor([len(each) for each in ids] or [0])
+    lengths = torch.tensor([len(item) for item in ids] or [0])
     with torch.no_grad():
         scores = model.module(padded, lengths, torch.arange(max(n, 1))[None], torch.tensor([n]))
     return int(STARS[int(scores.argmax())])
@@ -299,9 +299,9 @@ def test_documents_have_accuracy_and_squared_error_in_stars(batch, reviews, tmp_
     told = {"labels": STARS, "tokenizer": "treebank", "data": "yelp13"}
     folder = save_document_model(tmp_path / "mine", **told, seed=3)
     result = evaluate(str(folder), "test", reviews, batch, "cpu")
-    found = [stars_of(hub.load(folder), text) for _, text in REVIEWS]
-    errors = [said - stars for said, (stars, _) in zip(found, REVIEWS, strict=True)]
-    assert len(set(found)) > 1
+    predicted_stars = [stars_of(hub.load(folder), text) for _, text in REVIEWS]
+    errors = [predicted - stars for predicted, (stars, _) in zip(predicted_stars, REVIEWS, strict=True)]
+    assert len(set(predicted_stars)) > 1
     assert (result["n"], result["right"]) == (5, errors.count(0))
     assert result["accuracy"] == errors.count(0) / 5
     assert result["mse"] == pytest.approx(sum(error**2 for error in errors) / 5)
@@ -378,7 +378,7 @@ def test_subwords_are_joined_before_bleu_is_computed(parallel, tmp_path, monkeyp
     target = ["ein", "hund", "lä@@", "uft", "die", "kat@@", "ze", "."]
     folder = save_translator(tmp_path / "mine", words=words, target=target, pieces=True)
     said = []
-    monkeypatch.setattr("nse.metrics.bleu.bleu", lambda found, _: said.extend(found) or 0.5)
+    monkeypatch.setattr("nse.metrics.bleu.bleu", lambda actual, _: said.extend(actual) or 0.5)
     assert evaluate(str(folder), "test", parallel, device="cpu")["bleu"] == 0.5
     assert (said[0], said[3]) == ("ein hund läuft .", "die katze")
 
