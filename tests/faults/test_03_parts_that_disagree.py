@@ -1,4 +1,4 @@
-"""Fault 3: configuration and weights disagree, a tensor too few or too many, an unknown key: the error names it."""
+"""Fault 3: configuration and weights disagree (missing or extra tensor, unknown key); the error names it."""
 
 import json
 
