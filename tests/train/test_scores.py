@@ -200,7 +200,7 @@ def test_a_result_that_cannot_be_written_is_not_changed(run, monkeypatch):
     def refuse(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(scores, "write", refuse)
+    monkeypatch.setattr(scores, "write_text", refuse)
     before = (run / "result.json").read_bytes()
     with pytest.raises(RunError, match="No space left on device; it was not changed"):
         evaluate_scores(run)
