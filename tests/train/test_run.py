@@ -87,7 +87,9 @@ def test_the_recipe_of_a_run_reproduces_it_and_its_model_scores_the_same(tmp_pat
     assert loaded.vocabulary.words == examples.vocabulary.words
     for split in ("dev", "test", "unseen"):
         scores = distributed.compute_scores(loaded.module, examples.splits[split])
-        assert task.compute_metrics(recipe, scores, examples, split) == {"accuracy": result["accuracy"][split]}
+        assert task.compute_metrics(recipe, scores, examples, split) == {
+            "accuracy": result["accuracy"][split]
+        }
     again = train(tmp_path / "second", recipe)
     assert {k: v for k, v in again.items() if k not in TIMES} == {
         k: v for k, v in result.items() if k not in TIMES
