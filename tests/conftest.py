@@ -1,5 +1,6 @@
 """Every test runs with uninitialised memory made visible, one thread a worker, and a seed of its own."""
 
+import gc
 import os
 import sys
 from importlib.util import find_spec
@@ -43,6 +44,16 @@ if find_spec("triton") and not torch.cuda.is_available():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRITON_INTERPRET", "1")
         import triton.language  # noqa: F401
+
+
+def pytest_collection_finish():
+    """Let the garbage collector ignore what was imported; it would look at it hundreds of times."""
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
+
+
+def pytest_unconfigure():
+    gc.unfreeze()  # or libraries would complain of what is left as Python ends
 
 
 @pytest.fixture(autouse=True)
