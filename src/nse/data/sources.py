@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import sys
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -175,9 +176,7 @@ def compute_checksums(paths: Sequence[Path], progress: Progress | None = None) -
 
 def print_log(line: str) -> None:
     """Print a line to standard error."""
-    from rich.console import Console
-
-    Console(stderr=True, highlight=False).print(line, markup=False, soft_wrap=True)
+    print(line, file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -47,16 +47,13 @@ def _report_entry(name: str, entry: DataSet | VectorSet | None, folder: Path, fe
     where = source.path if source.member or source.path.suffix == ".npy" else source.path.parent
     row |= {"where": str(where), "form": source.form}
     try:
-        counts = _count_rows(entry, folder) if isinstance(entry, DataSet) else _measure_vectors(source, entry)
+        if not isinstance(entry, DataSet):
+            return row | {"present": True} | _measure_vectors(source, entry)
+        splits = (entry.count or entry.read)(folder).items()
     except DataError as error:
         return row | {"problem": str(error)}
-    return row | {"present": True} | counts
-
-
-def _count_rows(entry: DataSet, folder: Path) -> Report:
-    splits, published = (entry.count or entry.read)(folder), entry.published
-    found = {split: len(rows.labels) for split, rows in splits.items()}
-    return {"counts": {name: {"found": n, "published": published[name]} for name, n in found.items()}}
+    counts = {name: {"found": len(rows.labels), "published": entry.published[name]} for name, rows in splits}
+    return row | {"present": True, "counts": counts}
 
 
 def _measure_vectors(source: DataFile, entry: VectorSet | None) -> Report:

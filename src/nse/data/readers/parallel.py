@@ -105,13 +105,9 @@ def _read_sides(pairs: Iterable[FilePair], parse: ParseLine = str) -> list[tuple
         english, german = ([text for text in parse_lines(file, parse) if text is not None] for file in pair)
         if len(english) != len(german):
             wrong = f"expected as many lines of text in both, got {len(english)} and {len(german)}"
-            raise DataError(f"{_join_names(pair)}: {wrong}; remove both and get them again")
+            raise DataError(f"{pair[0]} and {pair[1]}: {wrong}; remove both and get them again")
         sides += zip(english, german, strict=True)
     return sides
-
-
-def _join_names(pair: FilePair) -> str:
-    return " and ".join(map(str, pair))
 
 
 def _make_rows(
@@ -127,7 +123,8 @@ def _make_rows(
     if not texts["source"]:
         wanted = "pairs with words on both sides" + ("" if max_words == inf else f", {max_words} at most")
         wrong = f"expected {wanted}, got none in {len(sides)} lines for a split"
-        raise DataError(f"{', '.join(map(_join_names, pairs))}: {wrong}; remove them and get them again")
+        names = ", ".join(f"{english} and {german}" for english, german in pairs)
+        raise DataError(f"{names}: {wrong}; remove them and get them again")
     return Rows(texts, [0] * len(texts["source"]), len(sides), tokenized=True)
 
 

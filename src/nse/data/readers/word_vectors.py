@@ -35,7 +35,11 @@ def load_vectors(
         wanted: Words to keep, sorted; None keeps all words of the file.
         progress: Called with the number of bytes of a text file that are read.
     """
-    sets = [_load_one(folder, part, wanted, progress) for part in name.split("+")]
+    sets = []
+    for part in name.split("+"):
+        file, *others = _find_set(folder, part)
+        vectors = _load_array(part, file, *others) if others else _load_text(part, file, wanted, progress)
+        sets.append(vectors if wanted is None else vectors.select(sorted(wanted)))
     if len(sets) == 1:
         return sets[0]
     words = sorted({word for vectors in sets for word in vectors.words})
@@ -47,12 +51,6 @@ def load_vectors(
 def find_vector_files(folder: Path, name: str) -> list[DataFile]:
     """Find the files that `load_vectors` reads for this name; raise `DataError` if they are missing."""
     return [file for part in name.split("+") for file in _find_set(folder, part)]
-
-
-def _load_one(folder: Path, name: str, wanted: Words, progress: Progress | None) -> WordVectors:
-    file, *others = _find_set(folder, name)
-    vectors = _load_array(name, file, *others) if others else _load_text(name, file, wanted, progress)
-    return vectors if wanted is None else vectors.select(sorted(wanted))
 
 
 def _find_set(folder: Path, name: str) -> list[DataFile]:
