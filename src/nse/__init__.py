@@ -4,9 +4,8 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-# Before PyTorch is imported, whose OpenMP reads it once: how often a thread looks whether the others are done
-# before it sleeps. The default, 300,000 times, takes milliseconds from whoever else needs the core, often
-# the thread that is waited for; so beside a busy neighbour training fell to a tenth of its speed.
+# How often an OpenMP thread polls before it sleeps; read when PyTorch is imported. The default, 300,000,
+# takes milliseconds from the threads it waits for: on a busy machine training fell to a tenth of its speed.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
@@ -24,7 +23,7 @@ __all__ = ["NSE", "Encoding", "Memory", "Model", "State", "__version__", "load"]
 __all__ += ["BackendError", "ConfigError", "DataError", "InputError", "ModelError", "NSEError", "RunError"]
 
 
-HOMES = {
+MODULES = {
     "NSE": "nse.nn.encoder",
     "Encoding": "nse.nn.encoder",
     "State": "nse.ops.types",
@@ -32,13 +31,13 @@ HOMES = {
     "Model": "nse.inference.model",
     "load": "nse.inference.folder",
 }
-"""Where the names are that need PyTorch, which takes most of a second to import."""
+"""Modules of the names that need PyTorch, which takes most of a second to import."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for."""
-    if name not in HOMES:
+    """Import a public name at its first use."""
+    if name not in MODULES:
         raise AttributeError(f"module 'nse' has no attribute {name!r}")
-    value = getattr(import_module(HOMES[name]), name)
+    value = getattr(import_module(MODULES[name]), name)
     globals()[name] = value
     return value

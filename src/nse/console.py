@@ -1,4 +1,4 @@
-"""Show a progress bar, and end cleanly on a signal."""
+"""Progress bars and signal handlers."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 @contextmanager
 def handle_signals(handler: Callable[[int, FrameType | None], Any], *names: str) -> Iterator[None]:
-    """Call a handler for these signals inside the block; outside of the main thread nothing is changed.
+    """Handle these signals in the block, if it runs in the main thread.
 
-    Signals that the system lacks are left out, and an ignored SIGHUP stays ignored, as under nohup. In the
-    end the old handlers come back, unless somebody has set others in between.
+    Signals that the system lacks are skipped, and an ignored SIGHUP stays ignored (nohup). The old handlers
+    are restored, unless others were set meanwhile.
     """
     numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
-    if threading.current_thread() is not threading.main_thread():  # which alone may hear signals
+    if threading.current_thread() is not threading.main_thread():  # only the main thread gets signals
         numbers = []
     hangup = getattr(signal, "SIGHUP", None)
-    heard = [each for each in numbers if each != hangup or signal.getsignal(each) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, handler) for number in heard}
+    numbers = [n for n in numbers if n != hangup or signal.getsignal(n) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
@@ -36,14 +36,14 @@ def handle_signals(handler: Callable[[int, FrameType | None], Any], *names: str)
 
 
 def exit_by_signal(number: int, frame: FrameType | None = None) -> None:
-    """End the program on a signal as an error does, so that nothing half is left behind."""
+    """Raise `SystemExit` for a signal, so that files are cleaned up."""
     raise SystemExit(128 + number)
 
 
 def make_bar(*columns: ProgressColumn, console: Console | None = None) -> Progress:
-    """Make a progress bar: a text, the bar, the given columns and the time left.
+    """Make a progress bar with a description, these columns and the time left.
 
-    It shows nothing where the console, standard error by default, is no terminal.
+    It is disabled if the console, standard error by default, is not a terminal.
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -52,5 +52,5 @@ def make_bar(*columns: ProgressColumn, console: Console | None = None) -> Progre
     console = console or Console(stderr=True)
     text = TextColumn("{task.description}", markup=False)
     time = TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True))
-    shown = (text, BarColumn(), *columns, time, TextColumn("left"))
-    return Progress(*shown, console=console, disable=not console.is_terminal)
+    all_columns = (text, BarColumn(), *columns, time, TextColumn("left"))
+    return Progress(*all_columns, console=console, disable=not console.is_terminal)

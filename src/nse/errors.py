@@ -1,4 +1,4 @@
-"""Typed errors for people: each message says what was wrong, where, and what to do."""
+"""Typed errors; each message says what was wrong, where, and what to do."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ class NSEError(Exception):
 
 
 class InputError(NSEError, ValueError):
-    """An argument of a function or module does not fit: its name, what came and what was expected."""
+    """An argument is wrong; the message begins with its name."""
 
 
 class ConfigError(NSEError, ValueError):
@@ -29,23 +29,23 @@ class ConfigError(NSEError, ValueError):
 
 
 class BackendError(NSEError, RuntimeError):
-    """A backend was asked for that does not exist or cannot run here."""
+    """A backend does not exist or cannot run here."""
 
 
 class RunError(NSEError):
-    """A run cannot start or go on, for example because its folder already holds one."""
+    """A run cannot start or continue."""
 
 
 class ModelError(NSEError):
-    """A model folder cannot be used: which file, what is wrong with it, and what to do."""
+    """A model folder cannot be used."""
 
 
 class DataError(NSEError):
-    """Data is missing or broken: which file, which line, and the command that gets it."""
+    """Data is missing or broken; the message names the file and the line."""
 
 
 class FieldsError(ValueError):
-    """Fields of a configuration cannot be as they are: `mistakes` says why, by their names."""
+    """Fields of a configuration are wrong: `mistakes` has a reason for each name."""
 
     def __init__(self, mistakes: dict[str, str]):
         self.mistakes = mistakes
@@ -54,24 +54,24 @@ class FieldsError(ValueError):
 
 @contextmanager
 def explain_errors(what: str, error: type[NSEError] = RunError, advice: str = "") -> Iterator[None]:
-    """Raise an `OSError` of the block as an error for people: what cannot be done, why, and what to do."""
+    """Raise an `error` for an `OSError` in the block: what failed, the reason, and advice."""
     try:
         yield
-    except OSError as reason:
-        raise error(f"{what}: {reason.strerror or reason}{advice}") from None
+    except OSError as os_error:
+        raise error(f"{what}: {os_error.strerror or os_error}{advice}") from None
 
 
 def suggest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """Return the known name that is spelled most like this one, for "did you mean"; "" where none is."""
+    """Return the known name that is most similar, for "did you mean", or ""."""
     return next(iter(get_close_matches(name, list(known), n=1, cutoff=cutoff)), "")
 
 
-def shorten(value: object, most: int = 100) -> str:
-    """Write a value so that it fits a line of a message: cut, and with escapes for what cannot be printed."""
-    text = escape(str(value)[:most])
-    return text if len(str(value)) <= most else f"{text}..."
+def shorten(value: object, max_length: int = 100) -> str:
+    """Truncate a value for a message, and escape characters that are not printable."""
+    text = escape(str(value)[:max_length])
+    return text if len(str(value)) <= max_length else f"{text}..."
 
 
 def escape(text: str) -> str:
-    """Write what cannot be printed as Python's escapes."""
+    """Escape characters that are not printable, as Python does."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -227,7 +227,7 @@ def test_rank_candidates_that_are_typed_or_in_a_column(models, tmp_path):
     rows = lines(done(*words, "--file", file).stdout)
     assert close([row | {"number": row["number"] - 1} for row in rows], expected)
     told, _ = refused(InputError, "rank", models["ranks"], "a dog", "a cat")
-    assert "no --question" in told
+    assert "candidates need a --question" in told
 
 
 def test_equal_questions_that_do_not_follow_each_other_are_ranked_apart(models, tmp_path):
@@ -288,9 +288,7 @@ def test_bad_lines_are_told_and_skipped_if_so_asked(command, models, tmp_path):
     assert "sentence 4 has 2,000 words and the model reads 1,000" in told[2]
     assert told[-1] == f"nse: {file}: 4 lines skipped"
     answer = done(*words, "--out", out)
-    assert answer.stderr.splitlines()[-1] == (
-        f"nse: {out}: 5 rows; 1 text cut to what the model reads; 3 lines skipped"
-    )
+    assert answer.stderr.splitlines()[-1] == (f"nse: {out}: 5 rows; 1 text truncated; 3 lines skipped")
     assert [(row["number"], row["cut"]) for row in lines(out.read_text())] == [
         (1, 0),
         (4, 1_000),
@@ -305,7 +303,7 @@ def test_skipped_lines_have_no_vector(models, tmp_path):
     file.write_bytes(b"good\ncaf\xe9\n\nbad\n")
     answer = done("encode", models["sentence"], "--file", file, "--bad", "skip", "--out", out)
     assert np.allclose(np.load(out), nse.load(models["sentence"]).encode(["good", "bad"]), atol=1e-6)
-    assert answer.stderr.splitlines()[-1].endswith("2 rows; 1 line skipped, the rows are those of the others")
+    assert answer.stderr.splitlines()[-1].endswith("2 rows; 1 line skipped, without a row")
 
 
 def test_bad_candidates_and_questions(models, tmp_path):
@@ -373,11 +371,23 @@ def test_nothing_to_answer_is_told_and_nothing_is_written(content, models, tmp_p
     ("words", "kind", "message"),
     [
         (["predict", "{m}", "a", "--file", "{f}"], InputError, "either texts, or --file, not both"),
-        (["encode", "{m}", "a", "--format", "tsv"], InputError, "--format: only a file or standard input"),
-        (["encode", "{m}", "a", "--id", "x", "--columns", "y"], InputError, "--columns, --id: only a file"),
-        (["predict", "{m}", "a", "--json", "--out", "b.tsv"], InputError, "leave one out"),
-        (["predict", "{m}", "a", "--out", "b.npy"], InputError, "ending in .jsonl, .tsv, got b.npy"),
-        (["encode", "{m}", "a", "--out", "b.txt"], InputError, "ending in .npy, .parquet, .jsonl, got"),
+        (
+            ["encode", "{m}", "a", "--format", "tsv"],
+            InputError,
+            "--format: only for a file or standard input",
+        ),
+        (
+            ["encode", "{m}", "a", "--id", "x", "--columns", "y"],
+            InputError,
+            "--columns, --id: only for a file",
+        ),
+        (
+            ["predict", "{m}", "a", "--json", "--out", "b.tsv"],
+            InputError,
+            "give either --json or --out, not both",
+        ),
+        (["predict", "{m}", "a", "--out", "b.npy"], InputError, "with the suffix .jsonl, .tsv, got b.npy"),
+        (["encode", "{m}", "a", "--out", "b.txt"], InputError, "with the suffix .npy, .parquet, .jsonl, got"),
         (["encode", "{m}", "a", "--out", "{f}/b.npy"], RunError, "b.npy cannot be written: "),
         (["predict", "nobody", "--file", "nowhere"], DataError, "nowhere: cannot be read: No such file"),
         (["predict", "nobody", "a", "--out", "{f}/b.tsv"], RunError, "b.tsv cannot be written: "),
@@ -387,9 +397,9 @@ def test_nothing_to_answer_is_told_and_nothing_is_written(content, models, tmp_p
             "expected one of sentence, text",
         ),
         (["encode", "{m}", "--file", "{f}", "--id", "x"], InputError, "plain text has no columns"),
-        (["encode", "{m}", "a", "--workers", "2"], InputError, "--workers belongs to --ray"),
-        (["encode", "{m}", "a", "--ray", "local"], InputError, "with --ray give a --file"),
-        (["encode", "{m}", "--ray", "local"], InputError, "with --ray give a --file"),
+        (["encode", "{m}", "a", "--workers", "2"], InputError, "--workers: only with --ray"),
+        (["encode", "{m}", "a", "--ray", "local"], InputError, "--ray: needs a --file"),
+        (["encode", "{m}", "--ray", "local"], InputError, "--ray: needs a --file"),
     ],
 )
 def test_what_cannot_be_is_refused_before_a_model_is_loaded_or_a_line_read(
@@ -433,7 +443,7 @@ def test_chunks_change_nothing_but_the_last_digits(models, tmp_path, monkeypatch
     file.write_text("\n".join(SENTENCES * 3), "utf-8")
     words = ["predict", models["sentence"], "--file", file, "--json"]
     rows = lines(done(*words).stdout)
-    monkeypatch.setattr(rows_module, "CHARACTERS", 40)
+    monkeypatch.setattr(rows_module, "MAX_CHUNK_CHARACTERS", 40)
     assert close(lines(done(*words, "--batch", 2).stdout), rows)
     assert close(lines(done(*words[:2], "--json", "--batch", 4, input=file.read_bytes()).stdout), rows)
 

@@ -108,7 +108,7 @@ def test_bench_writes_what_it_prints(tmp_path, monkeypatch):
     assert {row["backend"] for row in report["rows"]} == {"reference", "lean", "lstm"}
     assert {row["mode"] for row in report["rows"]} == {"forward", "train"}
     rows = report["rows"]  # as a table, without measuring again
-    monkeypatch.setattr("nse.cli.bench.measure", lambda *shape: rows)
+    monkeypatch.setattr("nse.cli.bench.measure_shape", lambda *shape: rows)
     assert "lean" in call("bench", "--device", "cpu", "--quick", "--threads", "1").stdout
 
 
@@ -148,7 +148,7 @@ def test_bench_has_no_speed_for_a_wrong_answer(monkeypatch, factor, error):
         (["translate", "nobody", "a dog"], "nobody: no such model"),
         (["evaluate", "snli", "--on", "iwslt14"], "on: snli gives a pair of sentences a label (ent"),
         (["evaluate", "snli", "--beam", "4"], "; only a translator takes it"),
-        (["evaluate", "--scores", ".", "--on", "iwslt14"], "--on cannot go with --scores"),
+        (["evaluate", "--scores", ".", "--on", "iwslt14"], "--on cannot be used with --scores"),
         (["table", "snli"], "there is no folder docs/results/snli"),
         (["bench", "--quick", "--out", "."], ". cannot be written"),
         (["bench", "--quick", "--out", "broken.toml/x.json"], "broken.toml/x.json cannot be written: "),
@@ -271,7 +271,7 @@ def test_predict_the_labels_of_documents(tmp_path):
     ],
 )
 def test_the_figures_of_a_run_in_a_line(result, line):
-    assert train.run_figures(result) == line
+    assert train.describe_figures(result) == line
 
 
 def test_predict_with_a_shipped_model():
@@ -287,7 +287,7 @@ def test_predict_says_what_is_wrong(models, monkeypatch, capsys):
 
     for texts in (["dogs"], ["dogs", "dogs", "dogs"]):
         error = told(models["pair"], *texts)
-        assert f"takes 2 texts, premise and hypothesis, each in quotes; got {len(texts)}" in error
+        assert f"expected 2 texts, premise and hypothesis, each in quotes, got {len(texts)}" in error
     assert "sentence 2 is empty" in told(models["sentence"], "good", " ")
     assert "hypothesis 1 is empty" in told(models["pair"], "dogs", "")
     assert "use rank" in told(models["ranks"], "good")
@@ -297,7 +297,7 @@ def test_predict_says_what_is_wrong(models, monkeypatch, capsys):
 
 def test_predict_tells_what_was_cut(models):
     answer = call("predict", models["sentence"], "good " * 2_000)
-    assert "...  [1,000 words cut]" in answer.stdout
+    assert "...  [1,000 words truncated]" in answer.stdout
 
 
 def test_rank_the_lines_of_a_file(models, tmp_path):
@@ -346,7 +346,7 @@ def test_rank_says_what_is_wrong(models, tmp_path, monkeypatch, capsys):
 
 def test_rank_needs_a_question_for_candidates_and_a_top_above_0(models, monkeypatch, capsys):
     told = refused(monkeypatch, capsys, "rank", models["ranks"], "a dog runs", "the cat sleeps")
-    assert "candidates were given and no --question" in told
+    assert "candidates need a --question" in told
     assert call("rank", models["ranks"], "--question", "who", "--top", "0").exit_code == 2
 
 

@@ -14,7 +14,7 @@ from nse.cli.output import (
     describe_predictions,
     describe_ranking,
     flatten,
-    format_lines,
+    format_json,
     open_output,
     open_writer,
 )
@@ -35,7 +35,7 @@ def answers(count, first=1, size=5):
 @pytest.mark.parametrize("counts", [[1], [9, 1], [50, 51], [3, 100, 997]])
 def test_vectors_come_in_parts_and_are_one_array(counts, tmp_path):
     file, rows = tmp_path / "vectors.npy", []
-    with open_writer(file, ENDINGS, format_lines) as write:
+    with open_writer(file, ENDINGS, format_json) as write:
         for count in counts:
             some = answers(count, len(rows) + 1)
             write(some)
@@ -49,7 +49,7 @@ def test_vectors_come_in_parts_and_are_one_array(counts, tmp_path):
 def test_parquet(tmp_path):
     file, rows = tmp_path / "vectors.parquet", [*answers(3), *answers(2, 4)]
     rows[1]["id"], rows[2]["id"] = "x", 7
-    with open_writer(file, ENDINGS, format_lines) as write:
+    with open_writer(file, ENDINGS, format_json) as write:
         write(rows[:3])
         write(rows[3:])
     table = parquet.read_table(file)
@@ -64,7 +64,7 @@ def test_parquet(tmp_path):
 
 def test_json_lines_hold_the_very_numbers(tmp_path):
     file, rows = tmp_path / "vectors.jsonl", answers(3)
-    with open_writer(file, ENDINGS, format_lines) as write:
+    with open_writer(file, ENDINGS, format_json) as write:
         write(rows)
     found = [json.loads(line) for line in file.read_text("ascii").splitlines()]
     assert [row | {"vector": None} for row in found] == [row | {"vector": None} for row in rows]
@@ -74,7 +74,7 @@ def test_json_lines_hold_the_very_numbers(tmp_path):
 def test_a_number_that_is_none_is_not_written_as_json(tmp_path):
     with (
         pytest.raises(ValueError, match="JSON"),
-        open_writer(tmp_path / "a.jsonl", ENDINGS, format_lines) as write,
+        open_writer(tmp_path / "a.jsonl", ENDINGS, format_json) as write,
     ):
         write([{"number": 1, "score": float("nan")}])
     assert list(tmp_path.iterdir()) == []
@@ -90,7 +90,7 @@ def test_a_table_has_a_field_for_every_value_and_a_line_for_every_row(tmp_path):
         },
         {"number": 2, "id": "k", "texts": ["f", ""], "label": "y", "probabilities": {"x": 0.5, "y": 0.5}},
     ]
-    with open_writer(tmp_path / "a.tsv", ENDINGS, format_lines) as write:
+    with open_writer(tmp_path / "a.tsv", ENDINGS, format_json) as write:
         write(rows)
     assert (tmp_path / "a.tsv").read_text("utf-8").split("\n") == [
         "number\tid\ttext.1\ttext.2\tlabel\tprobability.x\tprobability.y",
@@ -108,7 +108,7 @@ def test_what_breaks_off_leaves_the_old_file_and_nothing_else(ending, tmp_path):
     rows = [row | {"translation": "hund", "label": "x"} for row in answers(50)]
 
     def break_off(error):
-        with open_writer(file, ENDINGS, format_lines) as write:
+        with open_writer(file, ENDINGS, format_json) as write:
             write(rows)
             raise error
 
@@ -117,7 +117,7 @@ def test_what_breaks_off_leaves_the_old_file_and_nothing_else(ending, tmp_path):
             break_off(error)
         assert [each.name for each in tmp_path.iterdir()] == [file.name]
         assert file.read_text() == "old"
-    with open_writer(file, ENDINGS, format_lines) as write:
+    with open_writer(file, ENDINGS, format_json) as write:
         write(rows)
         assert file.read_text() == "old"
     assert [each.name for each in tmp_path.iterdir()] == [file.name]
@@ -130,7 +130,7 @@ def test_a_full_disk_is_told_and_leaves_the_old_file(ending, tmp_path):
     file.write_text("old")
 
     def write_much():
-        with open_writer(file, ENDINGS, format_lines) as write:
+        with open_writer(file, ENDINGS, format_json) as write:
             for first in range(1, 3_000, 300):
                 write(answers(300, first))
 
@@ -152,11 +152,11 @@ def test_what_cannot_be_written_is_refused_before_anything_is(tmp_path):
         (tmp_path / "file" / "a.npy", "cannot be written: "),
         (tmp_path / "a.npy", r"a\.npy cannot be written: Is a directory"),
     ]:
-        with pytest.raises(RunError, match=message), open_writer(path, ENDINGS, format_lines):
+        with pytest.raises(RunError, match=message), open_writer(path, ENDINGS, format_json):
             pytest.fail("it was begun")
     with (
-        pytest.raises(InputError, match=r"expected a file ending in \.jsonl, \.tsv, got .*a\.npy"),
-        open_writer(tmp_path / "b" / "a.npy", (".jsonl", ".tsv"), format_lines),
+        pytest.raises(InputError, match=r"expected a file with the suffix \.jsonl, \.tsv, got .*a\.npy"),
+        open_writer(tmp_path / "b" / "a.npy", (".jsonl", ".tsv"), format_json),
     ):
         pytest.fail("it was begun")
     assert not (tmp_path / "b").exists()
@@ -166,7 +166,7 @@ def test_without_pyarrow_the_command_that_gets_it_is_told(tmp_path, monkeypatch)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with (
         pytest.raises(InputError, match=r"pip install 'neural-semantic-encoders\[parquet\]'"),
-        open_writer(tmp_path / "a.parquet", ENDINGS, format_lines),
+        open_writer(tmp_path / "a.parquet", ENDINGS, format_json),
     ):
         pytest.fail("it was begun")
     assert list(tmp_path.iterdir()) == []
@@ -220,7 +220,7 @@ def test_lines_for_people():
     ]
     assert describe_predictions(rows) == [
         "yes 75.0% (no 25.0%)  good",
-        f"no 100.0%             a [2J  | {'b' * 200}...  [2 of 9 words unknown; 3 words cut]",
+        f"no 100.0%             a [2J  | {'b' * 200}...  [2 of 9 words unknown; 3 words truncated]",
     ]
     candidate = {"rank": 1, "score": -1.25, "number": 12, "text": "a dog", "words": 4, "cut": 0, "unknown": 1}
     assert describe_ranking([candidate]) == [

@@ -102,9 +102,11 @@ def test_two_workers_one_of_them_killed_lose_nothing(model, tmp_path):
 
 
 def worker_for(model, **changes):
-    version, files, asking = cluster.pack_model(cluster.Asking(str(model), "cpu", strict=True, batch=8))
+    version, files, settings = cluster.pack_model(
+        cluster.WorkerSettings(str(model), "cpu", strict=True, batch=8)
+    )
     files |= changes.get("files", {})
-    return cluster.Worker((changes.get("version", version), files, asking))
+    return cluster.Worker((changes.get("version", version), files, settings))
 
 
 def test_a_worker_answers_with_vectors_and_problems_without_the_models_folder(model):
@@ -164,7 +166,9 @@ def test_answers_come_in_the_order_of_the_chunks_up_to_a_mistake(workers, wrong,
         team = [OneWorker(executor) for _ in range(workers)]
         monkeypatch.setattr(cluster, "connect", lambda *_: nullcontext())
         monkeypatch.setattr(cluster, "start_workers", lambda *_: (team, None))
-        results = cluster.answer_chunks("local", workers, chunks(), cluster.Asking("", "cpu", False, 1))
+        results = cluster.answer_chunks(
+            "local", workers, chunks(), cluster.WorkerSettings("", "cpu", False, 1)
+        )
         with pytest.raises(RunError, match="broken off"):
             found.extend(results)
     assert found == [str(number) for number in range(20)]
@@ -178,7 +182,7 @@ def test_addresses_where_there_is_no_cluster(tmp_path):
         (f"127.0.0.1:{port}", RunError, f"there is no cluster at 127.0.0.1:{port}: .*refused"),
         ("localhost:99999", RunError, "there is no cluster at localhost:99999"),
         ("somewhere", InputError, "expected local, auto or HOST:PORT, got 'somewhere'"),
-        ("ray://127.0.0.1:10001", InputError, "type this on a machine of the cluster, with --ray auto"),
+        ("ray://127.0.0.1:10001", InputError, "run the command on a machine of the cluster with --ray auto"),
     ]:
         with pytest.raises(kind, match=message):
             cluster.check_address(address)

@@ -9,13 +9,13 @@ import sys
 
 import pytest
 
-from nse.cli.rows import Columns, Row, parse_keys, read_rows, split_chunks, stop_at_problem
+from nse.cli.rows import Row, RowSchema, parse_keys, read_rows, split_chunks, stop_at_bad_line
 from nse.data import records as lines_module
 from nse.data.records import BadLine, Format, LineSource, guess_format
 from nse.errors import DataError, InputError
 
-ONE, PAIR = Columns(("sentence",)), Columns(("premise", "hypothesis"))
-RANKED = Columns(("question", "answer"), listed="candidates")
+ONE, PAIR = RowSchema(("sentence",)), RowSchema(("premise", "hypothesis"))
+RANKED = RowSchema(("question", "answer"), list_key="candidates")
 
 
 def read(path, content, form, columns=ONE):
@@ -32,7 +32,7 @@ def path(tmp_path):
 def test_text_is_a_row_a_line_and_blank_lines_are_passed_over(path):
     content = b"\xef\xbb\xbf a dog \r\n\n \t\nthe\tcat"
     assert read(path, content, Format.text) == [Row(1, ("a dog",)), Row(4, ("the\tcat",))]
-    assert read(path, content, Format.text, ONE._replace(every=True)) == [
+    assert read(path, content, Format.text, ONE._replace(keeps_blank=True)) == [
         Row(1, (" a dog ",)),
         Row(2, ("",)),
         Row(3, (" \t",)),
@@ -60,7 +60,7 @@ def test_columns_by_other_names(path):
     content = '{"sentence1": "a", "sentence2": "b", "premise": "no", "pairID": "x"}\n{"texts": ["a", "b"]}\n'
     assert read(path, content, Format.jsonl, columns) == [
         Row(1, ("a", "b"), "x"),
-        BadLine(2, "there is no 'pairID', which --id asks for"),
+        BadLine(2, "there is no 'pairID', which --id names"),
     ]
     assert read(path, "pairID\tsentence2\tsentence1\nx\tb\ta\n", Format.tsv, columns) == [
         Row(2, ("a", "b"), "x")
@@ -229,7 +229,7 @@ def test_a_header_without_the_columns_is_refused(form, path):
     with pytest.raises(DataError, match="name yours: --columns premise=COLUMN,hypothesis=COLUMN"):
         read(path, content, form, PAIR)
     with pytest.raises(DataError, match="there is no column 'key'"):
-        read(path, content.replace("a", "text"), form, Columns(("sentence",), id="key"))
+        read(path, content.replace("a", "text"), form, RowSchema(("sentence",), id="key"))
     with pytest.raises(DataError, match="there are 2 columns 'a' in the header"):
         read(path, content.replace("b", "a"), form, parse_keys("text=a", ONE))
     with pytest.raises(DataError, match=r"\(there are c, d \[2J\)"):
@@ -328,7 +328,7 @@ def test_no_more_than_a_chunk_is_read_ahead():
 
 
 def test_long_texts_make_small_chunks(monkeypatch):
-    monkeypatch.setattr("nse.cli.rows.CHARACTERS", 10)
+    monkeypatch.setattr("nse.cli.rows.MAX_CHUNK_CHARACTERS", 10)
     items = [
         Row(1, ("dog", "cat")),
         Row(2, ("dog", "d")),
@@ -352,5 +352,5 @@ def test_rows_before_a_mistake_come_before_it():
 
 def test_nothing_is_read_after_a_problem():
     items = iter([Row(1, ("dog",)), BadLine(2, "no"), Row(3, ("dog",))])
-    assert [item.number for item in stop_at_problem(items)] == [1, 2]
+    assert [item.number for item in stop_at_bad_line(items)] == [1, 2]
     assert next(items).number == 3

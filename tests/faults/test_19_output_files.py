@@ -365,7 +365,7 @@ COMMANDS = {
 def test_no_command_replaces_a_device(command, model, tmp_path, monkeypatch, capsys):
     ending, words = COMMANDS[command]
     words = [model if word == "MODEL" else word for word in words]
-    monkeypatch.setattr("nse.cli.bench.measure", lambda *shape: [])
+    monkeypatch.setattr("nse.cli.bench.measure_shape", lambda *shape: [])
     for made, code in ((null, 0), (full, 2)):
         out = made(tmp_path / f"{made.__name__}{ending}")
         assert run(monkeypatch, *words, out) == code

@@ -248,7 +248,7 @@ def test_what_is_cut_is_told_beside_the_translations(tmp_path, monkeypatch):
     model = save_translator(tmp_path / "mine", max_words=3)
     answer = call(model, "a dog runs the cat", "a")
     assert (answer.exit_code, answer.stdout) == (0, "ein hund läuft\nein\n")
-    assert answer.stderr == "nse: sentence 1: 2 words cut\n"
+    assert answer.stderr == "nse: sentence 1: 2 words truncated\n"
 
 
 def test_the_wrong_command_is_told(model, tmp_path, capsys, monkeypatch):

@@ -247,9 +247,9 @@ def test_the_description_has_a_line_for_each_split(run):
     [
         ([], "give either a model, or --scores"),
         (["MODEL", "--scores", "RUN"], "give either a model, or --scores"),
-        (["--scores", "RUN", "--split", "dev"], "--split cannot go with --scores"),
-        (["--scores", "RUN", "--trec", "x", "--batch", "3"], "--batch, --trec cannot go with --scores"),
-        (["MODEL", "--qrels", "x"], "--qrels cannot go with a model"),
+        (["--scores", "RUN", "--split", "dev"], "--split cannot be used with --scores"),
+        (["--scores", "RUN", "--trec", "x", "--batch", "3"], "--batch, --trec cannot be used with --scores"),
+        (["MODEL", "--qrels", "x"], "--qrels cannot be used with a model"),
         (["--scores", "nowhere"], "there is no nowhere"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The commands that ask a model: predict, rank, translate and encode. Rows in, answers out, as they come."""
+"""Commands that apply a model to texts: predict, rank, translate and encode."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from nse.cli import options
-from nse.cli.options import out_option, texts_argument
-from nse.cli.output import describe_predictions, describe_ranking, describe_translations, format_lines
+from nse.cli.options import make_out_option, make_texts_argument
+from nse.cli.output import describe_predictions, describe_ranking, describe_translations, format_json
 from nse.cli.pipeline import Result, answer_groups, answer_rows, open_run
-from nse.cli.rows import Columns, Input, Read, Row, group_candidates, split_chunks
+from nse.cli.rows import CommandInput, Row, RowOrBadLine, RowSchema, group_candidates, split_chunks
 from nse.data.records import BadLine
 from nse.errors import InputError
 
@@ -21,181 +21,185 @@ if TYPE_CHECKING:
     from nse.inference.inputs import Verb
     from nse.inference.model import Model
 
-BATCH = 128  # texts computed at a time, by default
-SENTENCES = 512  # of a file, translated before they are written; `rows.CHUNK` would take a minute
+BATCH = 128
+TRANSLATION_CHUNK = 512  # sentences of a file translated between two writes; `rows.CHUNK` would take a minute
 
 
 def predict(
-    model: options.Model,
+    model: options.ModelName,
     texts: Annotated[
         list[str] | None,
-        texts_argument("Sentences or documents, or the two texts of a pair, as a premise and a hypothesis"),
+        make_texts_argument("Sentences or documents, or the two texts of a pair (premise and hypothesis)"),
     ] = None,
-    file: options.File = None,
-    form: options.Form = None,
-    columns: options.Columns = None,
-    name: options.Id = None,
-    out: Annotated[Path | None, out_option(".jsonl or .tsv")] = None,
-    bad: options.OnBad = "stop",
+    file: options.InputFile = None,
+    form: options.InputFormat = None,
+    columns: options.TextColumns = None,
+    name: options.IdColumn = None,
+    out: Annotated[Path | None, make_out_option(".jsonl or .tsv")] = None,
+    bad: options.BadLines = "stop",
     strict: options.Strict = False,
-    batch: options.Batch = BATCH,
-    device: options.Where = "auto",
-    as_json: options.Lines = False,
+    batch: options.BatchSize = BATCH,
+    device: options.DeviceOption = "auto",
+    as_json: options.JsonLines = False,
 ) -> None:
-    """Say which labels a trained model gives to sentences, pairs of them or documents, and how sure it is."""
-    given = Input("predict", texts or (), file, form, columns, name)
-    with open_run(given, bad, out, (".jsonl", ".tsv"), as_json, describe_predictions) as run:
+    """Classify sentences, sentence pairs or documents."""
+    command_input = CommandInput("predict", texts or (), file, form, columns, name)
+    with open_run(command_input, bad, out, (".jsonl", ".tsv"), as_json, describe_predictions) as run:
         loaded = load_model(model, device, "predict")
         names = loaded.inputs
         if texts and len(names) > 1:
             if len(texts) != len(names):
                 wanted = f"{len(names)} texts, {' and '.join(names)}, each in quotes"
-                raise InputError(f"{model} takes {wanted}; got {len(texts)}")
-            run.typed = [Row(1, tuple(texts))]
+                raise InputError(f"{model}: expected {wanted}, got {len(texts)}")
+            run.typed_rows = [Row(1, tuple(texts))]
         answer = partial(answer_rows, loaded, "predict", batch, strict=strict)
-        run.pour(map(answer, run.chunks(Columns(names), batch)), f"{names[0]}s")
+        run.write_results(map(answer, run.read_chunks(RowSchema(names), batch)), f"{names[0]}s")
 
 
 def rank(
-    model: Annotated[str, Argument(help="A run or a model folder, of a model that ranks.")],
+    model: Annotated[str, Argument(help="Path of a run or a model folder, of a model that ranks.")],
     texts: Annotated[
         list[str] | None,
         Argument(
             metavar="TEXT",
-            help="Candidate answers, each in quotes; one alone is a file of them, as of --file. Without any, "
-            "--file or the lines of standard input are read.",
+            help="Candidate answers, each in quotes; a single one is the path of a file. Without any, they "
+            "are read from --file or standard input.",
         ),
     ] = None,
     question: Annotated[
         str | None,
         Option(
-            help="The question, in quotes. Without it, the file has questions: a column beside the answers, "
-            "or of JSON Lines a list of candidates."
+            help="Question, in quotes. Without it, each row of the file has a question and an answer, or in "
+            "JSON Lines a question and a list of candidates."
         ),
     ] = None,
-    file: options.File = None,
-    top: Annotated[int | None, Option(help="Tell only so many of the best of each.", min=1)] = None,
-    form: options.Form = None,
-    columns: options.Columns = None,
-    name: options.Id = None,
-    out: Annotated[Path | None, out_option(".jsonl or .tsv")] = None,
-    bad: options.OnBad = "stop",
+    file: options.InputFile = None,
+    top: Annotated[
+        int | None, Option(help="Print only the best candidates of each question, at most this many.", min=1)
+    ] = None,
+    form: options.InputFormat = None,
+    columns: options.TextColumns = None,
+    name: options.IdColumn = None,
+    out: Annotated[Path | None, make_out_option(".jsonl or .tsv")] = None,
+    bad: options.BadLines = "stop",
     strict: options.Strict = False,
-    batch: options.Batch = BATCH,
-    device: options.Where = "auto",
-    as_json: options.Lines = False,
+    batch: options.BatchSize = BATCH,
+    device: options.DeviceOption = "auto",
+    as_json: options.JsonLines = False,
 ) -> None:
-    """Order candidate answers to a question, or to many, by a trained model, the best first."""
+    """Rank candidate answers to one or many questions, the best first."""
     if texts and len(texts) == 1 and file is None:
         file, texts = Path(texts[0]), None
     if texts and question is None:
-        raise InputError("rank: candidates were given and no --question")
-    given = Input("rank", texts or (), file, form, columns, name)
-    with open_run(given, bad, out, (".jsonl", ".tsv"), as_json, describe_ranking) as run:
+        raise InputError("rank: candidates need a --question")
+    command_input = CommandInput("rank", texts or (), file, form, columns, name)
+    with open_run(command_input, bad, out, (".jsonl", ".tsv"), as_json, describe_ranking) as run:
         loaded = load_model(model, device, "rank")
         if question is None:
-            groups = group_candidates(run.rows(Columns(("question", "answer"), listed="candidates")))
+            groups = group_candidates(run.read_rows(RowSchema(("question", "answer"), list_key="candidates")))
         else:
-            groups = iter([list(run.rows(Columns(("answer",))))])
+            groups = iter([list(run.read_rows(RowSchema(("answer",))))])
         answer = partial(answer_groups, loaded, question, batch, top=top, strict=strict)
-        run.pour(map(answer, split_chunks(groups)), "candidates")
+        run.write_results(map(answer, split_chunks(groups)), "candidates")
 
 
 def translate(
-    model: Annotated[str, Argument(help="A shipped translator's name, a run or a model folder.")],
-    texts: Annotated[list[str] | None, texts_argument("Sentences")] = None,
-    file: options.File = None,
-    form: options.Form = None,
-    columns: options.Columns = None,
-    name: options.Id = None,
+    model: Annotated[str, Argument(help="Name of a shipped translator, or path of a run or a model folder.")],
+    texts: Annotated[list[str] | None, make_texts_argument("Sentences")] = None,
+    file: options.InputFile = None,
+    form: options.InputFormat = None,
+    columns: options.TextColumns = None,
+    name: options.IdColumn = None,
     beam: options.Beam = None,
     people: Annotated[
         bool,
         Option(
             "--detokenize/--tokens",
-            help="Tell a text as people write it, or its words with spaces between, as BLEU takes them.",
+            help="Print normal text, or the tokens separated by spaces, as BLEU is computed.",
         ),
     ] = True,
     batch: Annotated[
         int,
         Option(
-            help="Translations followed at a time. Of a pipe so many lines are read, then their translations "
-            "printed: 1 answers each at once.",
+            help="Batch size, counted in beams. From a pipe this many lines are read before any is answered; "
+            "with 1 each line is answered immediately.",
             min=1,
         ),
     ] = 64,
-    out: Annotated[Path | None, out_option(".txt, .jsonl or .tsv")] = None,
-    bad: options.OnBad = "stop",
+    out: Annotated[Path | None, make_out_option(".txt, .jsonl or .tsv")] = None,
+    bad: options.BadLines = "stop",
     strict: options.Strict = False,
-    device: options.Where = "auto",
-    as_json: options.Lines = False,
+    device: options.DeviceOption = "auto",
+    as_json: options.JsonLines = False,
 ) -> None:
-    """Translate sentences by a trained model: for each line one line, in the same order, as they come."""
-    given = Input("translate", texts or (), file, form, columns, name, "sentences")
-    with open_run(given, bad, out, (".txt", ".jsonl", ".tsv"), as_json, describe_translations) as run:
+    """Translate sentences, one line of output per line of input."""
+    command_input = CommandInput("translate", texts or (), file, form, columns, name, "sentences")
+    with open_run(command_input, bad, out, (".txt", ".jsonl", ".tsv"), as_json, describe_translations) as run:
         loaded = load_model(model, device, "translate")
 
-        def answer(rows: Sequence[Read]) -> list[Result]:
+        def answer(rows: Sequence[RowOrBadLine]) -> list[Result]:
             results = answer_rows(loaded, "translate", batch, rows, beam=beam, strict=strict)
             for result in results:
                 if not people and not isinstance(result, BadLine):
                     result["translation"] = " ".join(result["words"])
             return results
 
-        run.tells_cuts = out is None
-        run.pour(map(answer, run.chunks(Columns(loaded.inputs, every=True), batch, SENTENCES)))
+        run.warns_of_truncation = out is None
+        run.write_results(
+            map(answer, run.read_chunks(RowSchema(loaded.inputs, keeps_blank=True), batch, TRANSLATION_CHUNK))
+        )
 
 
 def encode(
-    model: options.Model,
-    texts: Annotated[list[str] | None, texts_argument("Sentences or documents")] = None,
-    file: options.File = None,
-    form: options.Form = None,
-    columns: options.Columns = None,
-    name: options.Id = None,
-    out: Annotated[Path | None, out_option(".npy, .parquet or .jsonl")] = None,
-    bad: options.OnBad = "stop",
+    model: options.ModelName,
+    texts: Annotated[list[str] | None, make_texts_argument("Sentences or documents")] = None,
+    file: options.InputFile = None,
+    form: options.InputFormat = None,
+    columns: options.TextColumns = None,
+    name: options.IdColumn = None,
+    out: Annotated[Path | None, make_out_option(".npy, .parquet or .jsonl")] = None,
+    bad: options.BadLines = "stop",
     strict: options.Strict = False,
-    batch: options.Batch = BATCH,
-    device: options.Where = "auto",
-    as_json: Annotated[bool, Option("--json", help="What is printed is JSON Lines anyway.")] = False,
+    batch: options.BatchSize = BATCH,
+    device: options.DeviceOption = "auto",
+    as_json: Annotated[bool, Option("--json", help="Print JSON Lines, which is the default here.")] = False,
     ray: Annotated[
         str | None,
         Option(
             metavar="ADDRESS",
-            help="Let the workers of a Ray cluster compute: auto, HOST:PORT, or local for this machine.",
+            help="Compute on a Ray cluster: auto, HOST:PORT, or local for this machine.",
         ),
     ] = None,
     workers: Annotated[
         int | None,
         Option(
-            help="With --ray: how many, each with a model; by default as many as there are GPUs, else CPUs.",
+            help="Number of Ray workers; by default one for each GPU, or for each CPU if there is no GPU.",
             min=1,
         ),
     ] = None,
 ) -> None:
-    """Make a vector of each text: what a trained model's encoder makes of it, pooled as the model does it."""
+    """Encode each text as a vector with the model's encoder."""
     if workers and not ray:
-        raise InputError("encode: --workers belongs to --ray")
-    given = Input("encode", texts or (), file, form, columns, name)
-    with open_run(given, bad, out, (".npy", ".parquet", ".jsonl"), as_json, format_lines) as run:
+        raise InputError("--workers: only with --ray")
+    command_input = CommandInput("encode", texts or (), file, form, columns, name)
+    with open_run(command_input, bad, out, (".npy", ".parquet", ".jsonl"), as_json, format_json) as run:
         loaded = load_model(model, "cpu" if ray else device, "encode")
         names = loaded.inputs if len(loaded.inputs) == 1 else ("text",)
-        chunks = run.chunks(Columns(names), batch)
+        chunks = run.read_chunks(RowSchema(names), batch)
         if ray:
             from nse.cli import ray as cluster
 
             if run.source is None or run.source.is_stdin or not run.source.is_regular:
-                raise InputError("encode: with --ray give a --file")
-            asking = cluster.Asking(model, device, strict, batch)
-            results = cluster.answer_chunks(ray, workers, chunks, asking)
+                raise InputError("--ray: needs a --file")
+            settings = cluster.WorkerSettings(model, device, strict, batch)
+            results = cluster.answer_chunks(ray, workers, chunks, settings)
         else:
             results = map(partial(answer_rows, loaded, "encode", batch, strict=strict), chunks)
-        run.pour(results, f"{names[0]}s")
+        run.write_results(results, f"{names[0]}s")
 
 
 def load_model(name: str, device: str, verb: Verb) -> Model:
-    """Load a model that answers by this verb, to compute as fast as it can in a process of its own."""
+    """Load a model for a verb; on a CPU use all cores."""
     from nse import load
     from nse.inference.batches import use_thread_pool
 

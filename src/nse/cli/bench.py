@@ -1,4 +1,4 @@
-"""The command that times the backends of this machine: bench."""
+"""Command that times the backends on this machine: bench."""
 
 from __future__ import annotations
 
@@ -17,31 +17,29 @@ from nse.errors import BackendError
 
 SHAPES, QUICK = ((1, 25, 300), (128, 25, 300), (8, 100, 300)), ((2, 5, 8),)  # B, T, k
 CALLS = 10
-TOLERANCES = {"cpu": 1e-3, "cuda": 2e-2}  # of the norm of what the reference computes; cuDNN uses TF32
+TOLERANCES = {"cpu": 1e-3, "cuda": 2e-2}  # error relative to the norm of the reference; cuDNN uses TF32
 
 
 def bench(
-    device: Annotated[
-        Device, Option(help="Where to measure; auto is CUDA where there is a device.")
-    ] = "auto",
-    out: Annotated[Path | None, Option(help="Write the rows to this JSON file as well.")] = None,
-    quick: Annotated[bool, Option(help="Tiny sizes, to see that everything works.")] = False,
-    threads: Annotated[int, Option(help="CPU threads, on the CPU.", min=1)] = 2,
+    device: Annotated[Device, Option(help="Device to measure; auto uses CUDA if available.")] = "auto",
+    out: Annotated[Path | None, Option(help="Also write the results to this JSON file.")] = None,
+    quick: Annotated[bool, Option(help="Use tiny sizes, to test that everything works.")] = False,
+    threads: Annotated[int, Option(help="Number of CPU threads.", min=1)] = 2,
     as_json: Json = False,
 ) -> None:
-    """Time the backends beside nn.LSTM of two layers, after checking that they agree."""
+    """Time the backends and a two-layer nn.LSTM, after comparing their results."""
     import torch
 
-    if out:  # what is measured is not lost to a place that cannot be written
+    if out:  # before measuring
         check_output(out)
-    place = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-    if place == "cuda" and not torch.cuda.is_available():
-        hint = "type `nse bench --device cpu`, or use a PyTorch built for CUDA on a machine that has one"
+    device = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda" and not torch.cuda.is_available():
+        hint = "type `nse bench --device cpu`, or install PyTorch with CUDA on a machine with a GPU"
         raise BackendError(f"--device cuda: PyTorch finds no CUDA device here; {hint}")
     torch.set_num_threads(threads)
     cases = product(QUICK if quick else SHAPES, ("forward", "train"))
-    rows = [row for shape, mode in cases for row in measure(*shape, mode, place)]
-    report = {"machine": {"device": place, "threads": threads, "torch": torch.__version__}, "rows": rows}
+    rows = [row for shape, mode in cases for row in measure_shape(*shape, mode, device)]
+    report = {"machine": {"device": device, "threads": threads, "torch": torch.__version__}, "rows": rows}
     if out:
         write_output(out, json.dumps(report, indent=1, allow_nan=False) + "\n")
     if as_json:
@@ -49,18 +47,18 @@ def bench(
         return
     names = ("B", "T", "k", "mode", "backend", "ms", "over_lstm")
     shown = ([f"{row[name]:.2f}" if name in names[-2:] else str(row[name]) for name in names] for row in rows)
-    print_table(names, shown, f"{place}, {threads} threads, torch {torch.__version__}, float32")
+    print_table(names, shown, f"{device}, {threads} threads, torch {torch.__version__}, float32")
 
 
-def measure(B: int, T: int, k: int, mode: str, device: str) -> list[dict[str, Any]]:
-    """Time every side at one shape, in turns; a backend that differs from the reference is refused."""
+def measure_shape(B: int, T: int, k: int, mode: str, device: str) -> list[dict[str, Any]]:
+    """Time every module at one shape, in turns; refuse a backend that differs from the reference."""
     import torch
 
     from nse.nn.encoder import NSE
     from nse.ops.dispatch import BACKENDS, explain_no_triton
 
     def call(model: torch.nn.Module) -> list[torch.Tensor]:
-        """Compute the outputs, and in training the gradients of their sum for words and weights."""
+        """Compute the outputs, and in training the gradients of their sum."""
         with torch.set_grad_enabled(x.requires_grad):
             outputs = model(x)[0]
         weights = [x, *model.parameters()] if x.requires_grad else []
@@ -72,19 +70,19 @@ def measure(B: int, T: int, k: int, mode: str, device: str) -> list[dict[str, An
     torch.manual_seed(0)
     x = torch.randn(B, T, k, device=device, requires_grad=mode == "train")
     names = [name for name in BACKENDS if name != "triton" or explain_no_triton(device) is None]
-    sides: dict[str, torch.nn.Module] = {name: NSE(k, backend=name, device=device) for name in names}
+    modules: dict[str, torch.nn.Module] = {name: NSE(k, backend=name, device=device) for name in names}
     for name in names:
-        sides[name].load_state_dict(sides["reference"].state_dict())
-        for got, wanted in zip(call(sides[name]), call(sides["reference"]), strict=True):
+        modules[name].load_state_dict(modules["reference"].state_dict())
+        for got, wanted in zip(call(modules[name]), call(modules["reference"]), strict=True):
             error = ((got - wanted).norm() / wanted.norm()).item()
-            if not error < TOLERANCES[device]:  # NaN is not below anything
-                raise BackendError(f"reference and {name} differ by {error:.1e}: no speed is worth that")
-    sides["lstm"] = torch.nn.LSTM(k, k, 2, batch_first=True, device=device)
-    times: dict[str, list[float]] = {name: [] for name in sides}
+            if not error < TOLERANCES[device]:  # also refuses NaN
+                raise BackendError(f"reference and {name} differ by {error:.1e}: nothing is measured")
+    modules["lstm"] = torch.nn.LSTM(k, k, 2, batch_first=True, device=device)
+    times: dict[str, list[float]] = {name: [] for name in modules}
     for _ in range(CALLS):
-        for name, side in sides.items():
+        for name, module in modules.items():
             started = perf_counter()
-            call(side)
+            call(module)
             times[name].append(1e3 * (perf_counter() - started))
     ms = {name: median(each) for name, each in times.items()}
     where = {"B": B, "T": T, "k": k, "dtype": "float32", "mode": mode}

@@ -1,4 +1,4 @@
-"""The commands of `nse data`: what is there, fetch it, prepare it."""
+"""Commands of `nse data`: status, fetch and prepare."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from nse.cli.output import print_json, print_result, print_table
 from nse.errors import DataError, explain_errors
 from nse.files import check_writable
 
-app = Typer(help="Published data: what is there, fetch it, prepare it.", no_args_is_help=True)
+app = Typer(help="List, download and prepare published data.", no_args_is_help=True)
 
 
 @app.command()
-def status(data: options.Data = None, as_json: options.Json = False) -> None:
-    """Show which data sets and vectors are there, how much of them, and how to get the others."""
+def status(data: options.DataFolder = None, as_json: options.Json = False) -> None:
+    """List data sets and word vectors, and how to get the missing ones."""
     from rich.console import Console
 
     from nse.data.sources import choose_data_folder
@@ -29,25 +29,25 @@ def status(data: options.Data = None, as_json: options.Json = False) -> None:
         print_json(report)
         return
     if not report["exists"]:
-        missing = f"There is no data folder {report['folder']}: name yours with --data or NSE_DATA."
+        missing = f"There is no data folder {report['folder']}: choose another with --data or NSE_DATA."
         Console(highlight=False).print(missing, markup=False)
     print_table(("data", f"in {report['folder']}"), describe_status(report))
 
 
 @app.command()
 def fetch(
-    name: Annotated[str, Argument(help="A data set or vectors, as `nse data status` lists them.")],
-    data: options.Data = None,
+    name: Annotated[str, Argument(help="Name of a data set or of word vectors in `nse data status`.")],
+    data: options.DataFolder = None,
     mirror: Annotated[
         str | None,
         Option(
             "--from",
             metavar="ADDRESS",
-            help="Get it from here instead: a file, or a folder with / at its end.",
+            help="Download from this mirror: address of the file, or of its folder with / at the end.",
         ),
     ] = None,
 ) -> None:
-    """Get a data set or vectors from their public address; go on where an earlier try broke off."""
+    """Download a data set or word vectors; continue an interrupted download."""
     from nse.data.catalogue import get_downloads
     from nse.data.fetch import fetch_file as get
     from nse.data.sources import choose_data_folder, show_progress
@@ -59,17 +59,17 @@ def fetch(
 
 @app.command()
 def prepare(
-    name: Annotated[str, Argument(help="A data set, as `nse data status` lists them.")],
+    name: Annotated[str, Argument(help="Name of a data set in `nse data status`.")],
     vectors: Annotated[
-        str | None, Option(help="Word vectors, such as glove.840B.300d; A+B joins two sets.")
+        str | None, Option(help="Word vectors, such as glove.840B.300d; A+B concatenates two sets.")
     ] = None,
-    data: options.Data = None,
+    data: options.DataFolder = None,
     out: Annotated[
-        Path | None, Option(help="Folder for the file; the cache (NSE_CACHE, else ~/.cache/nse) by default.")
+        Path | None, Option(help="Folder of the file; by default the cache: NSE_CACHE, or ~/.cache/nse.")
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Turn a data set and word vectors into one file of ids, which training reads."""
+    """Prepare a data set with word vectors as one file for training."""
     from nse.data.cache import choose_cache_folder, save_prepared
     from nse.data.catalogue import get_data_set
     from nse.data.prepare import list_sources, make_file_name
@@ -79,7 +79,7 @@ def prepare(
 
     folder = find_data_folder(data)
     file = (out or choose_cache_folder()) / make_file_name(name, vectors)
-    list_sources(get_data_set(name), vectors, folder)  # what is missing is told before anything is written
+    list_sources(get_data_set(name), vectors, folder)  # raises an error if something is missing
     with explain_errors(f"{file}: cannot be written", DataError, "; choose another folder with --out"):
         check_writable(file)
         prepared = make(name, vectors, folder)

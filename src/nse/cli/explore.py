@@ -1,4 +1,4 @@
-"""The command that looks inside a model: explore."""
+"""Command that shows what a model's memory did: explore."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from nse.errors import InputError
 
 
 def explore(
-    model: options.Model,
+    model: options.ModelName,
     texts: Annotated[
         list[str],
         Argument(
             metavar="TEXT...",
-            help="What the model takes, each in quotes: a sentence, a premise and a hypothesis, or a "
+            help="Input of the model, each text in quotes: a sentence, a premise and a hypothesis, or a "
             "question and its candidates.",
         ),
     ],
-    svg: Annotated[Path | None, Option(help="Write the association graph, as SVG.")] = None,
-    heat: Annotated[Path | None, Option(help="Write the heat map of what each step read, as SVG.")] = None,
-    dot: Annotated[Path | None, Option(help="Write the association graph in Graphviz's language.")] = None,
+    svg: Annotated[Path | None, Option(help="Write the association graph as SVG.")] = None,
+    heat: Annotated[Path | None, Option(help="Write a heat map of the memory reads as SVG.")] = None,
+    dot: Annotated[Path | None, Option(help="Write the association graph for Graphviz.")] = None,
     html: Annotated[
-        Path | None, Option(help="Write a page with everything in it, which works from disk.")
+        Path | None, Option(help="Write a web page with all pictures, which opens from disk.")
     ] = None,
-    latex: Annotated[Path | None, Option(help="Write the memory step by step, as a LaTeX document.")] = None,
-    json: Annotated[Path | None, Option(help="Write the trace, as JSON; - is standard output.")] = None,
-    steps: Annotated[bool, Option("--steps", help="Print the memory step by step as well.")] = False,
+    latex: Annotated[Path | None, Option(help="Write the memory step by step as a LaTeX document.")] = None,
+    json: Annotated[Path | None, Option(help="Write the trace as JSON; - is standard output.")] = None,
+    steps: Annotated[bool, Option("--steps", help="Print the memory step by step.")] = False,
     beam: options.Beam = None,
     strict: options.Strict = False,
-    device: options.Where = "auto",
+    device: options.DeviceOption = "auto",
 ) -> None:
-    """Show what the memory of a model did with a text: which word was composed with which.
+    """Show which words the memory of a model composed with each other.
 
-    Prints it, or writes what the options ask for.
+    Prints a picture, or writes the files that are given as options.
     """
     from rich.console import Console
 
@@ -56,20 +56,20 @@ def explore(
     ]
     files = [file for file, _ in pictures if file]
     if twice := {file for file in files if files.count(file) > 1}:
-        raise InputError(f"explore: {min(twice)} is named twice; give each picture its own file")
+        raise InputError(f"explore: {min(twice)} is named twice; choose another file for each output")
     standard = Path("-")
-    for named in files:
-        if named != standard:
-            check_output(named)
+    for file in files:
+        if file != standard:
+            check_output(file)
     trace = load(model, device).trace(*texts, beam=beam, strict=strict)
-    aside = standard in files  # what is not the trace goes elsewhere
-    for file, make in pictures:
-        if file == standard:
-            print_line(make(trace))
-        elif file:
-            write_output(file, make(trace))
-            print(file, file=sys.stderr if aside else sys.stdout)
-    console = Console(stderr=aside)
+    stdout_taken = standard in files
+    for path, render in pictures:
+        if path == standard:
+            print_line(render(trace))
+        elif path:
+            write_output(path, render(trace))
+            print(path, file=sys.stderr if stdout_taken else sys.stdout)
+    console = Console(stderr=stdout_taken)
     if not files or steps:
         answer = make_printable(format_prediction(trace))
         console.print(f"{trace.model['name']}: {answer}", markup=False, highlight=False)

@@ -15,7 +15,6 @@ FIXES = {
     "prepare_vectors": "type `nse data prepare {} --vectors {} --out {}`",
     "qrels": "type `nse evaluate --scores {} --qrels FILE`",
     "recipes": "`nse recipes` lists them",
-    "results": "`nse train {}`{} makes one",
     "resume": "--resume continues the run",
     "scores": "type `nse evaluate --scores {}` to add them",
     "status": "`nse data status` shows which files are looked for",

@@ -1,4 +1,4 @@
-"""The command line: thin. Exit 0 done, 1 a bug, 2 the user's mistake (told without a traceback)."""
+"""Command line of nse. Exit codes: 0 for success, 1 for a bug, 2 for a user's mistake."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nse.errors import InputError, NSEError
 
 app = typer.Typer(
     name="nse",
-    help="Neural Semantic Encoders: train, look inside, measure.",
+    help="Neural Semantic Encoders: train, apply, serve and look inside.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -44,7 +44,7 @@ class OptionNamingCommand(TyperCommand):
 
 
 def show_version(wanted: bool) -> None:
-    """Print the version and stop."""
+    """Print the version and exit."""
     if wanted:
         typer.echo(f"nse {nse.__version__}")
         raise typer.Exit
@@ -56,7 +56,7 @@ def main_options(
         bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Neural Semantic Encoders: train, look inside, measure."""
+    """Neural Semantic Encoders: train, apply, serve and look inside."""
 
 
 for command in (
@@ -68,7 +68,7 @@ for command in (
 
 
 def main() -> None:
-    """Entry point: turns the user's mistakes into a message and exit 2."""
+    """Run the command line; print a user's mistake as one message and exit with 2."""
     open_standard_streams()
     warnings.showwarning = lambda message, *_: warn(f"warning: {message}")  # without the line of the source
     if os.environ.get("RANK", "0") != "0":  # the first process of torchrun says it
@@ -76,14 +76,14 @@ def main() -> None:
     try:
         try:
             app()
-        finally:  # what cannot be printed is told here, not as Python ends
+        finally:  # so that an error is raised here, not when Python ends
             sys.stdout.flush()
     except NSEError as error:
-        with suppress(OSError):  # of a terminal that was closed
+        with suppress(OSError):  # the terminal may be closed
             print(f"nse: {describe_error(error)}", file=sys.stderr)
         sys.exit(error.code)
     except KeyboardInterrupt:
         print("nse: interrupted", file=sys.stderr)
         sys.exit(130)
-    except typer.Exit as ended:  # nobody reads on
-        sys.exit(ended.exit_code)
+    except typer.Exit as error:  # of a broken pipe, while flushing
+        sys.exit(error.exit_code)

@@ -8,68 +8,62 @@ from typer import Argument, Option
 from nse.data.records import Format
 
 Device = Literal["auto", "cpu", "cuda"]
-Bad = Literal["stop", "skip"]
-"""Stop at a line that cannot be read or answered, or skip it."""
+OnBadLine = Literal["stop", "skip"]
 
-Model = Annotated[str, Argument(help="A shipped model's name, a run or a model folder.")]
-Where = Annotated[Device, Option(help="auto is a CUDA device where there is one.")]
+ModelName = Annotated[str, Argument(help="Name of a shipped model, or path of a run or a model folder.")]
+DeviceOption = Annotated[Device, Option(help="Device to compute on; auto uses CUDA if available.")]
 Strict = Annotated[
-    bool, Option("--strict", help="Refuse a text that is longer than the model reads; else it is cut.")
+    bool,
+    Option("--strict", help="Refuse texts that are longer than the model reads, instead of truncating them."),
 ]
-Beam = Annotated[
-    int | None,
+Beam = Annotated[int | None, Option(help="Beam size of a translation; that of the model by default.", min=1)]
+BatchSize = Annotated[int, Option(help="Batch size; 128 by default.", min=1, show_default=False)]
+
+DataFolder = Annotated[Path | None, Option(help="Data folder; by default NSE_DATA, or ./data.")]
+LabelledColumns = Annotated[
+    str | None,
     Option(
-        help="Of a translator: how many translations of a sentence are followed at a time; as the model is "
-        "configured by default.",
-        min=1,
+        "--columns",
+        metavar="ROLE=COLUMN,...",
+        help="Which columns hold the texts and the label, such as text=review,label=stars.",
     ),
 ]
-Batch = Annotated[int, Option(help="Texts computed at a time; 128 by default.", min=1, show_default=False)]
+Json = Annotated[bool, Option("--json", help="Print JSON.")]
 
-Data = Annotated[Path | None, Option(help="The data folder; NSE_DATA by default, else ./data.")]
-Roles = Annotated[
-    str | None,
-    Option("--columns", metavar="ROLE=COLUMN,...", help="Its columns, such as text=review,label=stars."),
-]
-Json = Annotated[bool, Option("--json", help="Print JSON for programs instead of a table.")]
-
-File = Annotated[
+InputFile = Annotated[
     Path | None,
     Option(
-        help="Read rows from this file, - is standard input: JSON Lines, TSV or CSV by its ending, or else a "
-        "text a line. .gz, .xz and .bz2 are opened."
+        "--file",
+        help="Read texts from this file, or from standard input with -. The suffix tells the format: "
+        "JSON Lines, TSV, CSV, or otherwise one text per line. .gz, .xz and .bz2 are decompressed.",
     ),
 ]
-Form = Annotated[Format | None, Option("--format", help="How rows are written, whatever the file's name.")]
-Columns = Annotated[
+InputFormat = Annotated[Format | None, Option("--format", help="Format of the input, whatever its suffix.")]
+TextColumns = Annotated[
     str | None,
     Option(
+        "--columns",
         metavar="NAME=COLUMN,...",
-        help="What the model's texts are called in the file, such as premise=sentence1,hypothesis=sentence2.",
+        help="Which columns hold the texts, such as premise=sentence1,hypothesis=sentence2.",
     ),
 ]
-Id = Annotated[
+IdColumn = Annotated[
     str | None,
-    Option(
-        "--id",
-        metavar="COLUMN",
-        help="The column of what rows are called, which answers repeat; id by default, if there is one.",
-    ),
+    Option("--id", metavar="COLUMN", help="Column with an id to repeat in the answer; `id` by default."),
 ]
-OnBad = Annotated[
-    Bad,
-    Option("--bad", help="A line that cannot be read or answered stops the run, or is told and left out."),
+BadLines = Annotated[
+    OnBadLine,
+    Option("--bad", help="Stop at a line that cannot be read or answered, or skip it with a warning."),
 ]
-Lines = Annotated[bool, Option("--json", help="Print a JSON object on each line.")]
+JsonLines = Annotated[bool, Option("--json", help="Print JSON Lines.")]
 
 
-def out_option(endings: str) -> Any:
-    """Make the option that says where answers are written."""
-    about = f"Write the answers to this file instead, ending in {endings}, whole or not at all."
-    return Option("--out", metavar="FILE", help=about)
+def make_out_option(suffixes: str) -> Any:
+    """Make the option for the file of the answers."""
+    return Option("--out", metavar="FILE", help=f"Write the answers atomically to this file: {suffixes}.")
 
 
-def texts_argument(what: str) -> Any:
-    """Make the argument that texts are given by."""
-    rest = "each in quotes; without any, --file or the lines of standard input are read."
-    return Argument(metavar="TEXT", help=f"{what}, {rest}")
+def make_texts_argument(texts: str) -> Any:
+    """Make the argument for texts."""
+    rest = "each in quotes. Without any, they are read from --file or standard input."
+    return Argument(metavar="TEXT", help=f"{texts}, {rest}")

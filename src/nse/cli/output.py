@@ -1,4 +1,4 @@
-"""Where answers go: to standard output for people or programs, or into a file, whole or not at all."""
+"""Write answers to standard output or atomically to a file, in several formats."""
 
 from __future__ import annotations
 
@@ -22,56 +22,56 @@ from nse.console import exit_by_signal, handle_signals
 from nse.errors import InputError, RunError, explain_errors
 from nse.files import check_writable, open_replacement, write_text
 
-BROKEN_PIPE = 141  # the exit code of a program that a broken pipe ended, as shells tell it
+BROKEN_PIPE = 141  # exit code of a program that SIGPIPE ended, in shells
 
 Answer = dict[str, Any]
-Describe = Callable[[Sequence[Answer]], Iterable[str]]  # makes lines of answers
-Write = Callable[[Sequence[Answer]], object]  # writes some more answers
+Describe = Callable[[Sequence[Answer]], Iterable[str]]  # formats answers as lines
+Write = Callable[[Sequence[Answer]], object]  # writes answers
 
 
 def describe_predictions(rows: Sequence[Answer]) -> list[str]:
-    """Describe predictions, a line each: the label, how sure the model is, the other labels, the text."""
-    described = []
+    """Format predictions as lines: label and probability, other labels, text."""
+    parts = []
     for row in rows:
-        chances = sorted(row["probabilities"].items(), key=lambda chance: -chance[1])
-        label, *others = (f"{name} {100 * share:.1f}%" for name, share in chances)
+        probabilities = sorted(row["probabilities"].items(), key=lambda pair: -pair[1])
+        label, *others = (f"{name} {100 * probability:.1f}%" for name, probability in probabilities)
         text = " | ".join(fit_line(text) for text in row.get("texts", [row.get("text")]))
-        described.append((f"{label} ({', '.join(others)})" if others else label, text + describe_losses(row)))
-    width = max((len(label) for label, _ in described), default=0)
-    return [f"{label:<{width}}  {text}" for label, text in described]
+        parts.append((f"{label} ({', '.join(others)})" if others else label, text + note_lost_words(row)))
+    width = max((len(label) for label, _ in parts), default=0)
+    return [f"{label:<{width}}  {text}" for label, text in parts]
 
 
 def describe_ranking(rows: Sequence[Answer]) -> list[str]:
-    """Describe candidates, a line each: rank, score, number, text; a heading above those of a question."""
+    """Format candidates as lines: rank, score, line and text, under a heading for each question."""
     lines = []
     for row in rows:
         if row["rank"] == 1:
             lines += [fit_line(row["question"])] if "question" in row else []
             lines.append(f"{'rank':>4}  {'score':>8}  {'line':>4}  sentence")
-        place = f"{row['rank']:>4}  {row['score']:>8.4f}  {row['number']:>4}"
-        lines.append(f"{place}  {fit_line(row['text'])}{describe_losses(row)}")
+        figures = f"{row['rank']:>4}  {row['score']:>8.4f}  {row['number']:>4}"
+        lines.append(f"{figures}  {fit_line(row['text'])}{note_lost_words(row)}")
     return lines
 
 
 def describe_translations(rows: Sequence[Answer]) -> list[str]:
-    """Describe translations, a line each: the text alone."""
+    """Return the translations."""
     return [row["translation"] for row in rows]
 
 
-def describe_losses(row: Answer) -> str:
-    """Describe which words had no say, if any."""
+def note_lost_words(row: Answer) -> str:
+    """Note how many words were unknown or truncated, if any."""
     unknown = f"{row['unknown']:,} of {row['words']:,} words unknown" if row["unknown"] else ""
-    cut = f"{row['cut']:,} words cut" if row["cut"] else ""
+    cut = f"{row['cut']:,} words truncated" if row["cut"] else ""
     return f"  [{'; '.join(filter(None, (unknown, cut)))}]" if unknown or cut else ""
 
 
-def format_lines(rows: Sequence[Answer]) -> list[str]:
-    """Format answers as JSON in ASCII, a line each."""
+def format_json(rows: Sequence[Answer]) -> list[str]:
+    """Format answers as lines of JSON in ASCII."""
     return [json.dumps(row, allow_nan=False, default=np.ndarray.tolist) for row in rows]
 
 
-def make_table() -> Describe:
-    """Make what formats answers as fields with tabs between, under a header that the first answer makes."""
+def make_tsv_formatter() -> Describe:
+    """Make a function that formats answers as TSV, with a header before the first."""
     header: dict[str, str] = {}
 
     def format_rows(rows: Sequence[Answer]) -> list[str]:
@@ -79,7 +79,7 @@ def make_table() -> Describe:
         if not header:
             header.update(zip(rows[0], rows[0], strict=True))
             rows.insert(0, header)
-        # A tab or a line break inside of a text is a space.
+        # Tabs and line breaks in a text become spaces.
         fields = ((str(row.get(name, "")).splitlines() for name in header) for row in rows)
         return ["\t".join(" ".join(lines).replace("\t", " ") for lines in row) for row in fields]
 
@@ -87,25 +87,25 @@ def make_table() -> Describe:
 
 
 def flatten(row: Answer) -> Answer:
-    """Make columns of dictionaries and of texts, and a text of words."""
+    """Flatten an answer: a column for each label and text, words joined by spaces."""
     flat: Answer = {"number": row["number"], "id": row.get("id", "")}
     for name, value in row.items():
         if name == "probabilities":
-            flat |= {f"probability.{label}": chance for label, chance in value.items()}
+            flat |= {f"probability.{label}": number for label, number in value.items()}
         elif name == "texts":
-            flat |= {f"text.{place}": text for place, text in enumerate(value, start=1)}
+            flat |= {f"text.{i}": text for i, text in enumerate(value, start=1)}
         else:
             flat[name] = " ".join(value) if isinstance(value, list) else value
     return flat
 
 
 def print_json(value: Any) -> None:
-    """Print a value for programs."""
+    """Print a value as JSON."""
     print(json.dumps(value, indent=2, allow_nan=False))
 
 
 def print_result(value: Any, as_json: bool, *lines: str) -> None:
-    """Print a value for programs, or what it says for people."""
+    """Print a value as JSON, or the lines."""
     if as_json:
         print_json(value)
     else:
@@ -114,7 +114,7 @@ def print_result(value: Any, as_json: bool, *lines: str) -> None:
 
 @contextmanager
 def write_lines(handle: IO[bytes], describe: Describe) -> Iterator[Write]:
-    """Write lines that describe answers, each as soon as it is there."""
+    """Write answers as lines, flushed after each call."""
 
     def write(rows: Sequence[Answer]) -> None:
         handle.write("".join(f"{line}\n" for line in describe(rows)).encode())
@@ -125,12 +125,12 @@ def write_lines(handle: IO[bytes], describe: Describe) -> Iterator[Write]:
 
 @contextmanager
 def write_vectors(handle: IO[bytes]) -> Iterator[Write]:
-    """Write vectors as numpy's `.npy`, which `np.load` can map into memory."""
+    """Write vectors as an `.npy` file, which `np.load` can memory-map."""
     count = size = start = 0
 
     def write_header() -> int:
-        about = {"descr": "<f4", "fortran_order": False, "shape": (count, size)}
-        npy.write_array_header_1_0(handle, about)
+        header = {"descr": "<f4", "fortran_order": False, "shape": (count, size)}
+        npy.write_array_header_1_0(handle, header)
         return handle.tell()
 
     def write(rows: Sequence[Answer]) -> None:
@@ -143,15 +143,15 @@ def write_vectors(handle: IO[bytes]) -> Iterator[Write]:
         count += len(vectors)
 
     yield write
-    handle.seek(0)  # the header once more, now that the count is known; numpy left room for it
+    handle.seek(0)  # again, with the count; numpy pads the header
     end = write_header()
     if start not in (0, end):
-        raise RunError(f"the header of the vectors has grown from {start} to {end} bytes")
+        raise RunError(f"the header of the vectors grew from {start} to {end} bytes")
 
 
 @contextmanager
 def write_parquet(handle: IO[bytes]) -> Iterator[Write]:
-    """Write vectors and what belongs to them as Parquet, a row group at a time."""
+    """Write vectors with ids, texts and counts as Parquet, a row group per call."""
     try:
         import pyarrow as arrow
         from pyarrow import parquet
@@ -167,14 +167,14 @@ def write_parquet(handle: IO[bytes]) -> Iterator[Write]:
             columns["vector"] = arrow.list_(arrow.float32(), len(rows[0]["vector"]))
             columns |= dict.fromkeys(("words", "cut", "unknown"), arrow.int32())
             schema = arrow.schema(columns.items())
-            writer = parquet.ParquetWriter(handle, schema, use_dictionary=False)  # numbers hardly repeat
+            writer = parquet.ParquetWriter(handle, schema, use_dictionary=False)  # vectors do not repeat
         named = [row | {"id": str(row["id"])} if "id" in row else row for row in rows]
         writer.write_table(arrow.Table.from_pylist(named, schema=writer.schema))
 
     try:
         yield write
     except BaseException:
-        with suppress(Exception):  # the file will be gone; pyarrow would try to end it later
+        with suppress(Exception):  # or pyarrow would try it later, when the file is gone
             writer.close()
         raise
     if writer is not None:
@@ -182,61 +182,61 @@ def write_parquet(handle: IO[bytes]) -> Iterator[Write]:
 
 
 WRITERS: dict[str, Callable[[IO[bytes]], AbstractContextManager[Write]]] = {
-    ".jsonl": partial(write_lines, describe=format_lines),
-    ".tsv": lambda handle: write_lines(handle, make_table()),
+    ".jsonl": partial(write_lines, describe=format_json),
+    ".tsv": lambda handle: write_lines(handle, make_tsv_formatter()),
     ".txt": partial(write_lines, describe=describe_translations),
     ".npy": write_vectors,
     ".parquet": write_parquet,
 }
-"""Who writes which files, by the ending of their names."""
+"""Functions that write answers, by suffix."""
 
 
 @contextmanager
-def open_writer(file: Path | None, endings: Sequence[str], describe: Describe) -> Iterator[Write]:
-    """Open what writes to standard output, or to a file in the format that its name tells."""
+def open_writer(file: Path | None, suffixes: Sequence[str], describe: Describe) -> Iterator[Write]:
+    """Open a writer to standard output, or to a file in the format of its suffix."""
     if file is None:
-        with write_lines(sys.stdout.buffer, describe) as write:  # this one, for Ray's words go elsewhere
+        with write_lines(sys.stdout.buffer, describe) as write:  # Ray replaces sys.stdout later
             yield write
         return
-    ending = file.suffix.lower()
-    if ending not in endings:
-        raise InputError(f"--out: expected a file ending in {', '.join(endings)}, got {file}")
+    suffix = file.suffix.lower()
+    if suffix not in suffixes:
+        raise InputError(f"--out: expected a file with the suffix {', '.join(suffixes)}, got {file}")
     with open_output(file) as handle:
-        if ending in (".npy", ".parquet") and not handle.seekable():
-            raise InputError(f"--out: {file} is a pipe, which can take .jsonl, but not {ending}")
-        with WRITERS[ending](handle) as write:
+        if suffix in (".npy", ".parquet") and not handle.seekable():
+            raise InputError(f"--out: {file} is a pipe: write .jsonl to it, {suffix} needs a file")
+        with WRITERS[suffix](handle) as write:
             yield write
 
 
 @contextmanager
 def open_output(file: Path) -> Iterator[IO[bytes]]:
-    """Open a file beside its place, that takes its name in the end and is gone if anything goes wrong."""
-    end = handle_signals(exit_by_signal, "SIGTERM", "SIGHUP")  # as an error: nothing half is left behind
-    with explain_errors(f"{file} cannot be written"), end:
+    """Open a file for an atomic write; after an error or a signal nothing is left of it."""
+    signals = handle_signals(exit_by_signal, "SIGTERM", "SIGHUP")
+    with explain_errors(f"{file} cannot be written"), signals:
         file.parent.mkdir(parents=True, exist_ok=True)
         with open_replacement(file, alone=True) as handle:
             yield handle
 
 
 def check_output(file: Path) -> None:
-    """Refuse a file that cannot be written, before anything is computed."""
+    """Raise a `RunError` if a file cannot be written."""
     with explain_errors(f"{file} cannot be written"):
         check_writable(file)
 
 
 def write_output(file: Path, text: str) -> None:
-    """Write a text file, whole or not at all."""
+    """Write a text file atomically."""
     with explain_errors(f"{file} cannot be written"):
         write_text(file, text)
 
 
 def warn(line: str) -> None:
-    """Say something on standard error, at once."""
+    """Print a message to standard error and flush."""
     print(f"nse: {line}", file=sys.stderr, flush=True)
 
 
 def print_table(names: Sequence[str], rows: Iterable[Iterable[str]], title: str | None = None) -> None:
-    """Print a table for people."""
+    """Print a table."""
     from rich.console import Console
     from rich.table import Table
 
@@ -247,37 +247,38 @@ def print_table(names: Sequence[str], rows: Iterable[Iterable[str]], title: str 
 
 
 def print_line(line: str) -> None:
-    """Print a line in UTF-8, whatever the terminal says it takes, at once."""
+    """Print a line in UTF-8, whatever the encoding of the terminal, and flush."""
     sys.stdout.buffer.write(f"{line}\n".encode())
     sys.stdout.buffer.flush()
 
 
 class StandardOutput(FileIO):
-    """The file of standard output, which says in a line why it cannot be written, whoever prints."""
+    """Standard output that raises a `RunError` when it cannot be written."""
 
     def write(self, content: Any, /) -> int:
-        """Write bytes; end quietly if nobody reads on."""
+        """Write bytes; exit silently on a broken pipe."""
         try:
             return super().write(content) or 0
         except OSError as error:
-            # What is left in the buffer would fail once more at the end of the program.
+            # The rest of the buffer would fail again when the program ends.
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
             if isinstance(error, BrokenPipeError):
                 raise typer.Exit(BROKEN_PIPE) from None
             why = f"cannot be written: {error.strerror}"
             if error.errno == errno.EBADF:
-                why = "is closed, and there is something to print: leave out >&-"
+                why = "is closed: leave out >&-"
             raise RunError(f"standard output {why}") from None
 
 
 def open_standard_streams() -> None:
-    """Prepare the standard streams; the null device takes the place of a closed one, and its number.
+    """Replace closed standard streams by the null device, so that no other file gets their numbers.
 
-    What is then printed to standard output fails, to standard error is lost; standard input stays `None`.
+    Printing to a closed standard output then fails, to a closed standard error is lost; a closed `sys.stdin`
+    stays `None`.
     """
     if sys.stdin is None:
         open_null(os.O_WRONLY)
-    if sys.stdout is sys.__stdout__:  # or a test has put its own in the place
+    if sys.stdout is sys.__stdout__:  # not replaced by a test
         usual = sys.__stdout__
         file = StandardOutput(usual.fileno() if usual else open_null(os.O_RDONLY), "wb", closefd=False)
         how: dict[str, Any] = {"encoding": "utf-8", "errors": "backslashreplace"}
@@ -292,7 +293,7 @@ def open_standard_streams() -> None:
 
 
 def open_null(mode: int) -> int:
-    """Open the null device, for other programs that are started as well; returns its number."""
-    number = os.open(os.devnull, mode)  # the lowest that is free: that of a stream that is closed
+    """Open the null device, inherited by child processes; return its number."""
+    number = os.open(os.devnull, mode)  # the lowest free number: that of the closed stream
     os.set_inheritable(number, True)
     return number

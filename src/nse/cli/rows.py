@@ -1,6 +1,6 @@
-"""From lines to rows: texts by the names that a model has for them, from JSON Lines, TSV, CSV or plain text.
+"""Parse rows of texts from JSON Lines, TSV, CSV or plain text.
 
-A line that is no row becomes a `BadLine` with its number, and those after it are read on.
+A line that cannot be parsed becomes a `BadLine`, and reading goes on after it.
 """
 
 from __future__ import annotations
@@ -25,47 +25,47 @@ from nse.data.records import (
 )
 from nse.errors import DataError, InputError, NSEError
 
-CHUNK = 2048  # rows that are asked at a time: the more, the more alike are lengths computed together
-CHARACTERS = 1 << 20  # of the texts of a chunk, which has fewer rows where they are long: memory is bounded
-SHOWN = 200  # characters of a text that are shown to a person
+CHUNK = 2048  # rows that are sorted by length and computed together
+MAX_CHUNK_CHARACTERS = 1 << 20  # bounds the memory of a chunk of long texts
+MAX_SHOWN = 200  # characters of a text on the terminal
 
 
 class Row(NamedTuple):
-    """A line, or a record of several lines."""
+    """Texts of a line, or of a record of several lines."""
 
     number: int  # of its first line, from 1
-    texts: tuple[str, ...]  # in the order of the columns
-    id: str | int | float | None = None  # what the file calls it, if anything
-    place: int = 0  # which of the candidates of its line it is, from 1; 0 where a line is one row
+    texts: tuple[str, ...]  # in the order of the schema
+    id: str | int | float | None = None
+    candidate: int = 0  # position among the candidates of its line, from 1; 0 if the line is one row
 
 
-Read = Row | BadLine
+RowOrBadLine = Row | BadLine
 Item = TypeVar("Item", bound=Row | BadLine | list[Row | BadLine])
 
 
-class Columns(NamedTuple):
-    """Where the texts of a row are found."""
+class RowSchema(NamedTuple):
+    """Names of the texts of a row, and where they are in a file."""
 
-    names: tuple[str, ...]  # what is wanted, in the order in which it is wanted
-    keys: Mapping[str, str] = {}  # what each is called in the file, where it is not called by its name
-    id: str | None = None  # the column of what rows are called; `None` means `id`, where there is one
-    listed: str = ""  # the key of a list in the place of the last column, which makes several rows of a line
-    every: bool = False  # whether each line of plain text is a row as it is, even a blank one
+    names: tuple[str, ...]  # of the texts, in order
+    keys: Mapping[str, str] = {}  # columns of the texts, if they have other names
+    id: str | None = None  # column of the id; `None` means `id`, if there is such a column
+    list_key: str = ""  # key of a list of candidates, instead of the last text
+    keeps_blank: bool = False  # makes a row of every line of plain text, even a blank one
 
-    def find_key(self, name: str, there: Collection[str]) -> str:
-        """Find what a column is called among those that are there; a single one may be called `text` too."""
-        own = self.keys.get(name, name)
-        is_text = own not in there and "text" in there and len(self.names) == 1 and not self.keys
-        return "text" if is_text else own
+    def find_key(self, name: str, columns: Collection[str]) -> str:
+        """Find the column of a text; a single text may be in the column `text`."""
+        key = self.keys.get(name, name)
+        is_text = key not in columns and "text" in columns and len(self.names) == 1 and not self.keys
+        return "text" if is_text else key
 
     def show_option(self) -> str:
-        """Show how to name them."""
+        """Show a value for --columns."""
         return ",".join(f"{name}=COLUMN" for name in self.names)
 
 
 @dataclass(frozen=True)
-class Input:
-    """The input of a command: texts that were typed, or the rows of a file or of standard input."""
+class CommandInput:
+    """Input of a command: typed texts, or the rows of a file or of standard input."""
 
     command: str
     texts: Sequence[str]
@@ -73,49 +73,49 @@ class Input:
     form: Format | None
     columns: str | None
     id: str | None
-    what: str = "texts"
+    noun: str = "texts"
 
     def __post_init__(self) -> None:
-        """Refuse options of which nothing would come."""
+        """Raise an `InputError` for options that contradict each other."""
         if self.texts and self.file:
-            raise InputError(f"{self.command}: give either {self.what}, or --file, not both")
+            raise InputError(f"{self.command}: give either {self.noun}, or --file, not both")
         options = {"--format": self.form, "--columns": self.columns, "--id": self.id}
         typed = [name for name, value in options.items() if value is not None]
         if self.texts and typed:
-            raise InputError(f"{self.command}: {', '.join(typed)}: only a file or standard input has such")
+            raise InputError(f"{self.command}: {', '.join(typed)}: only for a file or standard input")
 
 
-def parse_keys(given: str | None, columns: Columns) -> Columns:
-    """Parse what columns are called as a person says it: `premise=sentence1,hypothesis=sentence2`."""
-    one = len(columns.names) == 1
-    known = [name for name in (*columns.names, columns.listed, "text" if one else "") if name]
+def parse_keys(option: str | None, schema: RowSchema) -> RowSchema:
+    """Parse column names such as `premise=sentence1,hypothesis=sentence2` into a schema."""
+    one = len(schema.names) == 1
+    known = [name for name in (*schema.names, schema.list_key, "text" if one else "") if name]
     keys: dict[str, str] = {}
-    for pair in given.split(",") if given is not None else []:
-        own, sign, key = (part.strip() for part in pair.partition("="))
-        if not (own and sign and key):
-            raise InputError(f"--columns: expected {columns.show_option()}, got {given!r}")
-        if own not in known:
-            raise InputError(f"--columns: expected one of {', '.join(known)} before =, got {own!r}")
-        keys[columns.names[0] if own == "text" else own] = key
-    return columns._replace(keys=keys)
+    for pair in option.split(",") if option is not None else []:
+        name, sign, key = (part.strip() for part in pair.partition("="))
+        if not (name and sign and key):
+            raise InputError(f"--columns: expected {schema.show_option()}, got {option!r}")
+        if name not in known:
+            raise InputError(f"--columns: expected one of {', '.join(known)} before =, got {name!r}")
+        keys[schema.names[0] if name == "text" else name] = key
+    return schema._replace(keys=keys)
 
 
-def read_rows(source: LineSource, form: Format, columns: Columns) -> Iterator[Read]:
-    """Read the rows of a source, in order; what cannot be parsed is a problem in its place."""
-    if form == Format.text and (columns.id is not None or columns.keys):
+def read_rows(source: LineSource, form: Format, schema: RowSchema) -> Iterator[RowOrBadLine]:
+    """Read the rows of a source in order; a line that cannot be parsed is a `BadLine`."""
+    if form == Format.text and (schema.id is not None or schema.keys):
         raise InputError(f"{source.name}: plain text has no columns: leave out --columns and --id")
     if form == Format.text:
-        return parse_records(source.name, source.read_lines(), partial(parse_text, columns))
+        return parse_records(source.name, source.read_lines(), partial(parse_text, schema))
     if form != Format.jsonl:
-        columns = columns._replace(listed="")
-    values = read_records(source, form, partial(check_header, columns, source.name))
-    return parse_records(source.name, values, partial(parse_value, columns))
+        schema = schema._replace(list_key="")
+    values = read_records(source, form, partial(check_header, schema, source.name))
+    return parse_records(source.name, values, partial(parse_value, schema))
 
 
 def parse_records(
     name: str, numbered: Iterable[tuple[int, Any]], parse: Callable[[int, Any], Iterable[Row]]
-) -> Iterator[Read]:
-    """Parse numbered lines or objects, each by itself."""
+) -> Iterator[RowOrBadLine]:
+    """Parse numbered lines or records, each into any number of rows."""
     for number, record in numbered:
         if isinstance(record, UnclosedQuote):
             raise DataError(f"{name}: line {number}: {record.why}")
@@ -124,131 +124,131 @@ def parse_records(
             continue
         try:
             yield from parse(number, record)
-        except BadLineError as wrong:
-            yield BadLine(number, str(wrong))
+        except BadLineError as error:
+            yield BadLine(number, str(error))
 
 
-def parse_text(columns: Columns, number: int, line: bytes) -> Iterator[Row]:
-    """Parse a line of plain text, which has tabs between several texts."""
-    text, several = decode_line(line), len(columns.names)
-    if columns.every:
+def parse_text(schema: RowSchema, number: int, line: bytes) -> Iterator[Row]:
+    """Parse a line of plain text; several texts are separated by tabs."""
+    text, count = decode_line(line), len(schema.names)
+    if schema.keeps_blank:
         yield Row(number, (text,))
     elif text.strip():
-        texts = tuple(part.strip() for part in (text.split("\t") if several > 1 else [text]))
-        if len(texts) != several:
-            wanted = " and ".join(columns.names)
-            raise BadLineError(f"expected {wanted} with a tab between, got {len(texts)} of {several}")
+        texts = tuple(part.strip() for part in (text.split("\t") if count > 1 else [text]))
+        if len(texts) != count:
+            names = " and ".join(schema.names)
+            raise BadLineError(f"expected {names} with a tab between, got {len(texts)} of {count}")
         yield Row(number, texts)
 
 
-def parse_value(columns: Columns, number: int, value: dict[str, Any]) -> Iterator[Row]:
-    """Parse an object, which is several rows where it has a list of candidates."""
-    name, names = find_id(value, columns), columns.names
-    listed = columns.keys.get(columns.listed, columns.listed)
-    if listed and listed in value:
-        first = [find_text(value, columns.find_key(wanted, value)) for wanted in names[:-1]]
-        for place, text in enumerate(find_texts(value, listed), start=1):
-            yield Row(number, (*first, text), name, place)
-    elif len(names) > 1 and "texts" in value and not any(wanted in value for wanted in names):
+def parse_value(schema: RowSchema, number: int, value: dict[str, Any]) -> Iterator[Row]:
+    """Parse a record into a row, or into a row for each candidate of its list."""
+    row_id, names = find_id(value, schema), schema.names
+    list_key = schema.keys.get(schema.list_key, schema.list_key)
+    if list_key and list_key in value:
+        first = [find_text(value, schema.find_key(name, value)) for name in names[:-1]]
+        for candidate, text in enumerate(find_texts(value, list_key), start=1):
+            yield Row(number, (*first, text), row_id, candidate)
+    elif len(names) > 1 and "texts" in value and not any(name in value for name in names):
         texts = find_texts(value, "texts")
         if len(texts) != len(names):
             raise BadLineError(f"'texts': expected {len(names)}, {' and '.join(names)}, got {len(texts)}")
-        yield Row(number, texts, name)
+        yield Row(number, texts, row_id)
     else:
-        yield Row(number, tuple(find_text(value, columns.find_key(wanted, value)) for wanted in names), name)
+        yield Row(number, tuple(find_text(value, schema.find_key(name, value)) for name in names), row_id)
 
 
 def find_text(value: dict[str, Any], key: str) -> str:
-    """Find a text of an object."""
+    """Return the text of a key."""
     if key not in value:
-        there = ", ".join(repr(name) for name in list(value)[:8]) or "none"
-        raise BadLineError(f"there is no key {key!r} (there are {there}); name it with --columns")
+        keys = ", ".join(repr(name) for name in list(value)[:8]) or "none"
+        raise BadLineError(f"there is no key {key!r} (there are {keys}); name it with --columns")
     if not isinstance(value[key], str):
         raise BadLineError(f"{key!r}: expected a text, got {name_json_type(value[key])}")
     return str(value[key])
 
 
 def find_texts(value: dict[str, Any], key: str) -> tuple[str, ...]:
-    """Find the texts of a list in an object."""
+    """Return the texts of a list."""
     texts = value[key]
     if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
         raise BadLineError(f"{key!r}: expected a list of texts")
     return tuple(texts)
 
 
-def find_id(value: dict[str, Any], columns: Columns) -> str | int | float | None:
-    """Find what an object calls itself: a text or a number that can be written again."""
-    key = columns.id or "id"
-    name = value.get(key)
-    if name is None:
-        if columns.id is not None:
-            raise BadLineError(f"there is no {key!r}, which --id asks for")
+def find_id(value: dict[str, Any], schema: RowSchema) -> str | int | float | None:
+    """Return the id of a record: a text or a finite number."""
+    key = schema.id or "id"
+    row_id = value.get(key)
+    if row_id is None:
+        if schema.id is not None:
+            raise BadLineError(f"there is no {key!r}, which --id names")
         return None
-    if isinstance(name, bool) or not isinstance(name, (str, int, float)):
-        raise BadLineError(f"{key!r}: expected a text or a number, got {name_json_type(name)}")
+    if isinstance(row_id, bool) or not isinstance(row_id, (str, int, float)):
+        raise BadLineError(f"{key!r}: expected a text or a number, got {name_json_type(row_id)}")
     try:
-        json.dumps(name, ensure_ascii=False, allow_nan=False).encode()
+        json.dumps(row_id, ensure_ascii=False, allow_nan=False).encode()
     except ValueError:
-        raise BadLineError(f"{key!r}: is NaN, infinite, or holds half of a character") from None
-    return name
+        raise BadLineError(f"{key!r}: is NaN, infinite, or holds half of a surrogate pair") from None
+    return row_id
 
 
-def check_header(columns: Columns, name: str, header: list[str], number: int) -> None:
-    """Refuse a header in which a column is missing or stands twice."""
+def check_header(schema: RowSchema, name: str, header: list[str], number: int) -> None:
+    """Raise a `DataError` if a column is missing or occurs twice."""
     where = f"{name}: line {number}"
-    keys = [columns.find_key(wanted, header) for wanted in columns.names]
-    for key in keys + ([columns.id] if columns.id is not None else []):
+    keys = [schema.find_key(text_name, header) for text_name in schema.names]
+    for key in keys + ([schema.id] if schema.id is not None else []):
         if key not in header:
-            there = f"there is no column {key!r} in the header (there are {fit_line(', '.join(header))})"
-            raise DataError(f"{where}: {there}; name yours: --columns {columns.show_option()}")
+            missing = f"there is no column {key!r} in the header (there are {fit_line(', '.join(header))})"
+            raise DataError(f"{where}: {missing}; name yours: --columns {schema.show_option()}")
         if header.count(key) > 1:
             raise DataError(f"{where}: there are {header.count(key)} columns {key!r} in the header")
 
 
 def split_chunks(items: Iterable[Item], size: int = CHUNK) -> Iterator[list[Item]]:
-    """Collect rows, or lists of rows that stay together; those before a mistake come before it is raised."""
+    """Collect rows or groups into chunks; before an error is raised, the rows before it are yielded."""
     chunk: list[Item] = []
-    count = letters = 0
-    mistake: NSEError | None = None
+    count = characters = 0
+    error: NSEError | None = None
     try:
         for item in items:
             chunk.append(item)
             rows = item if isinstance(item, list) else [item]
             count += len(rows)
-            letters += sum(len(text) for row in rows if isinstance(row, Row) for text in row.texts)
-            if count >= size or letters >= CHARACTERS:
+            characters += sum(len(text) for row in rows if isinstance(row, Row) for text in row.texts)
+            if count >= size or characters >= MAX_CHUNK_CHARACTERS:
                 yield chunk
-                chunk, count, letters = [], 0, 0
-    except NSEError as error:
-        mistake = error
+                chunk, count, characters = [], 0, 0
+    except NSEError as raised:
+        error = raised
     if chunk:
         yield chunk
-    if mistake:
-        raise mistake
+    if error:
+        raise error
 
 
-def group_candidates(rows: Iterable[Read]) -> Iterator[list[Read]]:
-    """Collect rows with the same question that follow each other, and those of one line."""
+def group_candidates(rows: Iterable[RowOrBadLine]) -> Iterator[list[RowOrBadLine]]:
+    """Group consecutive rows with the same question; the candidates of one line are a group of their own."""
     key: tuple[str, int] | None = None
 
-    def find_key(row: Read) -> tuple[str, int] | None:  # a problem goes with those before it
+    def find_group(row: RowOrBadLine) -> tuple[str, int] | None:  # a bad line joins the group before it
         nonlocal key
         if isinstance(row, Row):
-            key = row.texts[0], row.number if row.place else 0
+            key = row.texts[0], row.number if row.candidate else 0
         return key
 
-    return (list(group) for _, group in groupby(rows, find_key))
+    return (list(group) for _, group in groupby(rows, find_group))
 
 
-def stop_at_problem(items: Iterable[Read]) -> Iterator[Read]:
-    """Pass rows on up to the first problem, that one too: what comes after it is not waited for."""
-    for item in items:
-        yield item
-        if isinstance(item, BadLine):
+def stop_at_bad_line(rows: Iterable[RowOrBadLine]) -> Iterator[RowOrBadLine]:
+    """Yield rows up to the first bad line, included, without waiting for what follows."""
+    for row in rows:
+        yield row
+        if isinstance(row, BadLine):
             return
 
 
 def fit_line(text: str) -> str:
-    """Cut a text to fit a line, with nothing in it that a terminal would obey."""
-    line = "".join(letter if letter.isprintable() else " " for letter in text[:SHOWN])
-    return f"{line}..." if len(text) > SHOWN else line
+    """Truncate a text to a line, with spaces for control characters."""
+    line = "".join(letter if letter.isprintable() else " " for letter in text[:MAX_SHOWN])
+    return f"{line}..." if len(text) > MAX_SHOWN else line

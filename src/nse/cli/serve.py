@@ -1,4 +1,4 @@
-"""The commands that hand a model on: serve, and export for other programs."""
+"""Commands that make a model available to other programs: serve and export."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ from nse.cli import options
 from nse.cli.output import print_line, print_result, warn
 from nse.errors import InputError
 
-NEEDED = ("starlette", "pydantic", "uvicorn", "httptools", "prometheus_client")
+PACKAGES = ("starlette", "pydantic", "uvicorn", "httptools", "prometheus_client")
 
 
 def serve(
-    model: options.Model,
-    host: Annotated[str, Option(help="Address to listen at; 0.0.0.0 is every one.")] = "127.0.0.1",
-    port: Annotated[int, Option(help="Port to listen at; 0 takes a free one.", min=0, max=65535)] = 8000,
-    max_batch: Annotated[int, Option(help="Texts computed at a time.")] = 64,
+    model: options.ModelName,
+    host: Annotated[str, Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
+    port: Annotated[int, Option(help="Port to listen on; 0 for any free port.", min=0, max=65535)] = 8000,
+    max_batch: Annotated[int, Option(help="Batch size.")] = 64,
     max_wait_ms: Annotated[
-        float, Option(help="Milliseconds that a request waits at most for others to be computed with.")
+        float, Option(help="Longest time in milliseconds that a request waits for its batch to fill.")
     ] = 5.0,
-    max_queue: Annotated[
-        int, Option(help="Requests that may wait for the model; one more is answered 429.")
-    ] = 256,
-    max_chars: Annotated[int, Option(help="Characters of a text; a longer one is answered 413.")] = 10_000,
-    max_texts: Annotated[int, Option(help="Texts of a request; more are answered 413.")] = 256,
+    max_queue: Annotated[int, Option(help="Queue length; further requests are answered with 429.")] = 256,
+    max_chars: Annotated[
+        int, Option(help="Characters per text; a longer text is answered with 413.")
+    ] = 10_000,
+    max_texts: Annotated[int, Option(help="Texts per request; more are answered with 413.")] = 256,
     timeout: Annotated[
-        float, Option(help="Seconds within which a request must arrive, and be answered.")
+        float, Option(help="Timeout of a request in seconds, for receiving it and for answering it.")
     ] = 30.0,
     workers: Annotated[
         int | None,
         Option(
-            help="Processes that compute, on a GPU threads; by default one for each core, or one on a GPU.",
+            help="Worker processes, by default one per core; on a GPU threads, by default one.",
             min=1,
         ),
     ] = None,
     api_key_file: Annotated[
-        Path | None, Option(help="Answer only who sends a key of this file, one on each line.")
+        Path | None, Option(help="Require an API key from this file, which has one key per line.")
     ] = None,
     access_log: Annotated[
-        bool, Option("--access-log/--no-access-log", help="Log requests, a line of JSON each.")
+        bool, Option("--access-log/--no-access-log", help="Log each request as a line of JSON.")
     ] = True,
-    log_texts: Annotated[bool, Option("--log-texts", help="Log the texts as well.")] = False,
-    device: options.Where = "auto",
+    log_texts: Annotated[bool, Option("--log-texts", help="Include the texts in the access log.")] = False,
+    device: options.DeviceOption = "auto",
 ) -> None:
-    """Serve a model: questions under /v1, and a page to explore what its memory does."""
-    if any(find_spec(name) is None for name in NEEDED):
+    """Serve a model over HTTP: an API under /v1, and a web page."""
+    if any(find_spec(name) is None for name in PACKAGES):
         needs = "needs starlette, pydantic, uvicorn, httptools and prometheus-client"
         raise InputError(f"serve: {needs}: pip install 'neural-semantic-encoders[serve]'")
     from nse import load
@@ -70,29 +70,29 @@ def serve(
         log_texts=log_texts,
     )
     if api_key_file and is_open_to_others(api_key_file):
-        warn(f"others on this machine can read or change {api_key_file}: chmod 600 {api_key_file}")
+        warn(f"other users can read or change {api_key_file}; type: chmod 600 {api_key_file}")
     loaded = load(model, device)
 
     def announce(address: str, open_to_all: bool) -> None:
         if open_to_all and not settings.keys:
-            warn(f"everybody who can reach {address} may ask; see --api-key-file")
+            warn(f"everybody who can reach {address} can use the model; --api-key-file restricts it")
         print_line(f"nse: {model} is served at {address} (Ctrl-C stops)")
 
     raise Exit(server.serve(loaded, settings, announce))
 
 
 def export(
-    model: options.Model,
+    model: options.ModelName,
     onnx: Annotated[
         Path,
         Option(
             metavar="FILE",
-            help="Where to write the model for ONNX runtimes; its vocabulary goes beside it.",
+            help="ONNX file to write; the vocabulary is written beside it.",
         ),
     ],
     as_json: options.Json = False,
 ) -> None:
-    """Write a classifier or a ranker as an ONNX file, checked to give the scores that it gives here."""
+    """Export a classifier or a ranker as an ONNX file, and compare its scores with PyTorch's."""
     from nse.inference.onnx import to_onnx  # imports torch
 
     report = to_onnx(model, onnx)

@@ -1,4 +1,4 @@
-"""The commands of experiments: demo, recipes, train, evaluate and table."""
+"""Commands for experiments: demo, recipes, train, evaluate and table."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from nse.errors import InputError
 
 
 def demo(
-    quick: Annotated[bool, Option(help="Tiny sizes, to see that everything works.")] = False,
-    seed: Annotated[int | None, Option(help="Another random start.")] = None,
+    quick: Annotated[bool, Option(help="Use tiny sizes, to test that everything works.")] = False,
+    seed: Annotated[int | None, Option(help="Random seed.")] = None,
     page: Annotated[
-        Path, Option(metavar="FILE", help="Where to write the page of what the memory did.")
+        Path, Option(metavar="FILE", help="Web page to write, with pictures of the memory.")
     ] = Path("runs/demo.html"),
     as_json: options.Json = False,
 ) -> None:
-    """Train an NSE, an LSTM and a bag of words on the built-in corpus, and show what the memory did."""
+    """Train an NSE, an LSTM and a bag of words on the built-in corpus, and show the NSE's memory."""
     check_output(page)
     from rich.console import Console
 
@@ -34,7 +34,7 @@ def demo(
 
 
 def recipes(as_json: options.Json = False) -> None:
-    """List the recipes, each an experiment that `nse train` can run."""
+    """List the recipes for `nse train`."""
     from nse.tasks.recipe import list_recipes, read_headline
 
     about = {name: read_headline(file) for name, file in list_recipes().items()}
@@ -48,38 +48,41 @@ def train(
     recipe: Annotated[
         str | None,
         Argument(
-            help="A recipe's name, such as logic/nse, or the path of a TOML file. With --resume --out RUN it "
-            "may be left out."
+            help="Name of a recipe, such as logic/nse, or path of a TOML file. Optional with --resume --out."
         ),
     ] = None,
-    out: Annotated[Path | None, Option(help="A new folder for the run; runs/RECIPE by default.")] = None,
+    out: Annotated[Path | None, Option(help="New folder for the run; runs/RECIPE by default.")] = None,
     assignments: Annotated[
         list[str] | None,
         Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Change a value of the recipe, such as train.lr=1e-3. Repeatable.",
+            help="Override a value of the recipe, such as train.lr=1e-3. Repeatable.",
         ),
     ] = None,
     resume: Annotated[
-        bool, Option("--resume", help="Go on with the run in that folder, from its checkpoint.")
+        bool, Option("--resume", help="Continue the run in the folder from its last checkpoint.")
     ] = False,
-    data: options.Data = None,
+    data: options.DataFolder = None,
     train_file: Annotated[
         str | None,
-        Option("--train", metavar="FILE", help="Of your own data: what to train on; .jsonl, .tsv or .csv."),
+        Option("--train", metavar="FILE", help="Training set of your own: .jsonl, .tsv or .csv."),
     ] = None,
     dev_file: Annotated[
         str | None,
-        Option("--dev", metavar="FILE", help="Likewise to choose by; else a part of --train is held out."),
+        Option(
+            "--dev",
+            metavar="FILE",
+            help="Dev set, to choose the best epoch by; a part of the training set by default.",
+        ),
     ] = None,
     test_file: Annotated[
-        str | None, Option("--test", metavar="FILE", help="Likewise to report on, at the end.")
+        str | None, Option("--test", metavar="FILE", help="Test set, to report on at the end.")
     ] = None,
-    columns: options.Roles = None,
+    columns: options.LabelledColumns = None,
     as_json: options.Json = False,
 ) -> None:
-    """Train one model by its recipe into a new folder. Ctrl-C, SIGTERM, SIGHUP save; --resume goes on."""
+    """Train a model into a new folder. Ctrl-C, SIGTERM and SIGHUP save a checkpoint; --resume continues."""
     from nse.tasks import load_recipe
     from nse.tasks.source import list_assignments
     from nse.train.distributed import is_rank_zero
@@ -92,22 +95,28 @@ def train(
     folder = out or Path("runs") / source.removesuffix(".toml").replace("/", "-")
     with Progress() as progress:
         result = run(recipe, loaded, folder, progress, resume=resume, data=data)
-    if is_rank_zero():  # of several processes, one speaks
+    if is_rank_zero():  # of several processes
         epochs = f"best epoch {result['epoch']} of {result['epochs']}, {result['parameters']:,} parameters"
-        print_result(result, as_json, f"{run_figures(result)}, {epochs}, {result['seconds']:.0f} s: {folder}")
+        print_result(
+            result, as_json, f"{describe_figures(result)}, {epochs}, {result['seconds']:.0f} s: {folder}"
+        )
 
 
 def find_recipe(run: Path | None) -> str:
-    """Return the recipe file of the run to go on with, where no recipe was named."""
+    """Find the recipe of the run to resume."""
     if run is None:
-        raise InputError("train: name a recipe (nse recipes lists them), or go on with --resume --out RUN")
+        raise InputError(
+            "train: name a recipe (`nse recipes` lists them), or continue a run with --resume --out RUN"
+        )
     if not (run / "recipe.toml").is_file():
-        raise InputError(f"train: {run} holds no run, for it has no recipe.toml: name a recipe to begin one")
+        raise InputError(
+            f"--out: {run} is not a run, because it has no recipe.toml: name a recipe to start one"
+        )
     return str(run / "recipe.toml")
 
 
-def run_figures(result: dict[str, Any]) -> str:
-    """Describe the figures of a run, in a part of a line."""
+def describe_figures(result: dict[str, Any]) -> str:
+    """Describe the figures of a run."""
     if "bleu" in result:
         return ", ".join(f"{name} BLEU {100 * value:.2f}" for name, value in result["bleu"].items())
     if "map" in result:
@@ -121,55 +130,53 @@ def run_figures(result: dict[str, Any]) -> str:
 def evaluate(
     context: Context,
     model: Annotated[
-        str | None, Argument(help="A run, a model folder, or the name of a shipped model.")
+        str | None, Argument(help="Name of a shipped model, or path of a run or a model folder.")
     ] = None,
     split: Annotated[
         str | None,
-        Option(help="Of its data set; test by default, of your own dev where there is no test."),
+        Option(help="Split to score; test by default, or dev if your own data has no test set."),
     ] = None,
     on: Annotated[
         str | None,
         Option(
             metavar="DATA",
-            help="Of a translator: another data set of translations. Of your own data: another file.",
+            help="Other data to score: for a translator a published data set, for your own data a file.",
         ),
     ] = None,
-    columns: options.Roles = None,
-    data: options.Data = None,
-    batch: Annotated[int, Option(help="Rows at a time.", min=1)] = 512,
+    columns: options.LabelledColumns = None,
+    data: options.DataFolder = None,
+    batch: Annotated[int, Option(help="Batch size.", min=1)] = 512,
     beam: options.Beam = None,
-    device: options.Where = "auto",
+    device: options.DeviceOption = "auto",
     trec: Annotated[
         Path | None,
-        Option(
-            metavar="PREFIX", help="Of a model that ranks: write its scores to PREFIX.run and PREFIX.qrels."
-        ),
+        Option(metavar="PREFIX", help="Write the scores of a ranking model to PREFIX.run and PREFIX.qrels."),
     ] = None,
     scores: Annotated[
         Path | None,
         Option(
             metavar="PATH",
-            help="Instead of a model: score what was written before, a run's folder or one .run file.",
+            help="Score a run's saved scores or one .run file, instead of a model.",
         ),
     ] = None,
     qrels: Annotated[
         Path | None,
-        Option(help="With --scores FILE: the right answers, if they are not in a .qrels beside it."),
+        Option(help="Right answers for --scores, if they are not in a .qrels file beside it."),
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Score a model on a split of the data set that it was trained on, or --scores that were written."""
+    """Score a model on a split of its data set, or saved scores."""
     if (model is None) == (scores is None):
-        raise InputError("evaluate: give either a model, or --scores with a run's folder or a .run file")
+        raise InputError("evaluate: give a model, or --scores with a run or a .run file")
     if scores is not None:
         from nse.train.scores import describe_scores, evaluate_scores
 
         of_models = ("split", "on", "columns", "data", "batch", "beam", "device", "trec")
-        refuse_given(context, of_models, "--scores, where no model is run")
+        refuse_given(context, of_models, "--scores")
         report = evaluate_scores(scores, qrels)
         print_result(report, as_json, *describe_scores(report))
         return
-    refuse_given(context, ("qrels",), "a model: it belongs to --scores")
+    refuse_given(context, ("qrels",), "a model, only with --scores")
     from nse.train.evaluate import describe_evaluation
     from nse.train.evaluate import evaluate as score
 
@@ -178,22 +185,22 @@ def evaluate(
 
 
 def refuse_given(context: Context, names: tuple[str, ...], beside: str) -> None:
-    """Refuse options that were typed although nothing would come of them."""
+    """Raise an `InputError` for options without effect."""
     sources = {name: context.get_parameter_source(name) for name in names}
     typed = [f"--{name}" for name, source in sources.items() if source and source.name == "COMMANDLINE"]
     if typed:
-        raise InputError(f"evaluate: {', '.join(typed)} cannot go with {beside}")
+        raise InputError(f"evaluate: {', '.join(typed)} cannot be used with {beside}")
 
 
 def table(
-    tasks: Annotated[list[str], Argument(help="Whose tables, such as snli, wikiqa or sst.")],
+    tasks: Annotated[list[str], Argument(help="Tasks, such as snli, wikiqa or sst.")],
     results: Annotated[
-        Path | None, Option(help="Results of runs: every JSON below; docs/results/TASK by default.")
+        Path | None, Option(help="Folder of results, searched for JSON files; docs/results/TASK by default.")
     ] = None,
     markdown: Annotated[bool, Option("--markdown", help="Print Markdown.")] = False,
     as_json: options.Json = False,
 ) -> None:
-    """The paper's tables of tasks: its figures, ours over the seeds, baselines, on how much data."""
+    """Compare the results of runs with the paper's tables."""
     from rich.console import Console
 
     from nse.train import results as tables
