@@ -138,7 +138,7 @@ BAD = [
     (Format.jsonl, b'{"sentence": "a", "id": NaN}', "'id': is NaN, infinite"),
     (Format.jsonl, b'{"sentence": "a", "id": 1e999}', "'id': is NaN, infinite"),
     (Format.jsonl, b'{"sentence": "a", "id": "\\ud800"}', "'id': is NaN, infinite, or holds half"),
-    (Format.jsonl, b'{"sentence": "a", "id": true}', "'id': expected a text or a number, got a truth value"),
+    (Format.jsonl, b'{"sentence": "a", "id": true}', "'id': expected a text or a number, got a boolean"),
     (Format.tsv, b"good", "expected 2 fields, as in the header, got 1"),
     (Format.tsv, b"a\tb\tc", "expected 2 fields, as in the header, got 3"),
     (Format.tsv, b"caf\xe9\tb", "is not UTF-8"),

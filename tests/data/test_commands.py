@@ -106,7 +106,7 @@ def test_status_reports_broken_files_and_continues(folder):
     problems = {row["name"]: row["problem"] for row in report["vectors"]}
     assert "glove.840B.300d.txt.gz: cannot be read" in problems["glove.840B.300d"]
     assert "set.2d.npy: expected" in problems["set.2d"]
-    assert "is not a whole prepared" in report["prepared"][0]["problem"]
+    assert "is not a complete prepared" in report["prepared"][0]["problem"]
     assert run_data("status").exit_code == 0
 
 

@@ -124,7 +124,7 @@ def load_prepared(file: Path) -> PreparedData:
             text = (opened.metadata() or {}).get(KEY)
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
     except (OSError, SafetensorError, ValueError, TypeError) as error:
-        raise DataError(f"{file}: is not a whole prepared data set: {error}; {AGAIN}") from None
+        raise DataError(f"{file}: is not a complete prepared data set: {error}; {AGAIN}") from None
     try:
         return _build(json.loads(text or "null"), tensors)
     except (KeyError, TypeError, AttributeError, ValueError) as error:

@@ -99,7 +99,7 @@ class Format(StrEnum):
 FORMATS = dict.fromkeys((".jsonl", ".ndjson", ".json"), Format.jsonl)
 FORMATS |= {".tsv": Format.tsv, ".csv": Format.csv}  # others are text
 
-JSON_TYPES = {"NoneType": "null", "bool": "a truth value", "str": "a text", "list": "a list"}
+JSON_TYPES = {"NoneType": "null", "bool": "a boolean", "str": "a text", "list": "a list"}
 JSON_TYPES |= {"dict": "an object", "int": "a number", "float": "a number"}
 
 

@@ -11,7 +11,7 @@ from nse.errors import InputError
 from nse.text.vocabulary import check_words
 
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs"})
-"""Unicode categories: control, format (such as zero-width characters), half of a surrogate pair."""
+"""Unicode categories: control, format (such as zero-width characters), unpaired surrogates."""
 
 
 def tokenize_moses(text: str, language: str = "en") -> list[str]:

@@ -94,7 +94,7 @@ def check_words(words: Iterable[str], name: str = "words") -> Iterable[str]:
 
 
 def _is_one_line(word: str) -> bool:
-    """Return whether a word can be a line of a UTF-8 file: no line break, no half of a surrogate pair."""
+    """Return whether a word can be a line of a UTF-8 file: no line break, no unpaired surrogate."""
     try:
         word.encode()
     except UnicodeEncodeError:

@@ -106,7 +106,7 @@ def open_array(file: DataFile) -> NDArray[np.floating]:
         try:  # memory-mapped, so that a wrong header cannot claim more than the file holds
             rows = np.load(file.path, mmap_mode="r", allow_pickle=False)
         except ValueError as error:
-            raise DataError(f"{file}: is not a whole .npy file of numbers: {error}") from None
+            raise DataError(f"{file}: is not a complete .npy file of numbers: {error}") from None
     if not (isinstance(rows, np.ndarray) and rows.ndim == 2 and rows.dtype in (np.float16, np.float32)):
         raise DataError(f"{file}: expected a .npy array [words, d] of float16 or float32")
     return rows
