@@ -165,7 +165,7 @@ def test_vectors_too_large_for_half_precision_are_refused(folder):
 def test_missing_files_are_reported_before_anything_is_read(folder):
     with pytest.raises(DataError, match=r"vectors glove.840B.300d are not in"):
         prepare("snli", "glove.840B.300d", folder)
-    with pytest.raises(DataError, match="there is no data set 'snil' .did you mean snli"):
+    with pytest.raises(DataError, match=r"there is no data set 'snil' \(did you mean snli"):
         prepare("snil", None, folder)
 
 
@@ -294,7 +294,9 @@ def test_a_missing_data_folder_is_an_error(tmp_path, monkeypatch):
 @pytest.mark.parametrize("content", [b"", b"garbage" * 100, pickle.dumps({"a": 1}), b"\xff" * 8])
 def test_garbage_is_refused(tmp_path, content):
     (tmp_path / "x.safetensors").write_bytes(content)
-    with pytest.raises(DataError, match=r"x.safetensors: is not a complete prepared .*prepare the data again"):
+    with pytest.raises(
+        DataError, match=r"x.safetensors: is not a complete prepared .*prepare the data again"
+    ):
         load_prepared(tmp_path / "x.safetensors")
 
 
