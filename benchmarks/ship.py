@@ -37,23 +37,25 @@ class Shipped(NamedTuple):
 MODELS = {
     "snli": Shipped(
         "Natural language inference with a Neural Semantic Encoder",
-        "Does the first sentence entail the second, contradict it, or leave it open? An NSE reads both "
-        "sentences, and each word is compared with the words of the other sentence that it aligns with. "
-        "Trained on less than a fifth of SNLI; captions of photographs are what it knows.",
+        "Classifies a pair of English sentences: the first entails the second, contradicts it, or neither. "
+        "An NSE encodes both sentences, and attention compares each word with the words of the other one. "
+        "Trained on less than a fifth of SNLI, which has captions of photographs: expect lower accuracy on "
+        "other texts.",
         20_000,
     ),
     "sentiment": Shipped(
         "Sentiment of a sentence with a Neural Semantic Encoder",
-        "Is what a sentence says good or bad? An NSE reads it word by word. Trained on the phrases of the "
-        "Stanford Sentiment Treebank; reviews of films are what it knows, and it calls every sentence one or "
-        "the other.",
+        "Classifies an English sentence as positive or negative; there is no neutral label. Trained on the "
+        "phrases of the Stanford Sentiment Treebank, which are from film reviews: expect lower accuracy on "
+        "other texts.",
         20_000,
     ),
     "translate-en-de": Shipped(
         "English to German with Neural Semantic Encoders",
-        "Two NSEs read an English sentence, one in each direction, and a third writes the German one, word "
-        "by word, out of the memories that they left. Trained on the captions of Multi30k: photographs of "
-        "people, animals and places are what it knows. Words are cut into pieces, and all is lower case.",
+        "Translates English sentences into German. NSEs encode the sentence in both directions, and an NSE "
+        "decoder, which reads and writes their memories, generates the translation. Trained on Multi30k, "
+        "captions of photographs of people, animals and places: expect poor translations of other texts. "
+        "Words are split into subwords, and all text is lower case.",
         0,
     ),
 }
@@ -76,7 +78,7 @@ def told(
         "title": MODELS[name].title,
         "about": MODELS[name].about,
         **describe_data(data),
-        **({"notes": f"The words' vectors are made from {' and '.join(sets)}."} if sets else {}),
+        **({"notes": f"The word vectors are made from {' and '.join(sets)}."} if sets else {}),
         "recipe": result["recipe"],
         "seed": result["seed"],
         "training examples": result["examples"]["train"],

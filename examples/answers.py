@@ -1,7 +1,6 @@
-"""Answer selection (section 4.2): train a ranker on questions of your own, then let it rank.
+"""Answer selection (section 4.2): train a ranker on your own questions, then rank candidates.
 
-The questions are made of the built-in corpus: which of these sentences follow from that one? Right and wrong
-are exact there.
+The questions are made from the built-in corpus: which of these sentences follow from the first?
 """
 
 import json
@@ -17,17 +16,17 @@ from nse.data.readers.logic_grammar import LABELS, label, parse
 pairs = generate_pairs(LogicData(train=600, dev=3, test=3, unseen=3))["train"]
 
 
-def questions(some):
-    """A row for each question and candidate: its own sentence, and those of the next four questions."""
-    for number, pair in enumerate(some):
-        for other in (some * 2)[number : number + 5]:
+def make_rows(pairs):
+    """Yield a row for each question and candidate: its own sentence, and those of the next four questions."""
+    for number, pair in enumerate(pairs):
+        for other in (pairs * 2)[number : number + 5]:
             follows = label(parse(pair.premise), parse(other.hypothesis)) == LABELS.index("entailment")
             yield {"question": pair.premise, "answer": other.hypothesis, "label": int(follows)}
 
 
 folder = Path(tempfile.mkdtemp())
 with (folder / "train.jsonl").open("w") as file:
-    for row in questions([pair for pair in pairs if LABELS[pair.label] == "entailment"]):
+    for row in make_rows([pair for pair in pairs if LABELS[pair.label] == "entailment"]):
         print(json.dumps(row), file=file)
 
 command = ["train", "own/ranking", "--train", folder / "train.jsonl", "--out", folder / "run"]

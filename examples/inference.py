@@ -10,11 +10,11 @@ pairs = [
     ("Two dogs play in the snow.", "The dogs are brothers."),
 ]
 for row in model.predict(pairs):
-    sure = row["probabilities"][row["label"]]
-    print(f"{row['label']:>13} {sure:4.0%}   {' | '.join(row['texts'])}")
+    probability = row["probabilities"][row["label"]]
+    print(f"{row['label']:>13} {probability:4.0%}   {' | '.join(row['texts'])}")
 
 reading = model.trace(*pairs[0]).readings[0]  # of the premise
 memory = reading.memories[0]
-print("\nThe slot that each word of the premise was composed with, its own left out:")
+print("\nThe word of the premise with which each word was composed:")
 for word, slot, weight in zip(reading.words, memory.composed, memory.weights, strict=True):
     print(f"{word:>8} -> {memory.slots[slot]:<8} z = {weight:.2f}")

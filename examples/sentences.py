@@ -1,4 +1,4 @@
-"""Sentence classification (section 4.3): good reviews and bad ones, and sentences as vectors."""
+"""Sentence classification (section 4.3): positive and negative reviews, and sentence vectors."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ for row in model.predict(reviews):
 
 vectors = model.encode(reviews)  # [5, d]
 vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-likeness = vectors @ vectors.T - 2 * np.eye(len(reviews))  # nobody is his own neighbour
-print("\nThe nearest other review of each:")
-for text, nearest in zip(reviews, likeness.argmax(axis=1), strict=True):
+similarity = vectors @ vectors.T - 2 * np.eye(len(reviews))  # each review's own similarity last
+print("\nThe most similar other review:")
+for text, nearest in zip(reviews, similarity.argmax(axis=1), strict=True):
     print(f"  {text}  ->  {reviews[nearest]}")

@@ -1,4 +1,4 @@
-"""Translation (section 4.5): an NSE reads English, another decodes German out of the first one's memory."""
+"""Translation (section 4.5): an NSE encodes English, and another decodes German from its memory."""
 
 import nse
 
@@ -10,7 +10,7 @@ for row in model.translate(
     print(f"{row['text']}\n  -> {row['translation']}")
 
 decoder = model.trace("A dog runs across the snow.").readings[-1]
-memory = decoder.memories[0]  # as the encoder left it
-print("\nThe slot of the English sentence that was read most for each piece of the German one:")
+memory = decoder.memories[0]  # of the encoder
+print("\nThe English word with the largest weight for each German subword:")
 for word, slot in zip(decoder.outputs, memory.read, strict=True):
     print(f"  {word:>10}  {memory.slots[slot]}")

@@ -1,4 +1,4 @@
-"""The examples run, and what they print is what they promise."""
+"""The examples run and print what they promise."""
 
 import os
 import re
@@ -18,7 +18,7 @@ PRINTED = {
     ],
     "answers": [r"dev MAP 0\.[6-9]", r"1\. +-?\d.*\n +2\. .*\n +3\. .* no cats dance"],
     "sentences": [r"positive .* A film that makes you think\.", r"negative .* Two hours too long", r"  ->  "],
-    "documents": [r"step 60: loss", r"(9\d|100)% of 200 new documents are told right; [2-6]\d%"],
+    "documents": [r"step 60: loss", r"200 new documents: (9\d|100)%; [2-6]\d% are negative"],
     "translation": [r"-> ein hund \w+ (\w+ )*schnee\.", r"</S>"],
 }
 
@@ -32,7 +32,7 @@ def test_an_example_runs(name, tmp_path):
         assert re.search(wanted, run.stdout), (wanted, run.stdout)
 
 
-def test_there_is_an_example_for_each_task_and_no_other():
+def test_each_task_has_one_example():
     assert {file.stem for file in EXAMPLES.glob("*.py")} == set(PRINTED)
     told = (EXAMPLES / "README.md").read_text("utf-8")
     assert re.findall(r"`(\w+)\.py` \| 4\.(\d)", told) == [

@@ -308,4 +308,4 @@ def test_what_is_shipped_says_what_it_scores(data, tmp_path, monkeypatch):
         assert card["accuracy"][split] == evaluate(str(folder), split, data)["accuracy"]
     text = (folder / "README.md").read_text()
     assert f"| accuracy test | {100 * card['accuracy']['test']:.1f}% |" in text
-    assert "made from small.5d (CC0)." in text
+    assert "The word vectors are made from small.5d (CC0)." in text

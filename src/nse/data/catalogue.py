@@ -124,7 +124,7 @@ DATA: dict[str, DataSet] = {
     "sst-binary": _publish(
         DataSet(sst.BINARY_LABELS, "treebank", sst.find_sources, partial(sst.read, binary=True)),
         (98_794, 872, 1_821),
-        "Stanford Sentiment Treebank, two classes: the same without what is neutral",
+        "Stanford Sentiment Treebank, two classes: without neutral phrases and sentences",
         _SST_LICENCE,
         _SST,
     ),
@@ -200,7 +200,7 @@ def describe_data(name: str) -> dict[str, str]:
     if name not in DATA:
         return {}
     entry = DATA[name]
-    text = f"{name} ({entry.about}; {entry.published['train']:,} examples to train on when whole)"
+    text = f"{name} ({entry.about}; published training set of {entry.published['train']:,} examples)"
     return {"data": text, "data license": entry.licence}
 
 
