@@ -9,7 +9,7 @@ import pytest
 from nse.files import check_writable, write_bytes, write_text
 
 
-def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path):
+def test_a_failed_write_leaves_the_old_file(tmp_path):
     file = tmp_path / "figures.json"
     write_text(file, "old")
     with pytest.raises(UnicodeEncodeError):
@@ -20,7 +20,7 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["figures.json"]
 
 
-def test_making_sure_leaves_nothing_behind(tmp_path):
+def test_checking_a_file_leaves_nothing_behind(tmp_path):
     check_writable(tmp_path / "new" / "figures.json")
     assert list((tmp_path / "new").iterdir()) == []
     (tmp_path / "old").write_text("old")
@@ -32,7 +32,7 @@ def test_making_sure_leaves_nothing_behind(tmp_path):
         check_writable(tmp_path / "old" / "below")
 
 
-def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+def test_a_full_disk_leaves_only_the_old_file(tmp_path, monkeypatch):
     file = tmp_path / "weights"
     write_bytes(file, b"old")
 
@@ -46,7 +46,7 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch)
     assert file.read_bytes() == b"old"
 
 
-def test_a_file_and_its_name_reach_the_disk_in_this_order(tmp_path, monkeypatch):
+def test_the_content_reaches_the_disk_before_the_name(tmp_path, monkeypatch):
     happened = []
     fsync, replace = os.fsync, Path.replace
 

@@ -97,7 +97,7 @@ def written_pairs(folder):
     return {folder / name: firsts.get(name, 1) for name in [*content, "f.jsonl.xz"]}
 
 
-def test_predict_reads_every_format_and_says_what_the_model_says(models, tmp_path):
+def test_predict_reads_every_input_format(models, tmp_path):
     expected = nse.load(models["pair"]).predict(PAIRS)
     for file, first in written_pairs(tmp_path).items():
         numbered = [row | {"number": n} for n, row in enumerate(expected, start=first)]
@@ -114,7 +114,7 @@ def test_predict_reads_every_format_and_says_what_the_model_says(models, tmp_pat
             assert close(lines(done(*given, input=file.read_bytes()).stdout), numbered)
 
 
-def test_predict_for_people_and_as_a_table(models, tmp_path):
+def test_predict_prints_lines_and_writes_tsv(models, tmp_path):
     file, table = tmp_path / "pairs.jsonl", tmp_path / "answers.tsv"
     file.write_text('{"premise": "all\\tdogs", "hypothesis": "bark", "id": "x7"}\n')
     (row,) = nse.load(models["pair"]).predict([("all\tdogs", "bark")])
@@ -130,7 +130,7 @@ def test_predict_for_people_and_as_a_table(models, tmp_path):
         assert float(found[f"probability.{label}"]) == pytest.approx(chance, abs=1e-6)
 
 
-def test_ids_are_carried_and_the_numbers_are_those_of_the_lines(models, tmp_path):
+def test_answers_repeat_ids_and_line_numbers(models, tmp_path):
     file = tmp_path / "rows.jsonl"
     file.write_text('{"text": "good", "id": 5}\n\n{"text": "bad", "key": "k"}\n')
     rows = lines(done("predict", models["sentence"], "--file", file, "--json").stdout)
@@ -145,7 +145,7 @@ def test_ids_are_carried_and_the_numbers_are_those_of_the_lines(models, tmp_path
 
 
 @pytest.mark.parametrize("kind", ["sentence", "document", "pair", "translates"])
-def test_encode_writes_the_vectors_of_the_model(kind, models, tmp_path):
+def test_encode_writes_the_same_vectors_as_python(kind, models, tmp_path):
     texts = [*SENTENCES[:4], "a good film. the dog runs."]
     expected = nse.load(models[kind]).encode(texts)
     file = tmp_path / "texts.txt"
@@ -167,7 +167,7 @@ def test_encode_writes_the_vectors_of_the_model(kind, models, tmp_path):
         assert table[column] == [row[column] for row in rows] == [row[column] for row in printed]
 
 
-def test_what_a_column_is_called_by_default(models, tmp_path):
+def test_default_column_names_are_found(models, tmp_path):
     for kind, column in [
         ("sentence", "sentence"),
         ("document", "document"),
@@ -183,7 +183,7 @@ def test_what_a_column_is_called_by_default(models, tmp_path):
         assert f"{file}: line 1: there is no column {column!r} in the header (there are {column}x, y)" in told
 
 
-def test_rank_takes_the_questions_of_a_file(models, tmp_path):
+def test_rank_reads_questions_from_a_file(models, tmp_path):
     model, expected = nse.load(models["ranks"]), []
     for question, candidates in GROUPS.items():
         expected += [row | {"question": question} for row in model.rank(question, candidates)]
@@ -217,7 +217,7 @@ def test_rank_takes_the_questions_of_a_file(models, tmp_path):
     assert len(printed) == 2 * 2 + len(flat)
 
 
-def test_rank_candidates_that_are_typed_or_in_a_column(models, tmp_path):
+def test_rank_takes_candidates_as_arguments_or_from_a_column(models, tmp_path):
     candidates = GROUPS["who runs ?"]
     expected = nse.load(models["ranks"]).rank("who runs ?", candidates)
     words = ["rank", models["ranks"], "--question", "who runs ?", "--json"]
@@ -230,7 +230,7 @@ def test_rank_candidates_that_are_typed_or_in_a_column(models, tmp_path):
     assert "candidates need a --question" in told
 
 
-def test_equal_questions_that_do_not_follow_each_other_are_ranked_apart(models, tmp_path):
+def test_equal_questions_apart_are_ranked_separately(models, tmp_path):
     file = tmp_path / "rows.txt"
     file.write_text("who ?\ta dog\nwho ?\ta cat\nwhat ?\truns\nwho ?\tthe cat\n")
     rows = lines(done("rank", models["ranks"], file, "--json").stdout)
@@ -238,7 +238,7 @@ def test_equal_questions_that_do_not_follow_each_other_are_ranked_apart(models, 
     assert {row["number"] for row in rows[:2]} == {1, 2}
 
 
-def test_translate_files(models, tmp_path):
+def test_translate_reads_and_writes_files(models, tmp_path):
     texts = ["A dog runs.", "", "the cat, the dog", "Zyx qwv!"]
     expected = nse.load(models["translates"]).translate(texts)
     plain, table = tmp_path / "english.txt", tmp_path / "english.tsv"
@@ -273,7 +273,7 @@ def test_a_bad_line_stops_the_run_after_the_answers_before_it(command, models, t
 
 
 @pytest.mark.parametrize("command", ["predict", "encode"])
-def test_bad_lines_are_told_and_skipped_if_so_asked(command, models, tmp_path):
+def test_bad_lines_are_reported_and_skipped_on_request(command, models, tmp_path):
     texts = ["good", "", "bad\\ud800", "a " * 2_000, "bad", "\\u200b"]
     file, out = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
     file.write_text("".join(f'{{"text": "{text}"}}\n' for text in texts) + "[]\n" + '{"text": "film"}\n')
@@ -306,7 +306,7 @@ def test_skipped_lines_have_no_vector(models, tmp_path):
     assert answer.stderr.splitlines()[-1].endswith("2 rows; 1 line skipped, without a row")
 
 
-def test_bad_candidates_and_questions(models, tmp_path):
+def test_bad_candidates_and_questions_are_reported(models, tmp_path):
     file = tmp_path / "rows.jsonl"
     file.write_text(
         '{"question": "who", "candidates": ["a dog", " ", "the cat"]}\n'
@@ -326,7 +326,7 @@ def test_bad_candidates_and_questions(models, tmp_path):
     assert (told.split(": ")[1], printed) == ("line 1", "")
 
 
-def test_a_question_whose_candidates_break_off_is_not_ranked_by_halves(models, tmp_path):
+def test_an_incomplete_question_is_not_ranked(models, tmp_path):
     file = tmp_path / "rows.tsv"
     file.write_text("question\tanswer\nwho\ta dog\nwho\ta cat\nwhat\truns\nwhat\n")
     told, printed = refused(DataError, "rank", models["ranks"], "--file", file, "--json")
@@ -334,7 +334,7 @@ def test_a_question_whose_candidates_break_off_is_not_ranked_by_halves(models, t
     assert {row["question"] for row in lines(printed)} == {"who"}
 
 
-def test_translate_skips_or_stops(models, tmp_path):
+def test_translate_skips_bad_lines_or_stops(models, tmp_path):
     file, out = tmp_path / "english.txt", tmp_path / "german.txt"
     file.write_bytes(b"a dog\ncaf\xe9\n\nthe cat\n")
     told, printed = refused(DataError, "translate", models["translates"], "--file", file)
@@ -354,7 +354,7 @@ def test_typed_texts_are_answered_all_or_not_at_all(models):
 
 
 @pytest.mark.parametrize("content", ["", "\n \n", None])
-def test_nothing_to_answer_is_told_and_nothing_is_written(content, models, tmp_path):
+def test_an_empty_input_is_an_error_and_writes_nothing(content, models, tmp_path):
     file, out = tmp_path / "rows.txt", tmp_path / "out.npy"
     file.write_bytes(b"caf\xe9\n" if content is None else content.encode())
     words = ["encode", models["sentence"], "--file", file, "--bad", "skip", "--out", out]
@@ -402,7 +402,7 @@ def test_nothing_to_answer_is_told_and_nothing_is_written(content, models, tmp_p
         (["encode", "{m}", "--ray", "local"], InputError, "--ray: needs a --file"),
     ],
 )
-def test_what_cannot_be_is_refused_before_a_model_is_loaded_or_a_line_read(
+def test_contradicting_options_are_refused_before_loading_a_model(
     words, kind, message, models, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
@@ -414,7 +414,7 @@ def test_what_cannot_be_is_refused_before_a_model_is_loaded_or_a_line_read(
     assert [each.name for each in tmp_path.iterdir()] == ["rows.txt"]
 
 
-def test_a_broken_model_leaves_no_file(tmp_path):
+def test_a_broken_model_writes_no_file(tmp_path):
     refused(NSEError, "encode", "nobody", "a", "--out", tmp_path / "a.npy")
     assert list(tmp_path.iterdir()) == []
 
@@ -438,7 +438,7 @@ def test_memory_does_not_grow_with_the_file(models, tmp_path, monkeypatch):
     assert peaks[1] < 1.2 * peaks[0]
 
 
-def test_chunks_change_nothing_but_the_last_digits(models, tmp_path, monkeypatch):
+def test_the_chunk_size_changes_only_the_last_digits(models, tmp_path, monkeypatch):
     file = tmp_path / "rows.txt"
     file.write_text("\n".join(SENTENCES * 3), "utf-8")
     words = ["predict", models["sentence"], "--file", file, "--json"]
@@ -471,7 +471,7 @@ def on_a_terminal(monkeypatch, *words):
     return b"".join(shown).decode()
 
 
-def test_progress_is_shown_on_a_terminal_and_only_there(models, tmp_path, monkeypatch):
+def test_progress_is_shown_only_on_a_terminal(models, tmp_path, monkeypatch):
     file, out = tmp_path / "rows.txt", tmp_path / "out.jsonl"
     file.write_bytes(b"good\n" * 100 + b"caf\xe9\n")
     monkeypatch.setenv("COLUMNS", "100")
@@ -498,7 +498,7 @@ def started(*words, **settings):
 @pytest.mark.parametrize(
     ("name", "code"), [("SIGINT", 130), ("SIGHUP", 129), ("SIGTERM", 143), ("SIGKILL", -9)]
 )
-def test_interrupted_in_the_middle_the_old_file_stays(name, code, models, tmp_path):
+def test_an_interrupted_command_leaves_the_old_file(name, code, models, tmp_path):
     """By a real process that has written some thousand answers and waits for more."""
     out = tmp_path / "out.jsonl"
     out.write_text("old")
@@ -525,7 +525,7 @@ def test_interrupted_in_the_middle_the_old_file_stays(name, code, models, tmp_pa
     assert [each.name for each in tmp_path.iterdir()] == ["out.jsonl"]
 
 
-def test_nothing_heavy_is_imported_that_is_not_asked_for():
+def test_commands_do_not_import_unused_heavy_libraries():
     check = "import sys, nse.cli.ask, nse.cli.ray; "
     check += "print([m for m in ('pyarrow', 'ray', 'rich.progress', 'lightning') if m in sys.modules])"
     answer = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)

@@ -58,7 +58,7 @@ def test_help_names_every_command():
     assert call("--version").stdout.strip() == f"nse {nse.__version__}"
 
 
-def test_recipes():
+def test_recipes_are_listed():
     assert "logic/nse" in call("recipes").stdout
     rows = json.loads(call("recipes", "--json").stdout)
     names = [row["recipe"] for row in rows]
@@ -76,7 +76,7 @@ def test_train_prints_the_figures_and_makes_the_folder(tmp_path):
     assert json.loads(answer.stdout) == json.loads((tmp_path / "other" / "result.json").read_text())
 
 
-def test_train_without_out_goes_to_runs(tmp_path, monkeypatch):
+def test_train_without_out_writes_to_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert call("train", "logic/bow", *SETS).exit_code == 0
     assert (tmp_path / "runs" / "logic-bow" / "result.json").exists()
@@ -113,7 +113,7 @@ def test_bench_writes_what_it_prints(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("factor", "error"), [(1.01, "1.0e-02"), (float("nan"), "nan")])
-def test_bench_has_no_speed_for_a_wrong_answer(monkeypatch, factor, error):
+def test_bench_refuses_a_backend_with_wrong_results(monkeypatch, factor, error):
     honest = BACKENDS["lean"]
     monkeypatch.setitem(BACKENDS, "lean", lambda *a: honest(*a)._replace(outputs=honest(*a).outputs * factor))
     answer = call("bench", "--device", "cpu", "--quick", "--threads", "1")
@@ -154,7 +154,7 @@ def test_bench_has_no_speed_for_a_wrong_answer(monkeypatch, factor, error):
         (["bench", "--quick", "--out", "broken.toml/x.json"], "broken.toml/x.json cannot be written: "),
     ],
 )
-def test_mistakes_are_told_in_a_line_and_exit_2(words, message, tmp_path, monkeypatch, capsys):
+def test_mistakes_print_one_line_and_exit_with_2(words, message, tmp_path, monkeypatch, capsys):
     (tmp_path / "broken.toml").write_text("a = = 3")
     (tmp_path / "other.toml").write_text('task = "chess"')
     monkeypatch.chdir(tmp_path)
@@ -168,14 +168,14 @@ def test_mistakes_are_told_in_a_line_and_exit_2(words, message, tmp_path, monkey
     assert not (tmp_path / "runs").exists()
 
 
-def test_all_mistakes_at_once(tmp_path):
+def test_all_mistakes_of_a_recipe_are_listed(tmp_path):
     answer = shell("train", "logic/nse", "--set", "model.sise=3", "--set", "train.lr=fast", cwd=tmp_path)
     assert answer.returncode == 2
     assert "model.sise" in answer.stderr
     assert "train.lr" in answer.stderr
 
 
-def test_a_backend_that_cannot_run_here_is_told(tmp_path, monkeypatch):
+def test_an_unavailable_backend_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("NSE_BACKEND", "warp")
     answer = shell("demo", "--quick", cwd=tmp_path)
     assert answer.returncode == 2
@@ -183,7 +183,7 @@ def test_a_backend_that_cannot_run_here_is_told(tmp_path, monkeypatch):
     assert "Traceback" not in answer.stderr
 
 
-def test_interrupting_is_no_bug(monkeypatch, capsys):
+def test_ctrl_c_prints_no_traceback(monkeypatch, capsys):
     def interrupted():
         raise KeyboardInterrupt
 
@@ -194,7 +194,7 @@ def test_interrupting_is_no_bug(monkeypatch, capsys):
     assert "interrupted" in capsys.readouterr().err
 
 
-def test_bench_on_a_cuda_device_that_is_not_there(monkeypatch, capsys):
+def test_bench_on_cuda_without_a_gpu_is_refused(monkeypatch, capsys):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr(sys, "argv", ["nse", "bench", "--device", "cuda", "--quick"])
     with pytest.raises(SystemExit) as stopped:
@@ -216,7 +216,7 @@ def models(tmp_path):
     }
 
 
-def test_predict_the_labels_of_sentences(models):
+def test_predict_labels_sentences(models):
     answer = call("predict", models["sentence"], "a good film", "bad zyx", "--device", "cpu")
     assert answer.exit_code == 0, answer.output
     first, second = answer.stdout.splitlines()
@@ -227,13 +227,13 @@ def test_predict_the_labels_of_sentences(models):
     assert second.endswith("  bad zyx  [1 of 2 words unknown]")
 
 
-def test_predict_reads_the_lines_of_standard_input(models):
+def test_predict_reads_standard_input(models):
     text = "\ufeffa good film\r\n\n  bad\n".encode()
     rows = answers("predict", models["sentence"], "--json", input=text)
     assert [(row["number"], row["text"]) for row in rows] == [(1, "a good film"), (3, "bad")]
 
 
-def test_predict_the_label_of_a_pair(models):
+def test_predict_labels_a_pair(models):
     answer = call("predict", models["pair"], "all dogs", "some dogs")
     assert answer.exit_code == 0, answer.output
     assert answer.stdout.endswith("  all dogs | some dogs\n")
@@ -242,7 +242,7 @@ def test_predict_the_label_of_a_pair(models):
     assert row["texts"] == ["all dogs", "some dogs"]
 
 
-def test_predict_the_labels_of_documents(tmp_path):
+def test_predict_labels_documents(tmp_path):
     model = str(save_document_model(tmp_path / "mine"))
     text = b"A good film. The dog runs.\n\nbad\n"
     rows = answers("predict", model, "--json", input=text)
@@ -270,18 +270,18 @@ def test_predict_the_labels_of_documents(tmp_path):
         ({"task": "snli", "accuracy": {"train": 0.9, "dev": 0.5, "test": 0.25}}, "dev 50.0%, test 25.0%"),
     ],
 )
-def test_the_figures_of_a_run_in_a_line(result, line):
+def test_the_figures_of_a_run_are_one_line(result, line):
     assert train.describe_figures(result) == line
 
 
-def test_predict_with_a_shipped_model():
+def test_predict_uses_a_shipped_model():
     (row,) = answers("predict", "snli", "Two dogs play.", "The animals sleep.", "--device", "cpu", "--json")
     assert row["label"] == "contradiction"
     rows = answers("predict", "sentiment", "I was never bored.", "A bad film.", "--json")
     assert [row["label"] for row in rows] == ["positive", "negative"]
 
 
-def test_predict_says_what_is_wrong(models, monkeypatch, capsys):
+def test_predict_reports_wrong_texts(models, monkeypatch, capsys):
     def told(*words):
         return refused(monkeypatch, capsys, "predict", *words)
 
@@ -295,12 +295,12 @@ def test_predict_says_what_is_wrong(models, monkeypatch, capsys):
     assert "half of a surrogate pair" in told(models["sentence"], "caf\udce9")
 
 
-def test_predict_tells_what_was_cut(models):
+def test_predict_reports_truncated_words(models):
     answer = call("predict", models["sentence"], "good " * 2_000)
     assert "...  [1,000 words truncated]" in answer.stdout
 
 
-def test_rank_the_lines_of_a_file(models, tmp_path):
+def test_rank_reads_the_lines_of_a_file(models, tmp_path):
     file = tmp_path / "candidates.txt"
     file.write_bytes("the cat sleeps\n\n \na dog runs\r\nCaf\u00e9\n".encode())
     words = ["rank", models["ranks"], "--question", "who runs ?"]
@@ -324,7 +324,7 @@ def test_rank_the_lines_of_a_file(models, tmp_path):
     assert answers(*words, str(file), "--json", "--top", "2") == rows[:2]
 
 
-def test_rank_says_what_is_wrong(models, tmp_path, monkeypatch, capsys):
+def test_rank_reports_wrong_input(models, tmp_path, monkeypatch, capsys):
     def told(*words):
         return refused(monkeypatch, capsys, "rank", *words)
 
@@ -350,7 +350,7 @@ def test_rank_needs_a_question_for_candidates_and_a_top_above_0(models, monkeypa
     assert call("rank", models["ranks"], "--question", "who", "--top", "0").exit_code == 2
 
 
-def test_explore_prints_what_each_word_was_composed_with(tmp_path):
+def test_explore_prints_the_compositions(tmp_path):
     answer = call("explore", str(save_sentence_model(tmp_path / "mine")), "a good film")
     assert answer.exit_code == 0
     assert answer.stdout.startswith("mine: ")
@@ -359,7 +359,7 @@ def test_explore_prints_what_each_word_was_composed_with(tmp_path):
     assert "t=1" in call("explore", str(tmp_path / "mine"), "a good film", "--steps").stdout
 
 
-def test_explore_writes_what_is_asked_for_and_nothing_else(tmp_path):
+def test_explore_writes_only_the_requested_files(tmp_path):
     model = str(save_sentence_model(tmp_path / "mine"))
     files = {
         name: tmp_path / "new" / f"it.{name}" for name in ("svg", "heat", "dot", "html", "latex", "json")
@@ -387,7 +387,7 @@ def test_explore_writes_what_is_asked_for_and_nothing_else(tmp_path):
     assert "t=1" in answer.stderr
 
 
-def test_explore_that_cannot_be_done_writes_nothing(tmp_path, monkeypatch, capsys):
+def test_a_failed_explore_writes_nothing(tmp_path, monkeypatch, capsys):
     model, file = str(save_sentence_model(tmp_path / "mine")), tmp_path / "it.svg"
     file.write_text("old", "utf-8")
     assert "expected 1, sentence, got 2" in refused(
@@ -401,7 +401,7 @@ def test_explore_that_cannot_be_done_writes_nothing(tmp_path, monkeypatch, capsy
     assert sorted(each.name for each in tmp_path.iterdir()) == ["it.svg", "mine"]
 
 
-def test_the_demo_ends_with_a_page(tmp_path):
+def test_the_demo_writes_a_page(tmp_path):
     answer = shell("demo", "--quick", "--page", "new/it.html", cwd=tmp_path)
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.strip().endswith("new/it.html")

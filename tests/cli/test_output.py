@@ -33,7 +33,7 @@ def answers(count, first=1, size=5):
 
 
 @pytest.mark.parametrize("counts", [[1], [9, 1], [50, 51], [3, 100, 997]])
-def test_vectors_come_in_parts_and_are_one_array(counts, tmp_path):
+def test_vectors_written_in_parts_are_one_array(counts, tmp_path):
     file, rows = tmp_path / "vectors.npy", []
     with open_writer(file, ENDINGS, format_json) as write:
         for count in counts:
@@ -46,7 +46,7 @@ def test_vectors_come_in_parts_and_are_one_array(counts, tmp_path):
         assert np.array_equal(found, np.stack([row["vector"] for row in rows]))
 
 
-def test_parquet(tmp_path):
+def test_parquet_has_vectors_ids_and_counts(tmp_path):
     file, rows = tmp_path / "vectors.parquet", [*answers(3), *answers(2, 4)]
     rows[1]["id"], rows[2]["id"] = "x", 7
     with open_writer(file, ENDINGS, format_json) as write:
@@ -62,7 +62,7 @@ def test_parquet(tmp_path):
         assert found[name] == [row[name] for row in rows]
 
 
-def test_json_lines_hold_the_very_numbers(tmp_path):
+def test_json_lines_keep_numbers_exactly(tmp_path):
     file, rows = tmp_path / "vectors.jsonl", answers(3)
     with open_writer(file, ENDINGS, format_json) as write:
         write(rows)
@@ -71,7 +71,7 @@ def test_json_lines_hold_the_very_numbers(tmp_path):
     assert np.array_equal(np.float32([row["vector"] for row in found]), np.stack([r["vector"] for r in rows]))
 
 
-def test_a_number_that_is_none_is_not_written_as_json(tmp_path):
+def test_nan_is_not_written_as_json(tmp_path):
     with (
         pytest.raises(ValueError, match="JSON"),
         open_writer(tmp_path / "a.jsonl", ENDINGS, format_json) as write,
@@ -80,7 +80,7 @@ def test_a_number_that_is_none_is_not_written_as_json(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_table_has_a_field_for_every_value_and_a_line_for_every_row(tmp_path):
+def test_tsv_has_a_field_for_every_value(tmp_path):
     rows = [
         {
             "number": 1,
@@ -102,7 +102,7 @@ def test_a_table_has_a_field_for_every_value_and_a_line_for_every_row(tmp_path):
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_what_breaks_off_leaves_the_old_file_and_nothing_else(ending, tmp_path):
+def test_an_error_while_writing_leaves_the_old_file(ending, tmp_path):
     file = tmp_path / f"a{ending}"
     file.write_text("old")
     rows = [row | {"translation": "hund", "label": "x"} for row in answers(50)]
@@ -125,7 +125,7 @@ def test_what_breaks_off_leaves_the_old_file_and_nothing_else(ending, tmp_path):
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".npy", ".parquet"])
-def test_a_full_disk_is_told_and_leaves_the_old_file(ending, tmp_path):
+def test_a_full_disk_is_reported_and_leaves_the_old_file(ending, tmp_path):
     file = tmp_path / f"a{ending}"
     file.write_text("old")
 
@@ -145,7 +145,7 @@ def test_a_full_disk_is_told_and_leaves_the_old_file(ending, tmp_path):
     assert file.read_text() == "old"
 
 
-def test_what_cannot_be_written_is_refused_before_anything_is(tmp_path):
+def test_an_unwritable_output_is_refused_before_anything_is_written(tmp_path):
     (tmp_path / "file").write_text("old")
     (tmp_path / "a.npy").mkdir()
     for path, message in [
@@ -162,7 +162,7 @@ def test_what_cannot_be_written_is_refused_before_anything_is(tmp_path):
     assert not (tmp_path / "b").exists()
 
 
-def test_without_pyarrow_the_command_that_gets_it_is_told(tmp_path, monkeypatch):
+def test_without_pyarrow_the_error_says_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with (
         pytest.raises(InputError, match=r"pip install 'neural-semantic-encoders\[parquet\]'"),
@@ -172,7 +172,7 @@ def test_without_pyarrow_the_command_that_gets_it_is_told(tmp_path, monkeypatch)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_two_do_not_write_one_file(tmp_path):
+def test_two_processes_do_not_write_the_same_file(tmp_path):
     file = tmp_path / "a.txt"
     with open_output(file) as handle:
         handle.write(b"mine")
@@ -181,7 +181,7 @@ def test_two_do_not_write_one_file(tmp_path):
     assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"a.txt": "mine"}
 
 
-def test_what_a_killed_run_left_is_removed(tmp_path):
+def test_the_part_file_of_a_killed_process_is_removed(tmp_path):
     (tmp_path / ".a.txt.12345-0123abcd.part").write_text("half of something longer")
     with open_output(tmp_path / "a.txt") as handle:
         handle.write(b"whole")
@@ -189,7 +189,7 @@ def test_what_a_killed_run_left_is_removed(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
-def test_signals_end_it_cleanly_and_mean_what_they_meant_afterwards(name, tmp_path):
+def test_signals_clean_up_and_handlers_are_restored(name, tmp_path):
     number = getattr(signal, name)
     before = signal.getsignal(number)
     with pytest.raises(SystemExit) as ended, open_output(tmp_path / "a.txt"):
@@ -199,7 +199,7 @@ def test_signals_end_it_cleanly_and_mean_what_they_meant_afterwards(name, tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_new_file_may_be_read_by_whom_the_system_lets(tmp_path):
+def test_a_new_file_has_the_mode_of_the_umask(tmp_path):
     usual = tmp_path / "usual"
     usual.write_text("")
     with open_output(tmp_path / "a.txt"):
@@ -207,7 +207,7 @@ def test_a_new_file_may_be_read_by_whom_the_system_lets(tmp_path):
     assert (tmp_path / "a.txt").stat().st_mode == usual.stat().st_mode
 
 
-def test_lines_for_people():
+def test_printed_lines_are_aligned_and_truncated():
     rows = [
         {"text": "good", "probabilities": {"no": 0.25, "yes": 0.75}, "words": 1, "cut": 0, "unknown": 0},
         {

@@ -63,7 +63,7 @@ def killed_in_the_middle(process, folder, seconds=100):
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for workers in /proc")
-def test_two_workers_one_of_them_killed_lose_nothing(model, tmp_path):
+def test_a_killed_worker_loses_no_rows(model, tmp_path):
     chance, file = random.Random(1), tmp_path / "rows.jsonl"
     rows = [{"text": " ".join(chance.choices(WORDS, k=chance.randint(1, 9))), "id": n} for n in range(24_000)]
     rows[2_050]["text"], rows[16_000]["text"] = "", "good " * 2_000
@@ -109,7 +109,7 @@ def worker_for(model, **changes):
     return cluster.Worker((changes.get("version", version), files, settings))
 
 
-def test_a_worker_answers_with_vectors_and_problems_without_the_models_folder(model):
+def test_a_worker_needs_only_the_packed_model(model):
     worker, expected = worker_for(model), nse.load(model).encode(["good", "a film"])
     for file in model.iterdir():
         file.unlink()
@@ -123,7 +123,7 @@ def test_a_worker_answers_with_vectors_and_problems_without_the_models_folder(mo
     assert found[2] == BadLine(3, "no")
 
 
-def test_what_goes_wrong_at_a_worker_comes_back(model):
+def test_an_error_of_a_worker_is_returned(model):
     worker, rows = worker_for(model), [Row(1, ("good",))]
     error = worker_for(model, version="0.0.1").answer(rows)
     assert str(error) == f"--ray: a worker has nse {nse.__version__} and you have 0.0.1"
@@ -153,7 +153,7 @@ class OneWorker:
 
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("wrong", ["at a worker", "in the file"])
-def test_answers_come_in_the_order_of_the_chunks_up_to_a_mistake(workers, wrong, monkeypatch):
+def test_answers_keep_the_order_of_the_chunks_up_to_an_error(workers, wrong, monkeypatch):
     def chunks():
         yield from map(str, range(20))
         if wrong == "at a worker":
@@ -174,7 +174,7 @@ def test_answers_come_in_the_order_of_the_chunks_up_to_a_mistake(workers, wrong,
     assert found == [str(number) for number in range(20)]
 
 
-def test_addresses_where_there_is_no_cluster(tmp_path):
+def test_addresses_without_a_cluster_are_refused(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -188,7 +188,7 @@ def test_addresses_where_there_is_no_cluster(tmp_path):
             cluster.check_address(address)
 
 
-def test_without_ray_the_command_that_gets_it_is_told(model, tmp_path, monkeypatch):
+def test_without_ray_the_error_says_how_to_install_it(model, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     file = tmp_path / "rows.txt"
     file.write_text("good\n")

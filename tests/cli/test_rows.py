@@ -29,7 +29,7 @@ def path(tmp_path):
     return tmp_path / "rows"
 
 
-def test_text_is_a_row_a_line_and_blank_lines_are_passed_over(path):
+def test_plain_text_has_a_row_per_line_without_blank_lines(path):
     content = b"\xef\xbb\xbf a dog \r\n\n \t\nthe\tcat"
     assert read(path, content, Format.text) == [Row(1, ("a dog",)), Row(4, ("the\tcat",))]
     assert read(path, content, Format.text, ONE._replace(keeps_blank=True)) == [
@@ -40,7 +40,7 @@ def test_text_is_a_row_a_line_and_blank_lines_are_passed_over(path):
     ]
 
 
-def test_the_texts_of_a_pair_have_a_tab_between(path):
+def test_the_texts_of_a_pair_are_separated_by_a_tab(path):
     assert read(path, "a dog\t it runs\n\na\n\tb\tc\n", Format.text, PAIR) == [
         Row(1, ("a dog", "it runs")),
         BadLine(3, "expected premise and hypothesis with a tab between, got 1 of 2"),
@@ -48,14 +48,14 @@ def test_the_texts_of_a_pair_have_a_tab_between(path):
     ]
 
 
-def test_json_lines_by_the_models_own_names_or_as_text(path):
+def test_json_lines_use_the_models_input_names_or_text(path):
     content = '{"hypothesis": "b", "premise": "a", "id": 7, "x": [NaN]}\n\n{"texts": ["c", "d"], "id": "e"}\n'
     assert read(path, content, Format.jsonl, PAIR) == [Row(1, ("a", "b"), 7), Row(3, ("c", "d"), "e")]
     content = '{"sentence": "a", "text": "no"}\n{"text": "b"}\n{"text": "", "id": 1.5}\n'
     assert read(path, content, Format.jsonl) == [Row(1, ("a",)), Row(2, ("b",)), Row(3, ("",), 1.5)]
 
 
-def test_columns_by_other_names(path):
+def test_columns_may_have_other_names(path):
     columns = parse_keys("premise=sentence1, hypothesis = sentence2", PAIR._replace(id="pairID"))
     content = '{"sentence1": "a", "sentence2": "b", "premise": "no", "pairID": "x"}\n{"texts": ["a", "b"]}\n'
     assert read(path, content, Format.jsonl, columns) == [
@@ -81,12 +81,12 @@ def test_columns_by_other_names(path):
         ("text=a", "expected one of premise, hypothesis before =, got 'text'"),
     ],
 )
-def test_columns_that_are_typed_wrong(given, message):
+def test_a_malformed_columns_option_is_refused(given, message):
     with pytest.raises(InputError, match=message):
         parse_keys(given, PAIR)
 
 
-def test_tsv_takes_quotes_as_they_are_and_csv_does_not(path):
+def test_quotes_are_literal_in_tsv_and_not_in_csv(path):
     content = 'id\tsentence\nx\ta "dog\n\ny\t"runs"\n'
     assert read(path, content, Format.tsv) == [Row(2, ('a "dog',), "x"), Row(4, ('"runs"',), "y")]
     content = 'id,sentence\r\nx,"a ""dog"", or\r\ntwo"\r\n,\r\ny,5" pipe\r\nz,"c"\r\n'
@@ -97,7 +97,7 @@ def test_tsv_takes_quotes_as_they_are_and_csv_does_not(path):
     ]
 
 
-def test_candidates_of_a_question_in_a_list_or_a_row_each(path):
+def test_candidates_may_be_a_list_or_rows(path):
     content = '{"question": "who", "candidates": ["a", "b"], "id": 3}\n{"question": "what", "answer": "c"}\n'
     assert read(path, content, Format.jsonl, RANKED) == [
         Row(1, ("who", "a"), 3, 1),
@@ -152,7 +152,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("form", "line", "why"), BAD)
-def test_a_bad_line_is_told_by_its_number_and_the_others_are_read(form, line, why, path, monkeypatch):
+def test_a_bad_line_is_reported_by_number_and_the_others_are_read(form, line, why, path, monkeypatch):
     monkeypatch.setattr(lines_module, "MAX_LINE_BYTES", 64)
     header = {Format.tsv: [b"sentence\tx"], Format.csv: [b"sentence,x"]}.get(form, [])
     found = read(path, b"\n".join([*header, GOOD[form], line, GOOD[form]]), form)
@@ -167,7 +167,7 @@ def test_a_bad_line_is_told_by_its_number_and_the_others_are_read(form, line, wh
     assert why in found[1].why
 
 
-def test_json_that_only_looks_harmless(path):
+def test_dangerous_json_is_a_bad_line(path):
     deep, digits = "[" * 100_000 + "]" * 100_000, "9" * 5_000
     for value in (deep, digits):
         (problem, row) = read(path, f'{{"x": {value}}}\n{{"text": "a"}}\n', Format.jsonl)
@@ -185,7 +185,7 @@ OPEN = {
 
 
 @pytest.mark.parametrize("name", OPEN)
-def test_a_quote_that_may_not_be_closed_ends_the_file(name, path):
+def test_an_unclosed_quote_ends_reading(name, path):
     """Whatever comes after it: nobody knows where the next row begins."""
     rest, why = OPEN[name]
     path.write_text(f'sentence,x\ngood,1\n"two\nlines",2\n"a,3\n{rest}')
@@ -196,14 +196,14 @@ def test_a_quote_that_may_not_be_closed_ends_the_file(name, path):
     assert [(row.number, row.texts) for row in found] == [(2, ("good",)), (3, ("two\nlines",))]
 
 
-def test_a_quote_that_may_not_be_closed_is_found_by_the_number_of_quotes(path):
+def test_an_unclosed_quote_is_found_by_counting_quotes(path):
     with pytest.raises(DataError, match="line 2: a quote is perhaps not closed"):  # though there are two
         read(path, 'sentence,x\n5" nail,"b\n', Format.csv)
     with pytest.raises(DataError, match="line 2: a quote is perhaps not closed: ',' expected"):  # three
         read(path, 'sentence,x\n"a" b "c,1\nd",1\n', Format.csv)
 
 
-def test_a_record_that_is_no_row_is_told_with_all_its_lines(path):
+def test_a_bad_record_is_reported_with_all_its_lines(path):
     (problem, row) = read(path, b'sentence,x\n"a\n\nb"\nc,1\n', Format.csv)
     assert problem == BadLine(2, "expected 2 fields, as in the header, got 1", lines=3)
     assert row == Row(5, ("c",))
@@ -211,7 +211,7 @@ def test_a_record_that_is_no_row_is_told_with_all_its_lines(path):
     assert problem == BadLine(2, "is not UTF-8", lines=2)
 
 
-def test_a_line_may_be_as_long_as_may_be(path, monkeypatch):
+def test_lines_up_to_the_limit_are_read(path, monkeypatch):
     monkeypatch.setattr(lines_module, "MAX_LINE_BYTES", 4)
     whole = [Row(1, ("aaaa",)), Row(2, ("bbbb",))]
     assert read(path, b"aaaa\r\nbbbb", Format.text) == whole
@@ -261,7 +261,7 @@ def test_plain_text_has_no_columns(path):
         (".tsv", Format.text),
     ],
 )
-def test_the_format_by_the_name(name, form, tmp_path):
+def test_the_format_follows_the_suffix(name, form, tmp_path):
     assert guess_format(tmp_path / name) == form
 
 
@@ -280,14 +280,14 @@ def test_compressed_files_are_opened(ending, compress, tmp_path):
             read(file, broken, Format.jsonl)
 
 
-def test_what_cannot_be_opened_is_told_at_once(tmp_path):
+def test_an_unreadable_file_is_refused_when_opened(tmp_path):
     with pytest.raises(DataError, match="nowhere: cannot be read: No such file"):
         LineSource(tmp_path / "nowhere")
     with pytest.raises(DataError, match="cannot be read: Is a directory"):
         LineSource(tmp_path)
 
 
-def test_where_a_file_is_read(path):
+def test_the_position_in_a_file_is_known(path):
     path.write_bytes(b"a dog\n" * 20_000)
     with LineSource(path) as source:
         assert (source.is_regular, source.size, source.bytes_read) == (True, 120_000, 0)
@@ -298,7 +298,7 @@ def test_where_a_file_is_read(path):
         assert source.bytes_read == 120_000
 
 
-def test_a_line_of_standard_input_is_there_before_the_next(monkeypatch):
+def test_a_line_is_available_before_the_next_is_written(monkeypatch):
     reading, writing = os.pipe()
     with os.fdopen(reading) as handle, os.fdopen(writing, "wb", buffering=0) as other:
         monkeypatch.setattr(sys, "stdin", handle)
@@ -311,7 +311,7 @@ def test_a_line_of_standard_input_is_there_before_the_next(monkeypatch):
         assert not handle.closed
 
 
-def test_no_more_than_a_chunk_is_read_ahead():
+def test_at_most_one_chunk_is_read_ahead():
     taken = []
 
     def endless():
@@ -339,7 +339,7 @@ def test_long_texts_make_small_chunks(monkeypatch):
     assert [[item.number for item in chunk] for chunk in split_chunks(items, 3)] == [[1, 2], [3, 4], [5]]
 
 
-def test_rows_before_a_mistake_come_before_it():
+def test_rows_before_an_error_are_yielded_first():
     def broken():
         yield Row(1, ("dog",))
         raise DataError("broken off")
@@ -350,7 +350,7 @@ def test_rows_before_a_mistake_come_before_it():
         next(chunks)
 
 
-def test_nothing_is_read_after_a_problem():
+def test_nothing_is_read_after_a_bad_line():
     items = iter([Row(1, ("dog",)), BadLine(2, "no"), Row(3, ("dog",))])
     assert [item.number for item in stop_at_bad_line(items)] == [1, 2]
     assert next(items).number == 3

@@ -39,7 +39,7 @@ class Fixed(nn.Module):
 
 @pytest.mark.parametrize("batch", [1, 2, 64])
 @pytest.mark.parametrize("encoder", ["nse", "lstm"])
-def test_sentences_get_the_label_that_each_gets_alone(batch, encoder, tmp_path):
+def test_a_batch_gives_each_sentence_the_label_it_gets_alone(batch, encoder, tmp_path):
     loaded = hub.load(save_sentence_model(tmp_path / "mine", encoder=encoder))
     rows = loaded.predict(SENTENCES, batch)
     assert [row["text"] for row in rows] == SENTENCES
@@ -57,7 +57,7 @@ def test_sentences_get_the_label_that_each_gets_alone(batch, encoder, tmp_path):
     assert nse.load(tmp_path / "mine").predict(SENTENCES, batch) == rows
 
 
-def test_pairs_get_the_label_that_each_gets_alone(tmp_path):
+def test_a_batch_gives_each_pair_the_label_it_gets_alone(tmp_path):
     saved(tmp_path / "mine")
     loaded = hub.load(tmp_path / "mine")
     pairs = [("all dogs bark", "some dogs bark"), ("some dogs", "not zebras"), ("dogs", "dogs dance")]
@@ -103,14 +103,14 @@ def test_a_document_gets_the_label_of_its_sentences(batch, tokenizer, tmp_path):
     json.dumps(rows, allow_nan=False)
 
 
-def test_the_same_words_in_other_sentences_are_another_document(tmp_path):
+def test_sentence_boundaries_change_the_scores_of_a_document(tmp_path):
     model = nse.load(save_document_model(tmp_path / "mine"))
     texts = ["a dog runs. the cat", "a dog runs . the cat", "a dog. runs the cat ."]
     one, other, again = model.predict(texts)
     assert one["probabilities"] == other["probabilities"] != again["probabilities"]
 
 
-def test_a_document_without_end_is_cut_and_told(tmp_path):
+def test_a_very_long_document_is_truncated_and_counted(tmp_path):
     model = nse.load(save_document_model(tmp_path / "mine"))
     (row,) = model.predict(["A dog runs . " * 5_000])
     assert (row["words"], row["cut"], row["sentences"]) == (10_000, 10_000, 2_500)
@@ -126,7 +126,7 @@ def test_a_document_without_end_is_cut_and_told(tmp_path):
         model.rank("who", ["dog"])
 
 
-def test_the_card_of_a_document_model_tells_how_to_ask_it(tmp_path, capsys):
+def test_the_card_of_a_document_model_shows_working_code(tmp_path, capsys):
     folder = save_document_model(tmp_path / "mine")
     text = (folder / "README.md").read_text("utf-8")
     assert "- Labels: 1, 2, 3\n- Training data: aclimdb (" in text
@@ -136,7 +136,7 @@ def test_the_card_of_a_document_model_tells_how_to_ask_it(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("batch", [1, 2, 64])
-def test_candidates_are_ranked_by_the_score_that_each_gets_alone(batch, tmp_path):
+def test_candidates_are_ranked_by_the_scores_they_get_alone(batch, tmp_path):
     loaded = hub.load(save_ranking_model(tmp_path / "mine"))
     question = "Who runs?"
     rows = loaded.rank(question, CANDIDATES, batch)
@@ -154,7 +154,7 @@ def test_candidates_are_ranked_by_the_score_that_each_gets_alone(batch, tmp_path
     json.dumps(rows, allow_nan=False)
 
 
-def test_of_equal_scores_the_earlier_candidate_goes_first(tmp_path):
+def test_candidates_with_equal_scores_keep_their_order(tmp_path):
     loaded = hub.load(save_ranking_model(tmp_path / "mine"))
     scores = torch.zeros(len(loaded.vocabulary))
     scores[loaded.vocabulary.encode(["cat"])] = 1.0
@@ -162,7 +162,7 @@ def test_of_equal_scores_the_earlier_candidate_goes_first(tmp_path):
     assert [row["number"] for row in rows] == [3, 5, 1, 2, 4]
 
 
-def test_numbers_are_what_texts_are_called_by(tmp_path):
+def test_answers_and_errors_use_the_given_numbers(tmp_path):
     model = nse.load(save_ranking_model(tmp_path / "mine"))
     rows = model.answer(model.request("rank", ["dog", "cat"], question="who", numbers=[4, 9]))
     assert sorted(row["number"] for row in rows) == [4, 9]
@@ -170,13 +170,13 @@ def test_numbers_are_what_texts_are_called_by(tmp_path):
         model.request("rank", ["dog", " "], question="who", numbers=[4, 9])
 
 
-def test_nothing_asked_is_nothing_answered(tmp_path):
+def test_an_empty_list_gives_no_answers(tmp_path):
     assert nse.load(save_sentence_model(tmp_path / "mine")).predict([]) == []
     assert nse.load(save_ranking_model(tmp_path / "ranks")).rank("who", []) == []
 
 
 @pytest.mark.parametrize("blank", ["", " ", "\t\n ", "\u00a0"])
-def test_an_empty_text_is_named(blank, tmp_path):
+def test_an_error_names_the_empty_text(blank, tmp_path):
     with pytest.raises(InputError, match="sentence 2 is empty: give it at least one word"):
         nse.load(save_sentence_model(tmp_path / "mine")).predict(["good", blank])
     saved(tmp_path / "pair")
@@ -199,7 +199,7 @@ def test_one_word_and_only_unknown_words_are_answered(tmp_path):
 
 
 @pytest.mark.parametrize(("model", "read"), [({}, 1_000), ({"max_words": 8, "padding": "paper"}, 8)])
-def test_a_long_text_is_cut_and_told(model, read, tmp_path):
+def test_a_long_text_is_truncated_and_counted(model, read, tmp_path):
     folder = save_sentence_model(tmp_path / "mine", **model)
     started = time.perf_counter()
     long, whole = nse.load(folder).predict(["good " * 5_000, "good " * read])
@@ -212,7 +212,7 @@ def test_a_long_text_is_cut_and_told(model, read, tmp_path):
         nse.load(folder).predict(["good", "good " * 5_000], strict=True)
 
 
-def test_a_long_candidate_or_question_is_cut_and_told(tmp_path):
+def test_a_long_candidate_or_question_is_truncated_and_counted(tmp_path):
     folder = save_ranking_model(tmp_path / "mine", max_words=3)
     rows = nse.load(folder).rank("who who who who", ["dog", "a dog runs . ."])
     assert {row["number"]: row["cut"] for row in rows} == {1: 1, 2: 2}  # `. .` is one word to this tokenizer
@@ -222,7 +222,7 @@ def test_a_long_candidate_or_question_is_cut_and_told(tmp_path):
         nse.load(folder).rank("who", ["dog", "a dog runs . ."], strict=True)
 
 
-def test_an_endless_word_takes_no_longer_than_a_word(tmp_path):
+def test_a_very_long_word_takes_no_longer_than_a_short_one(tmp_path):
     started = time.perf_counter()
     (row,) = nse.load(save_sentence_model(tmp_path / "mine")).predict(["x" * 10_000_000])
     assert time.perf_counter() - started < 30
@@ -230,7 +230,7 @@ def test_an_endless_word_takes_no_longer_than_a_word(tmp_path):
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_scores_that_are_not_finite_are_no_answer(bad, tmp_path):
+def test_non_finite_scores_raise_an_error(bad, tmp_path):
     loaded = hub.load(save_ranking_model(tmp_path / "mine"))
     scores = torch.zeros(len(loaded.vocabulary))
     scores[loaded.vocabulary.encode(["cat"])] = bad
@@ -238,7 +238,7 @@ def test_scores_that_are_not_finite_are_no_answer(bad, tmp_path):
         loaded.with_module(Fixed(scores).eval()).rank("who", ["dog", "cat", "a", "the cat"])
 
 
-def test_a_model_of_another_kind_says_what_it_does(tmp_path):
+def test_a_model_of_another_kind_refuses_and_names_its_method(tmp_path):
     ranks = save_ranking_model(tmp_path / "ranks")
     with pytest.raises(InputError, match=r"ranks candidate answers .*; it cannot predict: use rank"):
         nse.load(ranks).predict(["good"])
@@ -249,7 +249,7 @@ def test_a_model_of_another_kind_says_what_it_does(tmp_path):
         nse.load(tmp_path / "pair").rank("who", ["dog"])
 
 
-def test_what_a_model_takes_does_not_depend_on_the_name_of_its_task(tmp_path):
+def test_the_inputs_of_a_model_do_not_depend_on_its_task(tmp_path):
     for task in ("chess", "sst", "documents"):
         saved(tmp_path / task, task=task)
         with pytest.raises(InputError, match="texts: expected 2, premise 1 and hypothesis 1, got 1"):
@@ -267,12 +267,12 @@ def test_what_a_model_takes_does_not_depend_on_the_name_of_its_task(tmp_path):
         (["caf\udce9"], "sentence 1: not valid Unicode"),
     ],
 )
-def test_what_is_no_text_is_refused(texts, message, tmp_path):
+def test_a_value_that_is_not_a_text_is_refused(texts, message, tmp_path):
     with pytest.raises(InputError, match=message):
         nse.load(save_sentence_model(tmp_path / "mine")).predict(texts)
 
 
-def test_other_mistakes_are_told(tmp_path):
+def test_wrong_arguments_raise_a_clear_error(tmp_path):
     saved(tmp_path / "pair")
     with pytest.raises(InputError, match="texts: expected 2, premise 1 and hypothesis 1, got 1"):
         nse.load(tmp_path / "pair").predict(["dogs"])
@@ -284,7 +284,7 @@ def test_other_mistakes_are_told(tmp_path):
         nse.load("nobody").predict(["good"])
 
 
-def test_import_is_light():
+def test_nse_load_imports_no_command_line_libraries():
     check = (
         "import sys, nse; nse.load; print([m for m in ('lightning', 'typer', 'rich') if m in sys.modules])"
     )

@@ -27,7 +27,7 @@ def spread(monkeypatch):
 
 
 @pytest.mark.parametrize("batch", [1, 2, 128])
-def test_labels_and_vectors(batch, spread, tmp_path):
+def test_threads_do_not_change_labels_and_vectors(batch, spread, tmp_path):
     model, texts = nse.load(save_sentence_model(tmp_path / "mine")), SENTENCES * 3 + ["a good film " * 9]
     wanted, vectors = model.predict(texts), torch.from_numpy(model.encode(texts))
     spread()
@@ -38,7 +38,7 @@ def test_labels_and_vectors(batch, spread, tmp_path):
     torch.testing.assert_close(torch.from_numpy(model.encode(texts, batch)), vectors, rtol=1e-5, atol=1e-6)
 
 
-def test_rankings_documents_and_translations(spread, tmp_path):
+def test_threads_do_not_change_rankings_and_translations(spread, tmp_path):
     ranker = nse.load(save_ranking_model(tmp_path / "ranker"))
     documents = nse.load(save_document_model(tmp_path / "documents"))
     translating = nse.load(save_translator(tmp_path / "translator"))
@@ -52,14 +52,14 @@ def test_rankings_documents_and_translations(spread, tmp_path):
     assert [ask() for ask in asks] == wanted
 
 
-def test_nothing_to_compute(spread, tmp_path):
+def test_no_texts_give_no_answers_with_threads(spread, tmp_path):
     model = nse.load(save_sentence_model(tmp_path / "mine"))
     spread()
     assert model.predict([]) == []
     assert len(model.encode([])) == 0
 
 
-def test_what_goes_wrong_in_a_thread_is_told(spread, tmp_path):
+def test_an_error_in_a_thread_is_raised(spread, tmp_path):
     model = nse.load(save_sentence_model(tmp_path / "mine"))
     spread()
 
@@ -71,7 +71,7 @@ def test_what_goes_wrong_in_a_thread_is_told(spread, tmp_path):
         model.encode(SENTENCES)
 
 
-def test_it_takes_every_core_and_one_thread_of_torch_for_each():
+def test_the_thread_pool_uses_every_core_with_one_torch_thread_each():
     assert computing.limit_batch(128, 10) == 128
     computing.use_thread_pool()  # tests have one thread each anyway
     try:
@@ -101,7 +101,7 @@ def test_it_takes_every_core_and_one_thread_of_torch_for_each():
         (save_translator, {"directions": 2}),
     ],
 )
-def test_no_texts_have_no_vectors_of_the_same_size(make, model, folded, tmp_path):
+def test_no_texts_give_an_empty_array_of_the_vector_size(make, model, folded, tmp_path):
     make(tmp_path / "mine", **model)
     loaded = nse.load(tmp_path / "mine")
     if not folded:

@@ -36,7 +36,7 @@ def scores(model):
 
 
 @pytest.mark.parametrize("encoder", ["nse", "lstm", "bow"])
-def test_what_is_saved_is_loaded(encoder, tmp_path):
+def test_a_saved_model_is_loaded_unchanged(encoder, tmp_path):
     config = configured(model={"encoder": encoder, "dropout": 0.5, "trainable": False})
     model, vocabulary = made(config)
     hub.save(tmp_path / "new" / "mine", model, config, vocabulary, {})
@@ -62,7 +62,7 @@ def test_what_is_saved_is_loaded(encoder, tmp_path):
     ("encoder", "settings"),
     [("nse", {"layers": 2}), ("lstm", {"layers": 2, "directions": 2}), ("bow", {"embedding_size": 3})],
 )
-def test_a_model_of_a_sentence_is_loaded(encoder, settings, tmp_path):
+def test_a_sentence_model_is_loaded(encoder, settings, tmp_path):
     labels = ["negative", "positive"]
     config = configured(
         kind="sentence",
@@ -85,7 +85,7 @@ def test_a_model_of_a_sentence_is_loaded(encoder, settings, tmp_path):
     assert loaded.module(IDS, LENGTHS).shape == (2, 2)
 
 
-def test_a_folder_that_mistakes_its_kind_is_refused(folder, tmp_path):
+def test_a_folder_with_the_wrong_kind_is_refused(folder, tmp_path):
     """Whether its configuration does not fit the kind, or its weights do not."""
     file = folder / "config.json"
     good = json.loads(file.read_text())
@@ -110,7 +110,7 @@ def test_a_folder_that_mistakes_its_kind_is_refused(folder, tmp_path):
 
 
 @pytest.mark.parametrize("stored", ["float32", "float16"])
-def test_the_rarity_of_words_is_kept(stored, tmp_path):
+def test_the_rarity_of_words_is_saved(stored, tmp_path):
     config = configured(tokenizer="lower", labels=["right"], weights=stored, model={"word_overlap": True})
     model, vocabulary = made(config)
     model.rarity.copy_(torch.rand(len(vocabulary)))
@@ -123,7 +123,7 @@ def test_the_rarity_of_words_is_kept(stored, tmp_path):
         assert torch.equal(scores(loaded.module), scores(model.eval()))
 
 
-def test_a_folder_from_before_there_were_kinds_of_sentences_is_loaded(folder):
+def test_a_folder_of_an_older_version_is_loaded(folder):
     """What was added to the configuration has a default that is as it was."""
     file = folder / "config.json"
     told = json.loads(file.read_text())
@@ -134,14 +134,14 @@ def test_a_folder_from_before_there_were_kinds_of_sentences_is_loaded(folder):
     assert hub.load(folder).config == configured()
 
 
-def test_the_same_model_gives_the_same_bytes(tmp_path):
+def test_saving_a_model_twice_writes_the_same_bytes(tmp_path):
     for name in ("one", "other"):
         saved(tmp_path / name)
     for name in os.listdir(tmp_path / "one"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
 
 
-def test_loading_leaves_random_numbers_alone(folder):
+def test_loading_does_not_change_the_random_state(folder):
     model, vocabulary = made(configured())
     torch.manual_seed(5)
     expected = torch.rand(3)
@@ -151,7 +151,7 @@ def test_loading_leaves_random_numbers_alone(folder):
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_a_run_and_a_shipped_name_lead_to_their_model(folder, tmp_path, monkeypatch):
+def test_runs_and_shipped_models_are_found_by_name(folder, tmp_path, monkeypatch):
     shutil.move(folder, tmp_path / "run" / "model")
     assert hub.load(tmp_path / "run").folder == tmp_path / "run" / "model"
     room = tmp_path / "pretrained"
@@ -171,13 +171,13 @@ def test_a_run_and_a_shipped_name_lead_to_their_model(folder, tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("name", ["", "a\0b", "x" * 5000, "../" * 2000, "/dev/null", "/dev/null/x", "~", "."])
-def test_strange_names_are_no_models(name, tmp_path, monkeypatch):
+def test_strange_names_are_refused(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ModelError):
         hub.load(name)
 
 
-def test_a_run_without_a_model_and_a_folder_without_one_are_told(tmp_path):
+def test_a_run_or_folder_without_a_model_raises_a_clear_error(tmp_path):
     with pytest.raises(ModelError, match=r"there is no config\.json in it; give a model folder or a run"):
         hub.load(tmp_path)
     (tmp_path / "recipe.toml").touch()
@@ -185,14 +185,14 @@ def test_a_run_without_a_model_and_a_folder_without_one_are_told(tmp_path):
         hub.load(tmp_path)
 
 
-def test_devices(folder):
+def test_devices_are_found_by_name(folder):
     assert hub.find_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
     assert hub.find_device(torch.device("cpu")).type == "cpu"
     with pytest.raises(InputError, match="device: expected auto, cpu or cuda, got 'gpu'"):
         hub.load(folder, "gpu")
 
 
-def test_a_cuda_device_that_is_not_there(folder, monkeypatch):
+def test_cuda_without_a_gpu_is_refused(folder, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(InputError, match="CUDA is not available; use cpu or auto"):
         hub.load(folder, "cuda")
@@ -212,7 +212,7 @@ def test_a_model_of_a_gpu_is_saved_and_loaded_there(encoder, tmp_path):
 
 @pytest.mark.parametrize("stored", ["float32", "float16"])
 @pytest.mark.parametrize("vectors", ["float32", "float16", "int8"])
-def test_compact(stored, vectors, folder, tmp_path):
+def test_a_compact_model_stores_the_requested_types(stored, vectors, folder, tmp_path):
     model = hub.load(folder).module
     hub.compact(folder, tmp_path / "small", stored, vectors)
     small = hub.load(tmp_path / "small")
@@ -234,7 +234,7 @@ def test_compact(stored, vectors, folder, tmp_path):
     assert same(small.module, hub.load(tmp_path / "again").module)
 
 
-def test_compact_is_small_and_takes_another_card(tmp_path):
+def test_a_compact_model_is_smaller_and_may_have_a_new_card(tmp_path):
     saved(tmp_path / "whole", model={"size": 64, "hidden": 64})
     hub.compact(tmp_path / "whole", tmp_path / "small", card={"title": "Another"})
     sizes = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("whole", "small")]
@@ -271,13 +271,13 @@ def same_but_words(one, other):
     return all(torch.equal(ours[name], theirs[name][: len(ours[name])]) for name in ours)
 
 
-def test_a_model_that_learned_its_vectors_is_not_given_others(folder, tmp_path):
+def test_words_cannot_be_added_to_a_model_with_trained_vectors(folder, tmp_path):
     words = WordVectors("mine", {"zebra": 0}, np.ones((1, configured().model.size), np.float32))
     with pytest.raises(ModelError, match="it trained its word vectors"):
         hub.compact(folder, tmp_path / "more", words=words)
 
 
-def test_a_double_precision_model_is_stored_as_it_says(tmp_path):
+def test_a_double_precision_model_is_stored_as_float32(tmp_path):
     config = configured()
     model, vocabulary = made(config)
     hub.save(tmp_path / "mine", model.double(), config, vocabulary, {})
@@ -298,14 +298,14 @@ def test_non_finite_weights_are_not_saved(folder):
     assert (folder / "model.safetensors").read_bytes() == before
 
 
-def test_a_model_that_is_not_what_its_configuration_says_is_not_saved(tmp_path):
+def test_a_model_that_does_not_fit_its_configuration_is_not_saved(tmp_path):
     model, vocabulary = made(configured())
     with pytest.raises(ModelError, match=r"head\.3\.weight: expected F32 \[2, 4\], found F32 \[3, 4\]"):
         hub.save(tmp_path / "mine", model, configured(labels=["yes", "no"]), vocabulary, {})
     assert not os.listdir(tmp_path)
 
 
-def test_a_folder_with_other_files_is_left_alone(tmp_path):
+def test_saving_refuses_a_folder_with_other_files(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(ModelError, match=r"holds other files than a model's: thesis\.tex; choose another"):
         saved(tmp_path)
@@ -349,7 +349,7 @@ def interrupted(monkeypatch, at, error):
 
 
 @pytest.mark.parametrize("error", [PowerCut(), OSError(28, "No space left on device")])
-def test_whatever_interrupts_a_save_a_whole_model_is_found(error, tmp_path, monkeypatch):
+def test_an_interrupted_save_leaves_a_complete_model(error, tmp_path, monkeypatch):
     place, seen, messages = tmp_path / "mine", set(), set()
     old, config = saved(place), configured()
     new, vocabulary = made(config, seed=1)
@@ -376,7 +376,7 @@ def test_whatever_interrupts_a_save_a_whole_model_is_found(error, tmp_path, monk
         assert seen == {("mine", False), (".mine.old", False), ("mine", True)}
 
 
-def test_the_card_is_read_by_the_hub(tmp_path):
+def test_the_hub_can_read_the_card(tmp_path):
     told = {
         "title": 'A "quoted": title\n---',
         "license": "cc-by-sa-4.0",
@@ -411,14 +411,14 @@ def test_the_card_is_read_by_the_hub(tmp_path):
     assert "nothing" not in text
 
 
-def test_a_card_without_figures(tmp_path):
+def test_a_card_without_figures_has_no_table(tmp_path):
     config = configured(kind="sentence", task="chess", data="", labels=["win", "loss"])
     text = card.write_card(config, {}).decode()
     assert "Figures" not in text
     assert ModelCard(text).data.to_dict()["license"] == "mit"
 
 
-def test_a_key_twice_nan_and_endless_nesting_are_refused(folder):
+def test_invalid_configurations_are_refused(folder):
     good = (folder / "config.json").read_text()
     for text, message in [
         (good.replace('"size": 6', '"size": 6, "size": 7'), "a key occurs twice among encoder, size, size"),
@@ -493,7 +493,7 @@ def test_a_vocabulary_of_another_model_is_refused(folder):
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "vocabulary.txt"])
-def test_a_missing_file_is_named(name, folder):
+def test_an_error_names_the_missing_file(name, folder):
     (folder / name).unlink()
     with pytest.raises(ModelError, match=f"{name} is missing; get the whole model folder again"):
         hub.load(folder)

@@ -51,7 +51,7 @@ def unfolded(model):
 
 
 @pytest.mark.parametrize("batch", [1, 3, 128])
-def test_predictions_are_those_of_the_model_as_it_was_trained(batch, tmp_path):
+def test_predictions_equal_those_of_the_trained_module(batch, tmp_path):
     folder = save_sentence_model(tmp_path / "mine", starts=1, directions=2)
     model = nse.load(folder)
     rows, wanted = model.predict(SENTENCES, batch), unfolded(model).predict(SENTENCES, 1)
@@ -61,7 +61,7 @@ def test_predictions_are_those_of_the_model_as_it_was_trained(batch, tmp_path):
         assert list(chances.values()) == pytest.approx(list(others.values()), abs=1e-5)
 
 
-def test_it_ranks_and_translates_and_traces(tmp_path):
+def test_a_model_ranks_translates_and_traces(tmp_path):
     ranker = nse.load(save_ranking_model(tmp_path / "ranker"))
     best = ranker.rank("who runs ?", CANDIDATES)
     assert [row["rank"] for row in best] == [1, 2, 3, 4, 5, 6]
@@ -76,7 +76,7 @@ def test_it_ranks_and_translates_and_traces(tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_vectors_do_not_depend_on_the_others(kind, tmp_path):
+def test_vectors_do_not_depend_on_the_rest_of_the_batch(kind, tmp_path):
     KINDS[kind](tmp_path / "mine")
     model = nse.load(tmp_path / "mine")
     texts = ["a dog runs .", "the cat", "some dogs bark and all dogs bark", "a dog runs ."]
@@ -93,7 +93,7 @@ def test_vectors_do_not_depend_on_the_others(kind, tmp_path):
         model.encode(["a dog", " "])
 
 
-def test_the_vector_of_a_sentence_is_what_its_head_sees(tmp_path):
+def test_the_vector_of_a_sentence_is_the_input_of_the_head(tmp_path):
     model = nse.load(save_sentence_model(tmp_path / "mine"))
     vectors = torch.from_numpy(model.encode(SENTENCES))
     with torch.no_grad():
@@ -136,7 +136,7 @@ def made(name, folder):
 
 
 @pytest.mark.parametrize("name", [*SHIPPED, *KINDS])
-def test_copies_answer_to_the_last_bit(name, tmp_path):
+def test_copies_give_identical_answers(name, tmp_path):
     model, texts = made(name, tmp_path / "mine")
     before, content = answers(model, texts), pickle.dumps(model)
     for other in (copy.deepcopy(model), pickle.loads(content), copy.deepcopy(copy.deepcopy(model))):
@@ -154,7 +154,7 @@ def answer_elsewhere(model, texts, threads, line):
     line.send(answers(model, texts))
 
 
-def test_a_spawned_process_takes_a_model(tmp_path):
+def test_a_model_can_be_sent_to_a_spawned_process(tmp_path):
     """As the workers of a data loader do."""
     model, texts = made("snli", tmp_path)
     context = multiprocessing.get_context("spawn")
@@ -180,7 +180,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("kind", ["sentence", "document"])  # folded, and not
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_module_that_was_changed_needs_a_new_model(change, kind, tmp_path):
+def test_a_changed_module_needs_a_new_model(change, kind, tmp_path):
     model, texts = made(kind, tmp_path / "mine")
     CHANGES[change](model.module)
     for use in (
@@ -198,7 +198,7 @@ def test_a_module_that_was_changed_needs_a_new_model(change, kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["sentence", "translator"])
-def test_a_module_in_training_does_not_answer(kind, tmp_path):
+def test_a_module_in_training_mode_is_refused(kind, tmp_path):
     model, texts = made(kind, tmp_path / "mine")
     before = answers(model, texts)
     for module in (model.module, next(model.module.children())):
@@ -209,7 +209,7 @@ def test_a_module_in_training_does_not_answer(kind, tmp_path):
     assert answers(model, texts) == before
 
 
-def test_older_folders_are_read_as_newer_ones_say_it(tmp_path):
+def test_the_configuration_of_older_folders_is_upgraded(tmp_path):
     """A pair of one label was a ranking; what a user's own texts are called followed from the task."""
     saved(tmp_path / "ranker", labels=["right"])
     ranker = nse.load(tmp_path / "ranker")
@@ -224,7 +224,7 @@ def test_older_folders_are_read_as_newer_ones_say_it(tmp_path):
         assert nse.load(tmp_path / task).inputs == inputs
 
 
-def test_texts_are_called_as_the_configuration_says(tmp_path):
+def test_errors_use_the_input_names_of_the_configuration(tmp_path):
     saved(tmp_path / "mine", inputs=["one", "other"])
     model = nse.load(tmp_path / "mine")
     with pytest.raises(InputError, match="other 1 is empty"):
@@ -310,18 +310,18 @@ def test_only_the_files_of_a_model_folder_are_fetched(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     "name", ["hf:", "hf:dogs", "hf:a/b/c", "hf:../../x", "hf:a/..", "hf:a/b@", "hf:a/b c"]
 )
-def test_a_name_that_is_none_on_the_hub_is_refused(name):
+def test_an_invalid_hub_name_is_refused(name):
     with pytest.raises(ModelError, match="expected hf:owner/name"):
         nse.load(name)
 
 
-def test_a_model_that_is_not_there_is_told(tmp_path, monkeypatch):
+def test_a_missing_hub_model_raises_a_clear_error(tmp_path, monkeypatch):
     in_cache(tmp_path, monkeypatch)
     with pytest.raises(ModelError, match="is not in the cache, and the Hub cannot be reached"):
         nse.load("hf:someone/cats")
 
 
-def test_importing_brings_neither_models_nor_the_hub():
+def test_importing_nse_imports_neither_models_nor_the_hub():
     code = (
         "import sys, json, nse; nse.NSE; print(json.dumps([name for name in sys.modules if name in "
         "('nse.inference.model', 'nse.tasks', 'huggingface_hub', 'lightning', 'rich', 'typer')]))"

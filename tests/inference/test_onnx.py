@@ -121,7 +121,7 @@ def dimensions(values):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_file_gives_the_scores_of_the_reference_at_any_size(name, tmp_path, monkeypatch, capfd):
+def test_an_onnx_file_gives_the_scores_of_pytorch_at_any_size(name, tmp_path, monkeypatch, capfd):
     kind, model = MODELS[name]
     folder = saved(tmp_path / "model", kind, labels=1 if name == "ranker" else 3, **model)
     file = tmp_path / "model.onnx"
@@ -150,7 +150,7 @@ def command(*words):
     return CliRunner().invoke(app, [str(word) for word in words])
 
 
-def test_the_file_tells_what_a_program_needs_and_nothing_of_this_machine(tmp_path):
+def test_the_metadata_has_what_a_program_needs_and_no_local_paths(tmp_path):
     folder, file = (
         saved(tmp_path / "model", encoder="bow", max_words=7),
         tmp_path / "new" / "folder" / "a.b.onnx",
@@ -183,7 +183,7 @@ def test_the_file_tells_what_a_program_needs_and_nothing_of_this_machine(tmp_pat
         assert str(place).encode() not in file.read_bytes()
 
 
-def test_the_command_says_a_line(tmp_path, monkeypatch):
+def test_the_export_command_prints_one_line(tmp_path, monkeypatch):
     folder, file = saved(tmp_path / "model"), tmp_path / "model.onnx"
     monkeypatch.setattr(export, "export_graph", lambda *given: b"graph" * 1000)
     monkeypatch.setattr(export, "check_scores", lambda *given: 0.00000123)
@@ -193,7 +193,7 @@ def test_the_command_says_a_line(tmp_path, monkeypatch):
     assert file.read_bytes() == b"graph" * 1000
 
 
-def test_a_file_that_fails_its_check_is_not_written(tmp_path, monkeypatch):
+def test_a_file_with_wrong_scores_is_not_written(tmp_path, monkeypatch):
     folder, file = saved(tmp_path / "model", encoder="bow"), tmp_path / "model.onnx"
     file.write_bytes(b"the old one")
     right = export.make_exportable
@@ -215,7 +215,7 @@ def test_a_file_that_fails_its_check_is_not_written(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("old", [None, b"the old words"])
-def test_a_full_disk_leaves_what_was_there(old, tmp_path, monkeypatch):
+def test_a_full_disk_leaves_the_old_files(old, tmp_path, monkeypatch):
     folder, file = saved(tmp_path / "model"), tmp_path / "model.onnx"
     words = tmp_path / "model.vocabulary.txt"
     file.write_bytes(b"the old one")
@@ -236,7 +236,7 @@ def test_a_full_disk_leaves_what_was_there(old, tmp_path, monkeypatch):
     assert (words.read_bytes() if words.exists() else None) == old
 
 
-def test_what_cannot_be_written_is_refused_before_anything_is_computed(tmp_path, monkeypatch):
+def test_an_unwritable_file_is_refused_before_computing(tmp_path, monkeypatch):
     monkeypatch.setattr(hub, "load", lambda *all: pytest.fail("the model was loaded"))
     (tmp_path / "file").touch()
     (tmp_path / "taken.vocabulary.txt").mkdir()
@@ -247,7 +247,7 @@ def test_what_cannot_be_written_is_refused_before_anything_is_computed(tmp_path,
             export.to_onnx("snli", file)
 
 
-def test_models_that_are_not_written_are_refused_by_name(tmp_path, monkeypatch):
+def test_models_that_cannot_be_exported_are_refused_by_name(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"translator translates.*sentences, pairs or documents"):
         export.to_onnx(saved(tmp_path / "translator", "translation"), tmp_path / "model.onnx")
     monkeypatch.setattr(export, "MAX_BYTES", 1000)
@@ -263,7 +263,7 @@ def test_models_that_are_not_written_are_refused_by_name(tmp_path, monkeypatch):
         ("torch.onnx.ops", "needs a newer PyTorch than .*: pip install -U torch"),
     ],
 )
-def test_a_missing_package_is_named_with_its_cure(missing, told, tmp_path, monkeypatch):
+def test_an_error_names_the_missing_package_and_how_to_install_it(missing, told, tmp_path, monkeypatch):
     monkeypatch.setattr(export, "find_spec", lambda name: None if name == missing else find_spec(name))
     with pytest.raises(InputError, match=told):
         export.to_onnx("snli", tmp_path / "model.onnx")

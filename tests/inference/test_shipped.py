@@ -59,7 +59,7 @@ def test_every_shipped_model_is_tested():
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_a_shipped_model(name, caplog):
+def test_a_shipped_model_is_small_and_right(name, caplog):
     model, expected = hub.load(name), SHIPPED[name]
     assert not caplog.records  # it has its checksums
     assert sum(file.stat().st_size for file in model.folder.iterdir()) < expected.room

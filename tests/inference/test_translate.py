@@ -54,7 +54,7 @@ def alone(loaded, text, beam):
 
 @pytest.mark.parametrize("beam", [None, 1, 3])
 @pytest.mark.parametrize("decoder", ["nse", "lstm"])
-def test_each_sentence_is_translated_as_alone_whatever_the_batch(beam, decoder, tmp_path):
+def test_a_batch_translates_each_sentence_as_alone(beam, decoder, tmp_path):
     loaded = hub.load(save_translator(tmp_path / "mine", decoder=decoder, beam=2, replace_unknown=True))
     rows = loaded.translate(TEXTS, beam)
     assert [row["text"] for row in rows] == TEXTS
@@ -68,7 +68,7 @@ def test_each_sentence_is_translated_as_alone_whatever_the_batch(beam, decoder, 
     json.dumps(rows, allow_nan=False)
 
 
-def test_a_text_without_words_has_a_translation_without_words(model):
+def test_an_empty_text_has_an_empty_translation(model):
     rows = nse.load(model).translate(["", " \t", "\u200b"])
     assert [(row["translation"], row["words"], row["unknown"], row["cut"]) for row in rows] == [
         ("", [], 0, 0)
@@ -76,7 +76,7 @@ def test_a_text_without_words_has_a_translation_without_words(model):
     assert nse.load(model).translate([]) == []
 
 
-def test_words_are_put_together_as_people_write_them(model, monkeypatch):
+def test_translations_are_detokenized(model, monkeypatch):
     monkeypatch.setattr(Translator, "translate", translate_word_by_word)
     (row,) = nse.load(model).translate(["the cat, a dog runs."])
     assert row["words"] == ["die", "katze", ",", "ein", "hund", "läuft", "."]
@@ -84,7 +84,7 @@ def test_words_are_put_together_as_people_write_them(model, monkeypatch):
 
 
 @pytest.mark.parametrize(("replace", "written"), [(True, "die zebra läuft"), (False, "die <unk> läuft")])
-def test_unknown_words_are_taken_from_the_source_if_so_configured(replace, written, tmp_path, monkeypatch):
+def test_unknown_words_are_copied_from_the_source_if_configured(replace, written, tmp_path, monkeypatch):
     monkeypatch.setattr(Translator, "translate", translate_word_by_word)
     (row,) = nse.load(save_translator(tmp_path / "mine", replace_unknown=replace)).translate(
         ["the Zebra runs"]
@@ -92,7 +92,7 @@ def test_unknown_words_are_taken_from_the_source_if_so_configured(replace, writt
     assert (" ".join(row["words"]), row["unknown"]) == (written, 1)
 
 
-def test_pieces_are_read_and_put_together(tmp_path, monkeypatch):
+def test_subwords_are_split_and_joined(tmp_path, monkeypatch):
     monkeypatch.setattr(Translator, "translate", translate_word_by_word)
     source, target = ["play@@", "ground", "a"], ["spiel@@", "platz", "ein"]
     folder = save_translator(tmp_path / "mine", words=source, target=target, pieces=True)
@@ -100,7 +100,7 @@ def test_pieces_are_read_and_put_together(tmp_path, monkeypatch):
     assert (row["words"], row["unknown"]) == (["ein", "spielplatz"], 0)
 
 
-def test_no_more_than_a_batch_is_read_before_it_is_answered(model):
+def test_translations_read_at_most_one_batch_ahead(model):
     read = []
 
     def endless():
@@ -116,7 +116,7 @@ def test_no_more_than_a_batch_is_read_before_it_is_answered(model):
     assert len(read) == 6
 
 
-def test_a_long_sentence_is_cut_and_told_or_refused_after_those_before_it(tmp_path):
+def test_a_long_sentence_is_truncated_or_refused_in_order(tmp_path):
     model = nse.load(save_translator(tmp_path / "mine", max_words=3))
     long, whole = model.translate(["a dog runs the cat", "a dog runs"])
     assert (long["cut"], whole["cut"]) == (2, 0)
@@ -129,7 +129,7 @@ def test_a_long_sentence_is_cut_and_told_or_refused_after_those_before_it(tmp_pa
         model.request("translate", ["a", "a dog runs ."], strict=True, numbers=[4, 9])
 
 
-def test_what_is_wrong_is_told(model, tmp_path):
+def test_wrong_texts_raise_a_clear_error(model, tmp_path):
     model = nse.load(model)
     for texts, message in [
         ("a dog", "texts: expected a list of texts, got the text 'a dog'"),
@@ -146,7 +146,7 @@ def test_what_is_wrong_is_told(model, tmp_path):
     assert len(nse.load(save_translator(tmp_path / "odd", task="snli")).translate(["a"])) == 1
 
 
-def test_a_model_of_another_kind_says_what_it_does(model, tmp_path):
+def test_a_model_of_another_kind_refuses_and_names_its_method(model, tmp_path):
     for other in (save_sentence_model(tmp_path / "sentence"), save_document_model(tmp_path / "document")):
         with pytest.raises(InputError, match=r"gives a \w+ a label \(.*\); it cannot translate: use predict"):
             nse.load(other).translate(["a"])
@@ -162,7 +162,7 @@ CONTENT = "\ufeffThe cat, a dog runs.\r\n\n \na zebra\n\na dog".encode()
 PLAIN = "die katze, ein hund läuft.\n\n\nein <unk>\n\nein hund\n"
 
 
-def test_a_line_in_a_line_out(model, tmp_path, monkeypatch):
+def test_translate_prints_a_line_for_each_line(model, tmp_path, monkeypatch):
     monkeypatch.setattr(Translator, "translate", translate_word_by_word)
     file = tmp_path / "english.txt"
     file.write_bytes(CONTENT)
@@ -176,7 +176,7 @@ def test_a_line_in_a_line_out(model, tmp_path, monkeypatch):
     assert call(model, input=b"").stdout == ""
 
 
-def test_json_is_an_object_a_line(model, monkeypatch):
+def test_translate_prints_json_lines(model, monkeypatch):
     monkeypatch.setattr(Translator, "translate", translate_word_by_word)
     rows = [json.loads(line) for line in call(model, "--json", input=CONTENT).stdout.splitlines()]
     assert rows == nse.load(model).translate(["The cat, a dog runs.", "", " ", "a zebra", "", "a dog"])
@@ -192,7 +192,7 @@ def test_json_is_an_object_a_line(model, monkeypatch):
     assert json.loads(line)["translation"] == "ein hund ."
 
 
-def test_a_beam_is_followed(model):
+def test_the_beam_size_is_used(model):
     loaded = hub.load(model)
     for beam in (1, 4):
         words = [alone(loaded, text, beam) for text in ("a dog runs", "the cat")]
@@ -219,7 +219,7 @@ def refused(capsys, monkeypatch, *words, given=b""):
 
 
 @pytest.mark.parametrize("batch", [1, 64])
-def test_mistakes_name_the_line_and_those_before_it_are_out(batch, tmp_path, capsys, monkeypatch):
+def test_an_error_names_the_line_after_the_translations_before_it(batch, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(Translator, "translate", translate_word_by_word)
     model, before = save_translator(tmp_path / "mine", max_words=3), ["ein hund", ""]
 
@@ -243,7 +243,7 @@ def test_mistakes_name_the_line_and_those_before_it_are_out(batch, tmp_path, cap
     assert "sentence 2: not valid Unicode" in told("a", "caf\udce9", given=b"")[1]
 
 
-def test_what_is_cut_is_told_beside_the_translations(tmp_path, monkeypatch):
+def test_truncated_sentences_are_reported_on_standard_error(tmp_path, monkeypatch):
     monkeypatch.setattr(Translator, "translate", translate_word_by_word)
     model = save_translator(tmp_path / "mine", max_words=3)
     answer = call(model, "a dog runs the cat", "a")
@@ -251,7 +251,7 @@ def test_what_is_cut_is_told_beside_the_translations(tmp_path, monkeypatch):
     assert answer.stderr == "nse: sentence 1: 2 words truncated\n"
 
 
-def test_the_wrong_command_is_told(model, tmp_path, capsys, monkeypatch):
+def test_the_wrong_command_is_refused(model, tmp_path, capsys, monkeypatch):
     assert "use predict" in refused(capsys, monkeypatch, save_sentence_model(tmp_path / "other"), "a")[1]
     for words in (["predict", model, "a"], ["rank", model, "--question", "who"]):
         answer = CliRunner().invoke(cli.app, list(map(str, words)))
@@ -268,7 +268,7 @@ def started(model, *words, **settings):
     )
 
 
-def test_an_answer_comes_before_the_next_line_is_given(model):
+def test_an_answer_is_printed_before_the_next_line_is_read(model):
     """In a locale that knows no umlauts."""
     ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
     with started(model, "--batch", "1", "--json", env=ascii_only) as process:
@@ -280,7 +280,7 @@ def test_an_answer_comes_before_the_next_line_is_given(model):
     assert (out, error, process.returncode) == (b"", b"", 0)
 
 
-def test_it_ends_quietly_when_nobody_reads_on(model):
+def test_a_broken_pipe_ends_the_command_silently(model):
     with started(model, "--batch", "1") as process:
         process.stdin.write(b"a dog\n")
         process.stdin.flush()
@@ -293,7 +293,7 @@ def test_it_ends_quietly_when_nobody_reads_on(model):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
-def test_what_cannot_be_written_is_told(model):
+def test_a_write_error_is_reported(model):
     with open("/dev/full", "wb") as full, started(model, "a dog", stdout=full) as process:
         _, error = process.communicate()
     assert (error, process.returncode) == (
@@ -302,7 +302,7 @@ def test_what_cannot_be_written_is_told(model):
     )
 
 
-def test_the_card_tells_bleu_and_the_command(tmp_path):
+def test_the_card_of_a_translator_shows_bleu_and_the_command(tmp_path):
     config = hub.load(save_translator(tmp_path / "mine")).config
     told = {**describe_data("multi30k"), "accuracy": {"train": 0.625}, "bleu": {"dev": 0.3, "test": 0.31415}}
     text = card.write_card(config, told).decode()
@@ -328,7 +328,7 @@ def test_the_python_of_the_card_runs(tmp_path, capsys):
     assert capsys.readouterr().out == nse.load(folder).translate(["A dog runs."])[0]["translation"] + "\n"
 
 
-def test_scores_that_are_none_are_told(tmp_path, monkeypatch):
+def test_non_finite_translation_scores_raise_an_error(tmp_path, monkeypatch):
     def broken(self, source, lengths, beam=None, max_length=None):
         found = translate_word_by_word(self, source, lengths)
         return found._replace(log_probs=found.log_probs * float("nan"))
