@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nse.config import Entry, build, describe, override, to_toml
+from nse.config import Entry, apply_overrides, build, describe, to_toml
 from nse.errors import ConfigError
 from nse.files import read_toml
 
@@ -267,7 +267,7 @@ def test_a_bug_in_own_validation_is_not_hidden() -> None:
     ],
 )
 def test_unknown_key_names_the_nearest(key: str, nearest: str) -> None:
-    data = override(MINIMAL, [f"{key}=1"])
+    data = apply_overrides(MINIMAL, [f"{key}=1"])
     assert mistake(data) == f"{key}: no such key; did you mean {nearest}?"
 
 
@@ -340,7 +340,7 @@ def test_unsupported_type_is_the_programmers_mistake(hint: Any) -> None:
     ],
 )
 def test_override_reads_toml_or_a_plain_string(assignment: str, expected: object) -> None:
-    changed = override({}, [assignment])
+    changed = apply_overrides({}, [assignment])
     assert changed == {"x": expected}
     assert type(changed["x"]) is type(expected)
 
@@ -348,7 +348,7 @@ def test_override_reads_toml_or_a_plain_string(assignment: str, expected: object
 def test_override_goes_into_sections_in_order_and_leaves_its_input_alone() -> None:
     data = {"a": {"b": 1, "c": [1]}, "d": 2}
     before = copy.deepcopy(data)
-    changed: Any = override(data, ["a.b=2", "a.b=3", "e.f.g=4", "d=5"])
+    changed: Any = apply_overrides(data, ["a.b=2", "a.b=3", "e.f.g=4", "d=5"])
     assert changed == {"a": {"b": 3, "c": [1]}, "d": 5, "e": {"f": {"g": 4}}}
     changed["a"]["c"].append(2)
     assert data == before
@@ -356,7 +356,7 @@ def test_override_goes_into_sections_in_order_and_leaves_its_input_alone() -> No
 
 def test_override_collects_malformed_assignments() -> None:
     with pytest.raises(ConfigError) as caught:
-        override({"a": {"b": 1}}, ["a.b", "=3", "a..b=1", "a.b.c=1", "a.b=2", ".a=1"])
+        apply_overrides({"a": {"b": 1}}, ["a.b", "=3", "a..b=1", "a.b.c=1", "a.b=2", ".a=1"])
     assert str(caught.value).splitlines() == [
         "overrides: 5 mistakes",
         "  override 'a.b': expected key=value, such as model.size=300",

@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 
 from faults.made_models import saved, write_sums
-from nse.config import LONGEST_NAME, MOST_LABELS, describe, ranges
+from nse.config import MAX_LABELS, MAX_NAME_LENGTH, describe
 from nse.data.readers.table import list_labels, read_table
 from nse.errors import ConfigError, DataError, ModelError
 from nse.inference import folder as hub
 from nse.inference import weights
 from nse.inference.kinds import KINDS
 from nse.inference.weights import SUMS
+from nse.nn.bounds import collect_ranges
 from nse.tasks import load_recipe
 from nse.text.vocabulary import Vocabulary
 from small_models import save_document_model, save_ranking_model, save_sentence_model, save_translator
@@ -36,7 +37,7 @@ MAKERS = {
 
 NUMBERS = {
     kind: {
-        entry.key: ranges(KINDS[kind].config)[entry.key]
+        entry.key: collect_ranges(KINDS[kind].config)[entry.key]
         for entry in describe(KINDS[kind].config)
         if entry.type in ("integer", "number")
     }
@@ -92,7 +93,7 @@ def test_extreme_numbers_in_any_configuration_are_refused(kind, key, value, fold
     configure(folder, config, **{key: value})
     outcome, whole = load(folder), isinstance(config["model"][key], int)
     if not isinstance(outcome, str):
-        assert NUMBERS[kind][key].holds(float(value))
+        assert NUMBERS[kind][key].contains(float(value))
         assert np.isfinite(outcome.encode(["a dog runs"])).all()
     elif value == "NaN":
         assert outcome.startswith(
@@ -102,7 +103,7 @@ def test_extreme_numbers_in_any_configuration_are_refused(kind, key, value, fold
         assert outcome.startswith(f"{folder / 'config.json'}: model.{key}: expected integer, got number ")
     elif value == "1e999" or (not whole and len(value) > 400):
         assert outcome.startswith(f"{folder / 'config.json'}: model.{key}: expected finite number, got ")
-    elif not NUMBERS[kind][key].holds(float(value)):
+    elif not NUMBERS[kind][key].contains(float(value)):
         bounds = f"must be {NUMBERS[kind][key]}, got {value[0]}"
         assert outcome.startswith(f"{folder / 'config.json'}: model.{key}: {bounds}")
     else:  # no size of words, for example, means that they are as large as the encoder
@@ -261,7 +262,7 @@ UNPRINTABLE = {
     "no width": "a\u200bb",
     "line separator": "a\u2028b",
     "private": "\ue000",
-    "too long": "a" * (LONGEST_NAME + 1),
+    "too long": "a" * (MAX_NAME_LENGTH + 1),
 }
 
 
@@ -273,7 +274,7 @@ def test_unprintable_characters_are_escaped_in_errors(key, text, folder):
     config[key] = [text, "b", "c"] if key == "labels" else text
     file.write_text(json.dumps(config))
     write_sums(folder)
-    why = "is longer than 200 characters" if len(text) > 100 else "holds what cannot be printed"
+    why = "is longer than 200 characters" if len(text) > 100 else "has characters that cannot be printed"
     message = load(folder)
     assert message.startswith(f"{file}: {key}: ")
     assert message.endswith(why)
@@ -298,7 +299,7 @@ def test_unprintable_labels_are_refused_before_training(text, tmp_path):
 @pytest.mark.parametrize(
     ("labels", "why"),
     [
-        ([f"{n}" for n in range(MOST_LABELS + 1)], "there may be at most 10,000, got 10,001"),
+        ([f"{n}" for n in range(MAX_LABELS + 1)], "there may be at most 10,000, got 10,001"),
         ([f"{n:0200}" for n in range(5_000)], "they take more than 800,000 bytes"),
     ],
 )

@@ -9,9 +9,9 @@ import sys
 import pytest
 
 from faults.made_runs import SMALL, assert_same_end, stop, train
-from nse.config import RENAMED
+from nse.config import OLD_KEYS
 from nse.errors import ConfigError
-from nse.inference.folder import load, shipped
+from nse.inference.folder import list_shipped, load
 from nse.tasks import TABLES, TASKS, load_recipe, read_recipe
 from nse.tasks.recipe import list_recipes
 from nse.train import checkpoints
@@ -109,7 +109,7 @@ def test_a_run_from_before_goes_on_to_the_same_end(tmp_path):
     assert json.loads((tmp_path / "stopped" / "result.json").read_text())["task"] == "logic"
 
 
-OLD_NAMES = {new: old for old, new in RENAMED.items()}
+OLD_NAMES = {new: old for old, new in OLD_KEYS.items()}
 
 
 def with_old_names(text):
@@ -129,9 +129,9 @@ def test_a_recipe_with_old_names_of_keys_is_read_with_one_warning(name, tmp_path
     assert old == load_recipe(name)
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", list_shipped())
 def test_a_model_folder_with_old_names_of_keys_is_loaded(name, tmp_path):
-    copy = shutil.copytree(shipped()[name], tmp_path / "mine")
+    copy = shutil.copytree(list_shipped()[name], tmp_path / "mine")
     (copy / "config.json").write_text(with_old_names((copy / "config.json").read_text()))
     (copy / "SHA256SUMS").unlink()
     with pytest.warns(FutureWarning, match=r"config\.json: .*model\.trained -> model\.trainable") as caught:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from torch import Tensor, nn
 
-from nse.config import Probability, Range
+from nse.nn.bounds import Probability, Range
 from nse.nn.sentence_encoder import Encoded, LSTMSentence, NSESentence
 from nse.nn.text_model import LONGEST, TextConfig, TextModel, make_init_settings, make_sentence_encoder
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nse.config import Probability, Range, check_ranges
+from nse.nn.bounds import Probability, Range, check_ranges
 from nse.nn.sentence_encoder import BagOfWords, Encoded, LSTMSentence, NSESentence, Pool
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nse.config import Probability, Range
+from nse.nn.bounds import Probability, Range
 from nse.nn.decoder import DecoderSource, DecoderState, LSTMDecoder, NSEDecoder
 from nse.nn.encoder import NSE
 from nse.nn.search import Translations, beam_search, greedy

@@ -16,7 +16,7 @@ from nse.errors import ConfigError, ModelError, shorten, suggest
 from nse.files import read_toml
 from nse.inference.model import Model
 from nse.tasks import answers, documents, nli, sentences, translation
-from nse.tasks.logic import LogicPairs
+from nse.tasks.logic_pairs import LogicPairs
 from nse.tasks.recipe import Recipe, find_recipe_file
 from nse.tasks.source import DataSource, OwnFiles, PublishedData, list_assignments
 from nse.tasks.task import Task
@@ -43,7 +43,7 @@ def read_recipe(data: dict[str, object], overrides: Sequence[str] = (), *, sourc
     """Make a recipe from the content of its file; errors start with `source`."""
     changed = data
     with suppress(ConfigError):  # `build` reports wrong overrides together with other mistakes
-        changed = config.override(data, overrides)
+        changed = config.apply_overrides(data, overrides)
     try:
         table = choose_table(changed)
     except ConfigError as error:

@@ -13,7 +13,7 @@ import torch
 
 from nse.data.cache import EncodedSplit
 from nse.inference.kinds import PAIR
-from nse.tasks.logic import LogicPairs
+from nse.tasks.logic_pairs import LogicPairs
 from nse.tasks.source import ColumnNames, OwnFiles, PublishedData
 from nse.tasks.task import Task
 from nse.text.tensors import LabelledRows
