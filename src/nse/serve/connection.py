@@ -101,7 +101,7 @@ class Connection(HttpToolsProtocol):
 
     @property
     def is_answering(self) -> bool:
-        """Whether a complete request waits for its answer."""
+        """True while a complete request waits for its answer."""
         return self.cycle is not None and not self.cycle.response_complete and self.in_head
 
     def connection_made(self, transport: Any) -> None:

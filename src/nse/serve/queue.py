@@ -94,7 +94,7 @@ class Batcher:
         lock = threading.RLock()
         self.changed = threading.Condition(lock)
         self.engine_replaced = threading.Condition(lock)  # for threads whose engine is not ready
-        self.running: dict[int, float] = {}  # start of the batch of each busy thread
+        self.running: dict[int, float] = {}  # start time of the batch of each busy thread
         self.rows_waiting = 0
         self.last_arrival = 0.0
         self.is_exclusive = self.stopping = False

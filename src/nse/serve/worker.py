@@ -47,9 +47,9 @@ class Engine:
         self.ready = True  # False while a process is being replaced
         self.replaced = 0  # number of replacements
 
-    def compute(self, what: str, rows: Sequence[Any], beam: int | None, batch: int) -> Tensor:
-        """Compute rows, `batch` at a time."""
-        return compute_request(self.model, what, rows, beam, batch)
+    def compute(self, output: str, rows: Sequence[Any], beam: int | None, batch_size: int) -> Tensor:
+        """Compute rows in batches."""
+        return compute_request(self.model, output, rows, beam, batch_size)
 
 
 class EngineProcess(Engine):
@@ -67,14 +67,14 @@ class EngineProcess(Engine):
         self._start("fork", model)
         atexit.register(self.stop)
 
-    def compute(self, what: str, rows: Sequence[Any], beam: int | None, batch: int) -> Tensor:
+    def compute(self, output: str, rows: Sequence[Any], beam: int | None, batch_size: int) -> Tensor:
         """Compute rows in the process; raise `EngineDiedError` if it dies or is killed."""
         with self.lock:
             if not self.ready:
                 raise EngineDiedError("the worker process is being replaced", delivered=False)
             self.busy_since, delivered = time.monotonic(), False
             try:
-                self.pipe.send((what, rows, beam, batch))
+                self.pipe.send((output, rows, beam, batch_size))
                 delivered = True
                 result = self.pipe.recv()
             except (EOFError, OSError):
