@@ -1,10 +1,9 @@
-"""How much of the page is loaded and how fast it draws, and the pictures of it in the documents.
+"""Measure the size and the drawing time of the page, and take the screenshots of the documents.
 
     python benchmarks/page.py
 
-Serves the shipped SNLI model, opens the page in Chromium, lets it read a text of forty words several times,
-and writes what the page itself measured, from the text of a trace to a laid-out page. Needs playwright and
-chromium.
+Serves the shipped model snli, runs texts of several lengths in Chromium, and writes the drawing times that
+the page reports. Needs playwright and chromium.
 """
 
 import argparse
@@ -39,7 +38,7 @@ TIMES = 21
 
 
 def open_page(browser: Browser, address: str, width: int = 1200, scheme: str = "light") -> Page:
-    """The page, ready."""
+    """Open the page in a new context."""
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page = context.new_page()
     page.goto(address)
@@ -47,8 +46,8 @@ def open_page(browser: Browser, address: str, width: int = 1200, scheme: str = "
     return page
 
 
-def read(page: Page, *texts: str) -> float:
-    """Read texts; milliseconds that the page says it took to draw."""
+def run_model(page: Page, *texts: str) -> float:
+    """Run the model on texts; return the drawing time in milliseconds that the page reports."""
     for number, text in enumerate(texts):
         page.locator("textarea").nth(number).fill(text)
     page.evaluate("delete document.documentElement.dataset.drawn")
@@ -57,71 +56,71 @@ def read(page: Page, *texts: str) -> float:
     return float(page.evaluate("document.documentElement.dataset.drawn"))
 
 
-def loaded(browser: Browser, address: str) -> dict[str, int]:
-    """Bytes of everything that opening the page loads, by its path."""
+def measure_bytes(browser: Browser, address: str) -> dict[str, int]:
+    """Return the size of every file that the page loads, by path."""
     sizes: dict[str, int] = {}
     context = browser.new_context()
     page = context.new_page()
-    page.on("response", lambda each: sizes.update({each.url: len(each.body())}))
+    page.on("response", lambda response: sizes.update({response.url: len(response.body())}))
     page.goto(address)
     page.locator("#examples button").first.wait_for()
     context.close()
     return {url.removeprefix(address) or "/": size for url, size in sizes.items() if url.startswith(address)}
 
 
-def measured(browser: Browser, address: str) -> dict[str, Any]:
-    """What the page loads, and how fast it draws short and long texts."""
+def measure_page(browser: Browser, address: str) -> dict[str, Any]:
+    """Measure sizes, and drawing times of short and long texts."""
     rows = []
     for text in (CHILD, FORTY, SIXTY):
         page = open_page(browser, address)
-        times = [read(page, text, "People wait.") for _ in range(TIMES)]
+        times = [run_model(page, text, "People wait.") for _ in range(TIMES)]
         words = page.locator("#graph .node").count()
-        told = {"ms_first": times[0], "ms_median": median(times), "ms_most": max(times), "times": TIMES}
-        rows.append({"words": words, **told})
+        summary = {"ms_first": times[0], "ms_median": median(times), "ms_most": max(times), "times": TIMES}
+        rows.append({"words": words, **summary})
         page.context.close()
-    sizes = loaded(browser, address)
+    sizes = measure_bytes(browser, address)
     return {"bytes": sizes, "bytes_in_all": sum(sizes.values()), "drawn": rows, "browser": browser.version}
 
 
-def pictures(browser: Browser, address: str) -> None:
-    """Screenshots for the documents, to be looked at."""
+def take_screenshots(browser: Browser, address: str) -> None:
+    """Take the screenshots of the documents."""
     page = open_page(browser, address)
-    read(page, CHILD, "A child is sitting outdoors.")
+    run_model(page, CHILD, "A child is sitting outdoors.")
     page.screenshot(path=IMAGES / "page-light.png", full_page=True)
     page = open_page(browser, address, scheme="dark")
-    read(page, PUPPIES, "The dogs are being washed.")
+    run_model(page, PUPPIES, "The dogs are being washed.")
     page.get_by_role("button", name="Go to the start").click()
     for _ in range(9):
         page.keyboard.press("ArrowRight")
     page.locator("#slots button", has_text=re.compile("^sprayed$")).click()
     page.screenshot(path=IMAGES / "page-dark.png", full_page=True)
     page = open_page(browser, address, width=375)
-    read(page, CHILD, "A child is sitting outdoors.")
+    run_model(page, CHILD, "A child is sitting outdoors.")
     page.screenshot(path=IMAGES / "page-phone.png", full_page=True)
     page = open_page(browser, address)
-    read(page, SIXTY, "People wait.")
+    run_model(page, SIXTY, "People wait.")
     page.locator("#graph").screenshot(path=IMAGES / "page-sixty-words.png")
 
 
 def main() -> None:
-    """Serve, measure and take the pictures."""
+    """Serve the model, measure and take the screenshots."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--chromium", default=os.environ.get("NSE_CHROMIUM") or shutil.which("chromium"))
     parser.add_argument("--out", type=Path, default=RESULTS)
-    given = parser.parse_args()
+    args = parser.parse_args()
     command = [sys.executable, "-m", "nse", "serve", "snli", "--port", "0"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None
         address = re.findall(r"http://\S+", server.stdout.readline())[0]
         with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=given.chromium, args=FLAGS)
-            result = {**measured(browser, address), "cores": os.cpu_count(), "nse": nse.__version__}
-            pictures(browser, address)
+            browser = playwright.chromium.launch(executable_path=args.chromium, args=FLAGS)
+            result = {**measure_page(browser, address), "cores": os.cpu_count(), "nse": nse.__version__}
+            take_screenshots(browser, address)
             browser.close()
     finally:
         server.terminate()
-    write_text(given.out, json.dumps(result, indent=1) + "\n")
+    write_text(args.out, json.dumps(result, indent=1) + "\n")
     print(json.dumps(result))
 
 

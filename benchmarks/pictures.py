@@ -1,9 +1,9 @@
-"""The pictures of the documents: the paper's own sentences, read by the shipped models.
+"""Draw the pictures of the documents: the paper's sentences, traced with the shipped models.
 
     python benchmarks/pictures.py
 
-Writes the traces to docs/results/pictures and their pictures to docs/images. `make tables` compares the first
-with the paper's appendix A.
+Writes traces to docs/results/pictures and pictures to docs/images. `make tables` compares the first trace
+with appendix A of the paper.
 """
 
 from pathlib import Path
@@ -31,29 +31,32 @@ SENTENCES = {
 }
 
 APPENDIX = (1, 0, 5, 5, 13, 4, 13, 9, 11, 11, 11, 4, 10, 9)
-"""For each word of the paper's appendix A, from its start word on, the slot it is composed with there."""
+"""Slot that each word of the paper's appendix A is composed with there, from the start word on."""
 
 
-def pictures(name: str, trace: MemoryTrace) -> dict[str, str]:
-    """The pictures of a trace, by their files' names."""
+def draw_pictures(name: str, trace: MemoryTrace) -> dict[str, str]:
+    """Draw the pictures of a trace; return them by file name."""
     return {f"{name}.svg": graph.render_svg(trace), f"{name}-heat.svg": heat.render_svg(trace)}
 
 
-def compared(trace: MemoryTrace) -> list[tuple[str, str, str, float]]:
-    """For each word of the paper's first sentence: the slot there, the slot here, how much of it was read."""
+def compare_with_paper(trace: MemoryTrace) -> list[tuple[str, str, str, float]]:
+    """Return each word of the paper's first sentence with the paper's slot, our slot and its weight."""
     reading = trace.readings[0]
     memory = reading.memories[0]
     rows = zip(reading.words, APPENDIX, memory.composed, memory.weights, strict=True)
-    return [(word, memory.slots[there], memory.slots[here], weight) for word, there, here, weight in rows]
+    return [
+        (word, memory.slots[paper_slot], memory.slots[slot], weight)
+        for word, paper_slot, slot, weight in rows
+    ]
 
 
 def main() -> None:
-    """Read and draw."""
+    """Trace the sentences and draw the pictures."""
     TRACES.mkdir(parents=True, exist_ok=True)
     for name, (model, *texts) in SENTENCES.items():
         trace = nse.load(model).trace(*texts)
         trace.save(TRACES / f"{name}.json")
-        for file, picture in pictures(name, trace).items():
+        for file, picture in draw_pictures(name, trace).items():
             write_text(IMAGES / file, picture)
 
 

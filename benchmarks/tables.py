@@ -21,7 +21,7 @@ from nse.viz.trace import MemoryTrace
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.house import table as house_table
-from benchmarks.pictures import TRACES, compared
+from benchmarks.pictures import TRACES, compare_with_paper
 from benchmarks.speed.report import CUDNN, OURS, encoders, find
 from benchmarks.speed.sweeps import sweeps
 
@@ -203,7 +203,7 @@ def write_elsewhere() -> str:
 
 def write_paper_and_here() -> str:
     """Compare the sentence of appendix A (`benchmarks/pictures.py`) with the paper."""
-    pairs = compared(MemoryTrace.load(TRACES / "child.json"))
+    pairs = compare_with_paper(MemoryTrace.load(TRACES / "child.json"))
     rows = [
         [*(f"`{name}`" for name in (word, paper, here)), f"{weight:.2f}", "yes" if paper == here else ""]
         for word, paper, here, weight in pairs

@@ -198,7 +198,7 @@ def test_pictures_in_the_documents_are_of_their_traces():
     for name, (model, *texts) in made["SENTENCES"].items():
         trace = MemoryTrace.load(made["TRACES"] / f"{name}.json")
         assert (trace.model["name"], [text.text for text in trace.texts]) == (model, texts)
-        for file, picture in made["pictures"](name, trace).items():
+        for file, picture in made["draw_pictures"](name, trace).items():
             assert (ROOT / "docs" / "images" / file).read_text("utf-8") == picture, (
                 "run benchmarks/pictures.py"
             )
