@@ -299,9 +299,13 @@ def test_held_out_rows_do_not_depend_on_the_order():
     assert len(train.labels) + len(dev.labels) == 100
     turned = make_table(text=texts[::-1], label=table.columns["label"][::-1])
     assert hold_out(turned, make_rows(turned, NUMBERS), 0.1)[1].texts["text"] == dev.texts["text"][::-1]
-    rest, most = hold_out(table, make_rows(table, NUMBERS), 0.999)
-    assert len(set(rest.texts["text"])) == 1
-    assert len(set(most.texts["text"])) == 39
+
+
+@pytest.mark.parametrize(("fraction", "dev_texts"), [(0.001, 1), (0.999, 39)])
+def test_train_and_dev_are_never_empty(fraction, dev_texts):
+    table = make_table(text=[f"text {n}" for n in range(40)], label=[str(n % 2) for n in range(40)])
+    train, dev = hold_out(table, make_rows(table, NUMBERS), fraction)
+    assert (len(train.labels), len(dev.labels)) == (40 - dev_texts, dev_texts)
 
 
 @pytest.mark.parametrize(
