@@ -16,7 +16,7 @@ import pytest
 
 from nse import files
 from nse.cli import main as cli
-from nse.cli.output import format_lines, open_output, open_writer, write_output
+from nse.cli.output import format_json, open_output, open_writer, write_output
 from nse.errors import InputError, RunError
 from nse.files import check_writable, open_replacement, write_bytes
 from nse.inference.onnx import write_files
@@ -185,7 +185,7 @@ def test_formats_that_cannot_be_streamed_are_not_written_to_a_fifo(ending, tmp_p
     thread, _ = reader_of(out)
     with (
         pytest.raises(InputError, match=rf"is a pipe, which can take \.jsonl, but not \{ending}"),
-        open_writer(out, (".npy", ".parquet", ".jsonl"), format_lines),
+        open_writer(out, (".npy", ".parquet", ".jsonl"), format_json),
     ):
         pytest.fail("it was begun")
     thread.join(30)
@@ -195,7 +195,7 @@ def test_formats_that_cannot_be_streamed_are_not_written_to_a_fifo(ending, tmp_p
 def test_vectors_can_be_written_to_dev_null(ending, tmp_path):
     out = null(tmp_path / f"null{ending}")
     row = {"number": 1, "text": "a", "vector": np.ones(3, np.float32), "words": 1, "cut": 0, "unknown": 0}
-    with open_writer(out, (".npy", ".parquet"), format_lines) as write:
+    with open_writer(out, (".npy", ".parquet"), format_json) as write:
         write([row] * 5_000)
         write([row])
     assert stat.S_ISCHR(out.stat().st_mode)
