@@ -1,9 +1,9 @@
-"""Attack the program as `tests/faults` does, and count what it withstood: each case of a test is one attack.
+"""Run the attacks of `tests/faults` and count those that the program withstood: each test case is one attack.
 
     python benchmarks/attacks.py                      # writes results/attacks.json
 
-An attack belongs to the fault whose number its file has, `test_NN_*.py`; those of `test_fuzz.py`, which
-breaks input at random, belong to none.
+An attack belongs to the fault whose number is in its file name, `test_NN_*.py`; the random inputs of
+`test_fuzz.py` belong to none.
 """
 
 import argparse
@@ -25,21 +25,21 @@ ROOT = Path(__file__).parents[1]
 FAULTS = ROOT / "tests" / "faults"
 
 NO_ATTACK = "test_table.py"
-"""Looks whether documents and tests agree."""
+"""Checks only that documents and tests agree."""
 
 
-class Attacks:
-    """Counts the outcomes of tests, as a plugin of pytest.
+class OutcomeCounter:
+    """Plugin of pytest that counts the outcomes of tests.
 
     Attributes:
-        outcomes: Of each test by its name: "held", "failed" or "skipped".
+        outcomes: "held", "failed" or "skipped" by name of the test.
     """
 
     def __init__(self) -> None:
         self.outcomes: dict[str, str] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note what came of a test, which fails if its set-up or what ends it does."""
+        """Record the outcome of a test, which also fails if its set-up or tear-down does."""
         if report.failed:
             self.outcomes[report.nodeid] = "failed"
         elif report.skipped:
@@ -47,8 +47,8 @@ class Attacks:
         elif report.when == "call":
             self.outcomes[report.nodeid] = "held"
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Count the outcomes by fault, those of none last."""
+    def count_by_fault(self) -> list[dict[str, Any]]:
+        """Count the outcomes by fault; those without a fault come last."""
         faults: dict[int, Counter[str]] = {}
         for name, outcome in self.outcomes.items():
             number = re.search(r"test_(\d\d)_\w+\.py", name)
@@ -64,30 +64,30 @@ class Attacks:
 
 
 def main() -> int:
-    """Attack and write; gives 1 where an attack succeeded."""
+    """Run the attacks and write the counts; return 1 if an attack succeeded."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--slow", action="store_true", help="also those that take minutes")
-    parser.add_argument("--gpu", action="store_true", help="also those that need a CUDA device")
-    parser.add_argument("--processes", type=int, default=2, help="that attack at a time")
+    parser.add_argument("--slow", action="store_true", help="include those that take minutes")
+    parser.add_argument("--gpu", action="store_true", help="include those that need a CUDA device")
+    parser.add_argument("--processes", type=int, default=2, help="number of test processes")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "attacks.json")
-    wanted = parser.parse_args()
-    left_out = [f"not {mark}" for mark in ("slow", "gpu") if not getattr(wanted, mark)]
-    options = ["-q", "-m", " and ".join(left_out), "-n", str(wanted.processes), "--timeout", "1800"]
-    attacks, start = Attacks(), time.perf_counter()
+    args = parser.parse_args()
+    excluded = [f"not {mark}" for mark in ("slow", "gpu") if not getattr(args, mark)]
+    options = ["-q", "-m", " and ".join(excluded), "-n", str(args.processes), "--timeout", "1800"]
+    attacks, start = OutcomeCounter(), time.perf_counter()
     command = [str(FAULTS), f"--rootdir={ROOT}", f"--ignore={FAULTS / NO_ATTACK}", *options]
     code = pytest.main(command, plugins=[attacks])
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-        sys.exit(f"attacks.py: pytest ended with code {int(code)} and not all was tried; nothing is written")
+        sys.exit(f"attacks.py: pytest ended with code {int(code)} before all attacks; nothing is written")
     report = {
         "environment": describe_environment(torch.device("cpu"), 1),
-        "slow": wanted.slow,
-        "gpu": wanted.gpu,
+        "slow": args.slow,
+        "gpu": args.gpu,
         "seconds": time.perf_counter() - start,
-        "rows": attacks.rows(),
+        "rows": attacks.count_by_fault(),
     }
-    write_text(wanted.out, json.dumps(report, indent=1) + "\n")
+    write_text(args.out, json.dumps(report, indent=1) + "\n")
     for row in report["rows"]:
         print(json.dumps(row))
     return int(code)

@@ -1,12 +1,11 @@
-"""Senders without a key who never stop: does the server's memory stay flat, and is it in time for others?
+"""Flood the server with endless requests, and measure its memory and its latency for other clients.
 
     python benchmarks/floods.py
 
-Starts the real server with its defaults and lets six attacks at it, one after the other and then all at
-once. Each runs in processes of its own, which open a new connection as soon as one is closed. Meanwhile a
-client like any other asks /health/live, in turns over a connection that it keeps and over a new one. The
-attackers have a nice value of 10, for they share the cores with the server here; attackers elsewhere would
-not.
+Starts the real server with its defaults and runs six attacks, one after the other and then all together. Each
+runs in its own processes, which open a new connection as soon as one is closed. Meanwhile a client requests
+/health/live, alternately over a keep-alive and a new connection. The attackers have a nice value of 10,
+because they share the cores with the server.
 """
 
 import argparse
@@ -26,33 +25,33 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from http_speed import RESULTS, about, family, quantile, server
+from http_speed import RESULTS, compute_quantile_ms, describe_versions, list_processes, start_server
 
 from nse.files import write_text
 
 NICE = 10
-EVERY = 0.25
-"""Seconds between two looks at the memory."""
+MEMORY_INTERVAL = 0.25
+"""Seconds between two measurements of the memory."""
 
 PAUSE = 0.01
-"""Seconds between two questions for the server's health."""
+"""Seconds between two health requests."""
 
 LINE = b"GET /health/live HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 CHUNKED = b"POST /v1/predict HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\n"
 
 
 class Attack(NamedTuple):
-    """What is sent without end.
+    """Endless request.
 
     Attributes:
-        begin: Comes once on each connection.
-        more: Comes again and again.
-        connections: How many send it, a process each.
+        head: Sent once on each connection.
+        repeated: Sent again and again.
+        connections: Number of processes that send it.
         reads: Whether answers are read.
     """
 
-    begin: bytes
-    more: bytes
+    head: bytes
+    repeated: bytes
     connections: int = 1
     reads: bool = True
 
@@ -67,20 +66,20 @@ ATTACKS = {
 }
 
 
-def attack(given: Attack, port: int, stop: Event, report: Connection) -> None:
-    """Send until told to stop; report how much was sent, and what was answered."""
+def run_attack(flood: Attack, port: int, stop: Event, report: Connection) -> None:
+    """Send until the event is set; report the number of bytes and the answers."""
     os.nice(NICE)
     sent, answers = 0, Counter[str]()
     while not stop.is_set():
         answer = b""
         with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1) as line:
             try:
-                line.sendall(given.begin)
+                line.sendall(flood.head)
                 line.settimeout(0.2)
                 while not stop.is_set() and not answer:
                     with suppress(TimeoutError):
-                        sent += line.send(given.more)
-                    if given.reads:
+                        sent += line.send(flood.repeated)
+                    if flood.reads:
                         with suppress(BlockingIOError):
                             answer = line.recv(4096, socket.MSG_DONTWAIT)
             except OSError:
@@ -91,26 +90,26 @@ def attack(given: Attack, port: int, stop: Event, report: Connection) -> None:
 
 
 @contextmanager
-def attacked(port: int, attacks: list[Attack]) -> Iterator[Callable[[], dict[str, Any]]]:
-    """Let attackers at the server; gives a function that ends them and tells what they did."""
+def run_attacks(port: int, attacks: list[Attack]) -> Iterator[Callable[[], dict[str, Any]]]:
+    """Run attacks in the block; yield a function that ends them and returns their counts."""
     context = multiprocessing.get_context("fork")
     stop, reports, processes = context.Event(), [], []
-    for each in attacks:
-        for _ in range(each.connections):
-            mine, theirs = context.Pipe()
-            process = context.Process(target=attack, args=(each, port, stop, theirs), daemon=True)
+    for flood in attacks:
+        for _ in range(flood.connections):
+            receiver, sender = context.Pipe()
+            process = context.Process(target=run_attack, args=(flood, port, stop, sender), daemon=True)
             process.start()
-            reports.append(mine)
+            reports.append(receiver)
             processes.append(process)
 
-    def end() -> dict[str, Any]:
+    def end_attacks() -> dict[str, Any]:
         stop.set()
         results = [report.recv() for report in reports if report.poll(10)]
         answers = sum((answers for _, answers in results), Counter[str]())
         return {"sent_mib": sum(sent for sent, _ in results) / 2**20, "answers": dict(answers)}
 
     try:
-        yield end
+        yield end_attacks
     finally:
         stop.set()
         for process in processes:
@@ -118,14 +117,14 @@ def attacked(port: int, attacks: list[Attack]) -> Iterator[Callable[[], dict[str
             process.kill()
 
 
-def memory(pid: int) -> float:
-    """How many megabytes the server and its processes have, what they share once."""
-    texts = [Path(f"/proc/{each}/smaps_rollup").read_text() for each in family(pid)]
+def measure_memory(pid: int) -> float:
+    """Return megabytes of the server and its processes; shared memory counts once."""
+    texts = [Path(f"/proc/{process}/smaps_rollup").read_text() for process in list_processes(pid)]
     return sum(int(text.split("Pss:")[1].split()[0]) for text in texts) / 1024
 
 
-def ask(line: socket.socket) -> None:
-    """Ask for the server's health."""
+def request_health(line: socket.socket) -> None:
+    """Request /health/live and read the answer."""
     line.sendall(LINE + b"\r\n")
     answer = b""
     while not answer.endswith(b'{"status":"live"}'):
@@ -135,43 +134,43 @@ def ask(line: socket.socket) -> None:
         answer += part
 
 
-def watch(port: int, pid: int, seconds: float) -> dict[str, Any]:
-    """Ask for the server's health for so long; how long it took, and how much memory the server had."""
+def measure_health(port: int, pid: int, seconds: float) -> dict[str, Any]:
+    """Request the server's health for some seconds; return latencies and memory."""
     times: dict[str, list[float]] = {"kept": [], "new": []}
-    sizes, failures, done = [memory(pid)], 0, threading.Event()
+    sizes, failures, done = [measure_memory(pid)], 0, threading.Event()
 
-    def look() -> None:
-        while not done.wait(EVERY):
-            sizes.append(memory(pid))
+    def record_memory() -> None:
+        while not done.wait(MEMORY_INTERVAL):
+            sizes.append(measure_memory(pid))
 
-    looking = threading.Thread(target=look)
-    looking.start()
+    recorder = threading.Thread(target=record_memory)
+    recorder.start()
     end = time.perf_counter() + seconds
     kept = socket.create_connection(("127.0.0.1", port), timeout=30)
     while time.perf_counter() < end:
         for name in times:
-            begun = time.perf_counter()
+            start_time = time.perf_counter()
             try:
                 if name == "kept":
-                    ask(kept)
+                    request_health(kept)
                 else:
                     with socket.create_connection(("127.0.0.1", port), timeout=30) as line:
-                        ask(line)
+                        request_health(line)
             except OSError:
                 failures += 1
                 kept.close()
                 kept = socket.create_connection(("127.0.0.1", port), timeout=30)
-            times[name].append(time.perf_counter() - begun)
+            times[name].append(time.perf_counter() - start_time)
             time.sleep(PAUSE)
     kept.close()
     done.set()
-    looking.join()
+    recorder.join()
     both = times["kept"] + times["new"]
     return {
         "health_asked": len(both),
         "health_failed": failures,
-        "health_p50_ms": quantile(both, 0.5),
-        "health_p99_ms": quantile(both, 0.99),
+        "health_p50_ms": compute_quantile_ms(both, 0.5),
+        "health_p99_ms": compute_quantile_ms(both, 0.99),
         "health_most_ms": 1000 * max(both),
         "memory_mb_before": sizes[0],
         "memory_mb_most": max(sizes),
@@ -180,35 +179,39 @@ def watch(port: int, pid: int, seconds: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Attack, watch and write."""
+    """Run the attacks, measure and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--model", default="snli")
     parser.add_argument(
-        "--seconds", type=float, default=20.0, help="of each attack; half more of all at once"
+        "--seconds", type=float, default=20.0, help="of each attack; half more for all together"
     )
     parser.add_argument("--out", type=Path, default=RESULTS / "floods.json")
-    given = parser.parse_args()
-    rounds: dict[str, list[Attack]] = {"nobody": [], **{name: [each] for name, each in ATTACKS.items()}}
+    args = parser.parse_args()
+    rounds: dict[str, list[Attack]] = {"nobody": [], **{name: [flood] for name, flood in ATTACKS.items()}}
     rounds["all at once"] = list(ATTACKS.values())
-    found = {}
-    with server(given.model) as (port, pid):
+    results = {}
+    with start_server(args.model) as (port, pid):
         for name, attacks in rounds.items():
-            seconds = given.seconds * (1.5 if name == "all at once" else 1)
-            with attacked(port, attacks) as end:
-                time.sleep(2)  # until the attackers are there
-                seen = watch(port, pid, seconds)
-                found[name] = {**seen, "attackers": sum(each.connections for each in attacks), **end()}
+            seconds = args.seconds * (1.5 if name == "all at once" else 1)
+            with run_attacks(port, attacks) as end_attacks:
+                time.sleep(2)  # until the attackers have started
+                health = measure_health(port, pid, seconds)
+                results[name] = {
+                    **health,
+                    "attackers": sum(flood.connections for flood in attacks),
+                    **end_attacks(),
+                }
             time.sleep(3)
-            found[name]["memory_mb_after"] = memory(pid)
-            print(name, json.dumps(found[name]), file=sys.stderr)
+            results[name]["memory_mb_after"] = measure_memory(pid)
+            print(name, json.dumps(results[name]), file=sys.stderr)
     result = {
-        "model": given.model,
-        "seconds": given.seconds,
+        "model": args.model,
+        "seconds": args.seconds,
         "nice_value_of_attackers": NICE,
-        "attacks": found,
-        **about(),
+        "attacks": results,
+        **describe_versions(),
     }
-    write_text(given.out, json.dumps(result, indent=1) + "\n")
+    write_text(args.out, json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Broken input by the thousand, as hypothesis breaks it.
+"""Try thousands of damaged inputs that hypothesis generates.
 
     python benchmarks/fuzz.py --inputs 20000          # writes results/fuzz.json
 
-Model folders, recipes, checkpoints, HTTP bodies and whole requests. Every input must be answered, or refused
-with a message; anything else is a crash, and ends the run with the smallest input that does it. Where input
-still looks right (one bit, two lines or one number differ), it must be refused or make no difference.
+The inputs are model folders, recipes, checkpoints, HTTP bodies and whole requests. Each must be answered, or
+refused with a message; anything else is a crash, and ends the run with the smallest input that causes it. An
+input that still looks valid (one bit, two lines or one number differ) must be refused or make no difference.
 """
 
 import argparse
@@ -41,12 +41,12 @@ from serve.made_bodies import draw_bodies, make_body_sender  # noqa: E402
 from serve.made_heads import draw_heads, try_heads  # noqa: E402
 
 Kind = tuple[Any, Callable[[Any], object]]
-"""A strategy, and what tries an input of it and gives the outcome."""
+"""Strategy that generates inputs, and function that tries one and returns the outcome."""
 
 
-def tried(inputs: int, strategy: Any, attempt: Callable[[Any], object]) -> dict[str, Any]:
-    """So many inputs, each tried once: how many, what came of them, in how many seconds."""
-    found: Counter[str] = Counter()
+def try_inputs(inputs: int, strategy: Any, attempt: Callable[[Any], object]) -> dict[str, Any]:
+    """Try a number of inputs; return their outcomes and the seconds."""
+    outcomes: Counter[str] = Counter()
 
     @settings(
         max_examples=inputs,
@@ -57,58 +57,58 @@ def tried(inputs: int, strategy: Any, attempt: Callable[[Any], object]) -> dict[
     )
     @given(strategy)
     def run(value: Any) -> None:
-        found[str(attempt(value))] += 1
+        outcomes[str(attempt(value))] += 1
 
     start = time.perf_counter()
     run()
     seconds = time.perf_counter() - start
-    return {"inputs": sum(found.values()), "outcomes": dict(sorted(found.items())), "seconds": seconds}
+    return {"inputs": sum(outcomes.values()), "outcomes": dict(sorted(outcomes.items())), "seconds": seconds}
 
 
-def make_kinds(place: Path) -> dict[str, Kind]:
-    """Make each kind of input, and what tries it, in a folder of good things to break."""
-    saved(place / "good")
-    files = {file.name: file.read_bytes() for file in (place / "good").iterdir()}
-    checkpoint = stopped_run(place / "run")
+def make_kinds(folder: Path) -> dict[str, Kind]:
+    """Return strategy and function for each kind of input; valid files to damage are made in a folder."""
+    saved(folder / "good")
+    files = {file.name: file.read_bytes() for file in (folder / "good").iterdir()}
+    checkpoint = stopped_run(folder / "run")
     return {
         "model folders": (
             folders(files),
-            lambda given: "loaded" if try_folder(given, place / "broken") else "refused",
+            lambda files: "loaded" if try_folder(files, folder / "broken") else "refused",
         ),
-        "model folders that look right": (plausible(files), try_plausible(files, place / "plausible")),
+        "model folders that look right": (plausible(files), try_plausible(files, folder / "plausible")),
         "recipes": (
             recipes(),
-            lambda given: "loaded" if try_recipe(*given, place / "recipe.toml") else "refused",
+            lambda recipe: "loaded" if try_recipe(*recipe, folder / "recipe.toml") else "refused",
         ),
-        "checkpoints": (checkpoints(checkpoint), try_checkpoint(place / "run", place / "resumed")),
-        "HTTP bodies": (draw_bodies(), make_body_sender(place / "good")),
-        "HTTP requests": (draw_heads(), try_heads(place / "good")),
+        "checkpoints": (checkpoints(checkpoint), try_checkpoint(folder / "run", folder / "resumed")),
+        "HTTP bodies": (draw_bodies(), make_body_sender(folder / "good")),
+        "HTTP requests": (draw_heads(), try_heads(folder / "good")),
     }
 
 
 def main() -> None:
-    """Try and write."""
+    """Try all kinds and write the outcomes."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--inputs", type=int, default=20_000, help="of each kind")
-    parser.add_argument("--only", help="this kind alone, such as checkpoints")
+    parser.add_argument("--inputs", type=int, default=20_000, help="number of inputs of each kind")
+    parser.add_argument("--only", help="only this kind, such as checkpoints")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "fuzz.json")
-    wanted = parser.parse_args()
-    logging.disable(logging.WARNING)  # of folders without checksums
+    args = parser.parse_args()
+    logging.disable(logging.WARNING)  # about folders without checksums
     torch.set_num_threads(1)
     figures: dict[str, Any] = {"environment": describe_environment(torch.device("cpu"), 1)}
-    with tempfile.TemporaryDirectory() as name:
-        kinds = make_kinds(Path(name))
-        if wanted.only not in {None, *kinds}:
-            parser.error(f"--only: expected one of {', '.join(kinds)}, got {wanted.only}")
+    with tempfile.TemporaryDirectory() as folder:
+        kinds = make_kinds(Path(folder))
+        if args.only not in {None, *kinds}:
+            parser.error(f"--only: expected one of {', '.join(kinds)}, got {args.only}")
         for kind, (strategy, attempt) in kinds.items():
-            if wanted.only in (None, kind):
-                figures[kind] = tried(wanted.inputs, strategy, attempt)
+            if args.only in (None, kind):
+                figures[kind] = try_inputs(args.inputs, strategy, attempt)
                 print(kind, json.dumps(figures[kind]), flush=True)
     # Read only now: fuzz_coverage.py, which writes the same file, may have run meanwhile.
-    report = json.loads(wanted.out.read_text("utf-8")) if wanted.out.exists() else {}
-    write_text(wanted.out, json.dumps(report | figures, indent=1) + "\n")
+    report = json.loads(args.out.read_text("utf-8")) if args.out.exists() else {}
+    write_text(args.out, json.dumps(report | figures, indent=1) + "\n")
 
 
 if __name__ == "__main__":

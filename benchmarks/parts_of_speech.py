@@ -1,8 +1,8 @@
-"""Parts of speech by a word list: what a word most often is in captions of photographs, no tagger asked.
+"""Parts of speech by word lists: the most frequent one of a word in captions of photographs.
 
-Function words are listed in full. Content words are told apart by lists of common ones and by their endings,
-and what is left is called a noun, so that content and function words are told apart more surely than nouns
-and verbs.
+Function words are listed completely. Content words are classified by lists of common ones and by their
+endings; all others count as nouns. Content and function words are therefore distinguished more reliably than
+nouns and verbs.
 """
 
 FUNCTION = {
@@ -47,17 +47,17 @@ CONTENT = {
         made got""",
     "noun": """
         building clothing wedding ceiling railing evening morning string spring painting bed shed sled weed
-        seed speed feed ring king wing""",  # whose endings would make verbs of them
+        seed speed feed ring king wing""",  # otherwise verbs by their endings
 }
-"""Of a word that is in several lists the first one counts."""
+"""The first list of a word counts."""
 
 _PART = {
     word: part for part, words in reversed([*FUNCTION.items(), *CONTENT.items()]) for word in words.split()
 }
 
 
-def part_of(word: str) -> str:
-    """The part of speech of a word: one of `FUNCTION`, of `CONTENT`, "punctuation", or "start"."""
+def find_part(word: str) -> str:
+    """Return the part of speech of a word: a key of `FUNCTION` or `CONTENT`, "punctuation" or "start"."""
     if word.startswith("<S"):
         return "start"
     lower = word.lower()
@@ -72,6 +72,6 @@ def part_of(word: str) -> str:
     return "verb" if lower.endswith(("ing", "ed")) and len(lower) > 4 else "noun"
 
 
-def group_of(part: str) -> str:
-    """Content, function, or neither."""
+def find_group(part: str) -> str:
+    """Return "content" or "function" for a part of speech, or the part itself."""
     return "content" if part in CONTENT else "function" if part in FUNCTION else part

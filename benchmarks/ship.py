@@ -1,8 +1,8 @@
-"""Make a shipped model of a trained one: small, with more words, its card telling what the small one scores.
+"""Make a shipped model from a run: compact, with more words, and with its own scores in its card.
 
     python benchmarks/ship.py runs/snli-best-1 snli --data DATA
 
-Take the run of its recipe that is best on dev.
+Use the run of the recipe that is best on dev.
 """
 
 import argparse
@@ -17,16 +17,16 @@ from nse.inference import folder as hub
 from nse.text.tokenize import TOKENIZERS
 from nse.train.evaluate import evaluate
 
-ROOM = Path(__file__).parents[1] / "src" / "nse" / "pretrained"
+FOLDER = Path(__file__).parents[1] / "src" / "nse" / "pretrained"
 
 
-class Shipped(NamedTuple):
-    """A model that is shipped.
+class ShippedModel(NamedTuple):
+    """Shipped model.
 
     Attributes:
-        title: Of its card.
-        about: What the card tells.
-        words: How many of the most common words it should know beside those of its data.
+        title: Title of its card.
+        about: Description in its card.
+        words: Number of the most common words to add to those of its data.
     """
 
     title: str
@@ -35,7 +35,7 @@ class Shipped(NamedTuple):
 
 
 MODELS = {
-    "snli": Shipped(
+    "snli": ShippedModel(
         "Natural language inference with a Neural Semantic Encoder",
         "Classifies a pair of English sentences: the first entails the second, contradicts it, or neither. "
         "An NSE encodes both sentences, and attention compares each word with the words of the other one. "
@@ -43,14 +43,14 @@ MODELS = {
         "other texts.",
         20_000,
     ),
-    "sentiment": Shipped(
+    "sentiment": ShippedModel(
         "Sentiment of a sentence with a Neural Semantic Encoder",
         "Classifies an English sentence as positive or negative; there is no neutral label. Trained on the "
         "phrases of the Stanford Sentiment Treebank, which are from film reviews: expect lower accuracy on "
         "other texts.",
         20_000,
     ),
-    "translate-en-de": Shipped(
+    "translate-en-de": ShippedModel(
         "English to German with Neural Semantic Encoders",
         "Translates English sentences into German. NSEs encode the sentence in both directions, and an NSE "
         "decoder, which reads and writes their memories, generates the translation. Trained on Multi30k, "
@@ -61,19 +61,19 @@ MODELS = {
 }
 
 
-def common_words(data: Path, vectors: str, tokenizer: str, most: int) -> list[str]:
-    """The most common words of a set of vectors, which it lists first, as far as the tokenizer gives them."""
-    listed = data / "vectors" / f"{vectors.split('+')[0]}.words.txt"
-    words = listed.read_text("utf-8").split("\n")
-    return [word for word in words if TOKENIZERS[tokenizer](word) == [word]][:most]
+def list_common_words(data: Path, vectors: str, tokenizer: str, count: int) -> list[str]:
+    """Return the most common words of a set of vectors that the tokenizer can produce."""
+    file = data / "vectors" / f"{vectors.split('+')[0]}.words.txt"
+    words = file.read_text("utf-8").split("\n")
+    return [word for word in words if TOKENIZERS[tokenizer](word) == [word]][:count]
 
 
-def told(
+def make_card(
     name: str, data: str, result: dict[str, Any], figures: dict[str, dict[str, float]]
 ) -> dict[str, Any]:
-    """What the card tells."""
-    given = (result["data"]["vectors"] or "").split("+")
-    sets = [f"{each} ({VECTORS[each].licence})" for each in given if each]
+    """Return the contents of the card."""
+    vectors = (result["data"]["vectors"] or "").split("+")
+    sets = [f"{vector_set} ({VECTORS[vector_set].licence})" for vector_set in vectors if vector_set]
     return {
         "title": MODELS[name].title,
         "about": MODELS[name].about,
@@ -88,35 +88,35 @@ def told(
     }
 
 
-def ship(run: Path, name: str, data: Path, room: Path = ROOM) -> dict[str, Any]:
-    """Compact its model, score that, and write it with the scores; returns the card's contents."""
+def ship(run: Path, name: str, data: Path, folder: Path = FOLDER) -> dict[str, Any]:
+    """Compact the model of a run, evaluate it, and write it with its scores; return the card's contents."""
     result = json.loads((run / "result.json").read_text("utf-8"))
     vectors = result["data"]["vectors"]
-    known = hub.load(run)
-    more = None
-    if not known.config.model.trainable:
-        words = common_words(data, vectors, known.config.tokenizer, MODELS[name].words)
-        more = load_vectors(data, vectors, words)
-    measure = "bleu" if known.kind.translates else "accuracy"
-    with tempfile.TemporaryDirectory() as folder:
-        small = Path(folder) / name
-        hub.compact(run, small, words=more)
-        scored = {split: evaluate(str(small), split, data)[measure] for split in ("dev", "test")}
+    model = hub.load(run)
+    more_words = None
+    if not model.config.model.trainable:
+        words = list_common_words(data, vectors, model.config.tokenizer, MODELS[name].words)
+        more_words = load_vectors(data, vectors, words)
+    measure = "bleu" if model.kind.translates else "accuracy"
+    with tempfile.TemporaryDirectory() as temporary:
+        small = Path(temporary) / name
+        hub.compact(run, small, words=more_words)
+        scores = {split: evaluate(str(small), split, data)[measure] for split in ("dev", "test")}
         figures = {"accuracy": {"train": result["accuracy"]["train"]}}
-        figures.setdefault(measure, {}).update(scored)
-        card = told(name, known.config.data, result, figures)
-        hub.compact(small, room / name, card=card)
+        figures.setdefault(measure, {}).update(scores)
+        card = make_card(name, model.config.data, result, figures)
+        hub.compact(small, folder / name, card=card)
     return card
 
 
 def main() -> None:
-    """Ship what the command line says."""
+    """Make the shipped model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("run", type=Path, help="the folder of a finished run")
+    parser.add_argument("run", type=Path, help="folder of a finished run")
     parser.add_argument("name", choices=MODELS)
     parser.add_argument("--data", type=Path, required=True, help="folder of the published data and vectors")
-    given = parser.parse_args()
-    card = ship(given.run, given.name, given.data)
+    args = parser.parse_args()
+    card = ship(args.run, args.name, args.data)
     print(json.dumps({measure: card[measure] for measure in ("accuracy", "bleu") if measure in card}))
 
 

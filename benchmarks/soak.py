@@ -1,10 +1,10 @@
-"""Twice as much as the server can do, for minutes: does it refuse what is too much, and nothing else?
+"""Send the server twice the load it can serve, for minutes, and check that it refuses only the excess.
 
     python benchmarks/soak.py --minutes 10
 
-Starts the real server, measures what it can do with as many clients as fill a few batches, then sends twice
-as many requests a second, whether or not those before are answered. What was sent must have been served or
-refused with 429; the server must have counted the same; and its memory must not grow.
+Starts the real server, measures its capacity with enough clients to fill a few batches, then sends twice as
+many requests per second, without waiting for answers. Every request must be served or refused with 429, the
+server must count the same, and its memory must not grow.
 """
 
 import argparse
@@ -19,23 +19,33 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from http_speed import RESULTS, Client, about, as_request, closed_loop, family, quantile, read_pairs, server
+from http_speed import (
+    RESULTS,
+    Client,
+    compute_quantile_ms,
+    describe_versions,
+    encode_request,
+    list_processes,
+    read_pairs,
+    run_closed_loop,
+    start_server,
+)
 
 from nse.files import write_text
 
-LINES = 2000
-"""Connections at the most: more than the queue and the batches hold, so that what waits is refused there."""
+MAX_CONNECTIONS = 2000
+"""More than queue and batches hold, so that the server has to refuse requests."""
 
-EVERY = 2.0
-"""Seconds between two looks at the memory."""
+MEMORY_INTERVAL = 2.0
+"""Seconds between two measurements of the memory."""
 
 
 class Load:
-    """Requests at an even pace over connections that are kept; each connection has one request at a time.
+    """Requests at a constant rate over keep-alive connections, one at a time on each.
 
     Args:
         port: Of the server.
-        requests: What to send, without end.
+        requests: Endless requests to send.
     """
 
     def __init__(self, port: int, requests: Iterator[bytes]):
@@ -44,62 +54,62 @@ class Load:
         self.statuses: Counter[int] = Counter()
         self.served: list[float] = []
         self.refused: list[float] = []
-        self.free: deque[Client] = deque()
-        self.lines = 0
-        self.held_up = 0
+        self.idle_clients: deque[Client] = deque()
+        self.connections = 0
+        self.not_sent = 0
 
     async def send(self) -> None:
-        """One request, over a connection that is free, or a new one."""
-        if not self.free:
-            if self.lines >= LINES:  # the server does not even refuse in time
-                self.held_up += 1
+        """Send one request, over an idle or a new connection."""
+        if not self.idle_clients:
+            if self.connections >= MAX_CONNECTIONS:  # the server refuses too slowly
+                self.not_sent += 1
                 return
-            self.lines += 1
+            self.connections += 1
             loop = asyncio.get_running_loop()
-            _, client = await loop.create_connection(lambda: Client(self.heard), "127.0.0.1", self.port)
-            client.next = lambda client=client: self.free.append(client)  # type: ignore[misc]
-            self.free.append(client)
+            _, client = await loop.create_connection(
+                lambda: Client(self.record_answer), "127.0.0.1", self.port
+            )
+            client.next = lambda client=client: self.idle_clients.append(client)  # type: ignore[misc]
+            self.idle_clients.append(client)
         self.sent += 1
-        self.free.popleft().send(next(self.requests))
+        self.idle_clients.popleft().send(next(self.requests))
 
-    def heard(self, status: int, seconds: float) -> None:
+    def record_answer(self, status: int, seconds: float) -> None:
         """Count an answer."""
         self.statuses[status] += 1
         (self.served if status == 200 else self.refused).append(seconds)
 
     async def run(self, rate: float, seconds: float) -> None:
-        """So many a second, for so long; then wait for the answers that are missing."""
-        begun, number = time.perf_counter(), 0
-        while (now := time.perf_counter() - begun) < seconds:
-            while number < rate * now:
-                number += 1
+        """Send requests at a rate per second for some seconds; then wait for missing answers."""
+        start_time, count = time.perf_counter(), 0
+        while (elapsed := time.perf_counter() - start_time) < seconds:
+            while count < rate * elapsed:
+                count += 1
                 await self.send()
             await asyncio.sleep(0.002)
         end = time.perf_counter() + 60
         while sum(self.statuses.values()) < self.sent and time.perf_counter() < end:
             await asyncio.sleep(0.05)
-        for client in self.free:
+        for client in self.idle_clients:
             client.transport.close()
 
 
-async def watched(pid: int, seen: list[tuple[float, float]]) -> None:
-    """Note how many megabytes the server and its processes have, what they share once, again and again."""
-    begun = time.perf_counter()
+async def record_memory(pid: int, sizes: list[tuple[float, float]]) -> None:
+    """Append time and megabytes of the server and its processes again and again; count shared memory once."""
+    start_time = time.perf_counter()
     while True:
-        texts = [Path(f"/proc/{each}/smaps_rollup").read_text() for each in family(pid)]
+        texts = [Path(f"/proc/{process}/smaps_rollup").read_text() for process in list_processes(pid)]
         size = sum(int(text.split("Pss:")[1].split()[0]) for text in texts)
-        seen.append((time.perf_counter() - begun, size / 1024))
-        await asyncio.sleep(EVERY)
+        sizes.append((time.perf_counter() - start_time, size / 1024))
+        await asyncio.sleep(MEMORY_INTERVAL)
 
 
-async def soaked(
-    port: int, pid: int, requests: Iterator[bytes], rate: float, seconds: float
-) -> dict[str, Any]:
-    """What came of so many requests a second."""
-    load, seen = Load(port, requests), []
-    watching = asyncio.ensure_future(watched(pid, seen))
+async def soak(port: int, pid: int, requests: Iterator[bytes], rate: float, seconds: float) -> dict[str, Any]:
+    """Send requests at a rate, and return latencies, counts and memory."""
+    load, sizes = Load(port, requests), []
+    recording = asyncio.ensure_future(record_memory(pid, sizes))
     await load.run(rate, seconds)
-    watching.cancel()
+    recording.cancel()
     served, refused = load.statuses[200], load.statuses[429]
     return {
         "seconds": seconds,
@@ -109,35 +119,35 @@ async def soaked(
         "refused": refused,
         "other": sum(load.statuses.values()) - served - refused,
         "unanswered": load.sent - sum(load.statuses.values()),
-        "not_sent": load.held_up,
+        "not_sent": load.not_sent,
         "served_per_second": served / seconds,
-        "p50_ms": quantile(load.served, 0.5),
-        "p99_ms": quantile(load.served, 0.99),
+        "p50_ms": compute_quantile_ms(load.served, 0.5),
+        "p99_ms": compute_quantile_ms(load.served, 0.99),
         "most_ms": 1000 * max(load.served),
-        "refused_p99_ms": quantile(load.refused, 0.99) if load.refused else None,
-        "connections": load.lines,
-        **memory(seen),
+        "refused_p99_ms": compute_quantile_ms(load.refused, 0.99) if load.refused else None,
+        "connections": load.connections,
+        **summarize_memory(sizes),
     }
 
 
-def memory(seen: list[tuple[float, float]]) -> dict[str, Any]:
-    """The memory after warming up, and in the end: means over a minute, or less where it was short."""
-    end = seen[-1][0]
+def summarize_memory(sizes: list[tuple[float, float]]) -> dict[str, Any]:
+    """Return mean memory after the warm-up and at the end, over a minute or a quarter of a short run."""
+    end = sizes[-1][0]
     warm = min(60.0, end / 4)
 
     def mean(first: float, last: float) -> float:
-        some = [size for at, size in seen if first <= at <= last]
-        return sum(some) / len(some)
+        interval = [size for seconds, size in sizes if first <= seconds <= last]
+        return sum(interval) / len(interval)
 
     return {
         "memory_mb_after_warming_up": mean(warm, 2 * warm),
         "memory_mb_at_the_end": mean(end - warm, end),
-        "memory_mb_most": max(size for _, size in seen),
+        "memory_mb_most": max(size for _, size in sizes),
     }
 
 
-def counted(port: int) -> dict[str, int]:
-    """What the server has counted, by status."""
+def read_counts(port: int) -> dict[str, int]:
+    """Read the server's number of answers by status."""
     text = urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
     name = 'nse_requests_total{route="/v1/predict",status="'
     lines = [line.removeprefix(name) for line in text.splitlines() if line.startswith(name)]
@@ -145,42 +155,42 @@ def counted(port: int) -> dict[str, int]:
 
 
 def main() -> None:
-    """Measure, soak, compare and write."""
+    """Measure the capacity, send twice the load, compare the counts and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--model", default="snli")
-    parser.add_argument("--pairs", type=Path, help="as of http_speed.py")
+    parser.add_argument("--pairs", type=Path, help="as in http_speed.py")
     parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--times", type=float, default=2.0, help="how much more than the server can do")
+    parser.add_argument("--times", type=float, default=2.0, help="load, in multiples of the capacity")
     parser.add_argument("--serve", default="", help="options of nse serve, in one word")
     parser.add_argument("--out", type=Path, default=RESULTS / "soak.json")
-    given = parser.parse_args()
-    requests = cycle([as_request(pair) for pair in read_pairs(given.pairs)])
-    with server(given.model, *given.serve.split()) as (port, pid):
-        calm = min(20.0, 20 * given.minutes)
-        asyncio.run(closed_loop(port, requests, 128, min(5.0, calm)))  # to warm up
-        times = asyncio.run(closed_loop(port, requests, 128, calm))
-        capacity = len(times) / calm
-        before = counted(port)
-        rate = given.times * capacity
-        result = asyncio.run(soaked(port, pid, requests, rate, 60 * given.minutes))
-        after = counted(port)
-    told = {status: count - before.get(status, 0) for status, count in after.items()}
+    args = parser.parse_args()
+    requests = cycle([encode_request(pair) for pair in read_pairs(args.pairs)])
+    with start_server(args.model, *args.serve.split()) as (port, pid):
+        calibration = min(20.0, 20 * args.minutes)
+        asyncio.run(run_closed_loop(port, requests, 128, min(5.0, calibration)))  # warm-up
+        times = asyncio.run(run_closed_loop(port, requests, 128, calibration))
+        capacity = len(times) / calibration
+        before = read_counts(port)
+        rate = args.times * capacity
+        result = asyncio.run(soak(port, pid, requests, rate, 60 * args.minutes))
+        after = read_counts(port)
+    counts = {status: count - before.get(status, 0) for status, count in after.items()}
     result = {
-        "model": given.model,
-        "options": given.serve,
+        "model": args.model,
+        "options": args.serve,
         "capacity_per_second": capacity,
-        "times": given.times,
+        "times": args.times,
         **result,
-        "counted_by_the_server": told,
+        "counted_by_the_server": counts,
         "adds_up": result["sent"] == result["served"] + result["refused"]
-        and told.get("200", 0) == result["served"]
-        and told.get("429", 0) == result["refused"],
-        **about(),
+        and counts.get("200", 0) == result["served"]
+        and counts.get("429", 0) == result["refused"],
+        **describe_versions(),
     }
-    write_text(given.out, json.dumps(result, indent=1) + "\n")
+    write_text(args.out, json.dumps(result, indent=1) + "\n")
     print(json.dumps(result, indent=1))
     if not result["adds_up"]:
-        sys.exit("what was sent is not what was served and refused")
+        sys.exit("the requests that were sent are not those that were served or refused")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""How fast training is beside a busy neighbour, with PyTorch's usual threads and with ours.
+"""Measure training speed next to a busy process, with PyTorch's default threads and those of `nse train`.
 
-    python benchmarks/train_threads.py --data DATA      # some twenty minutes; fewer without --data
+    python benchmarks/train_threads.py --data DATA      # twenty minutes; less without --data
 
-Each measurement is a process of its own, in turns: "before" takes a thread per core that waits as GNU OpenMP
-does by default (300,000 looks before it sleeps), "after" is what `nse train` does, "one thread" never waits.
-A busy neighbour is a process that computes without end and is not bound to a core.
+Each measurement is its own process, in alternating rounds: "before" uses a thread per core that waits as GNU
+OpenMP does by default (300,000 spins before it sleeps), "after" is `nse train`, "one thread" never waits. The
+busy process computes endlessly and is not bound to a core.
 """
 
 import argparse
@@ -31,7 +31,7 @@ WORKLOADS: dict[str, tuple[int, list[str]]] = {
     "sst/binary-glove": (150, []),
     "aclimdb/nse-lstm": (24, []),
 }
-"""How many steps of which recipes are timed, the same ones each time, and what is changed for that."""
+"""Number of timed steps and changed values by recipe."""
 
 WAYS: dict[str, dict[str, str]] = {
     "before": {"GOMP_SPINCOUNT": "300000"},
@@ -41,16 +41,15 @@ WAYS: dict[str, dict[str, str]] = {
 
 NEIGHBOURS = {"idle": 0, "one core busy": 1}
 
-FIRST = 3
-"""Steps that are not timed."""
+WARMUP_STEPS = 3
 
 
-class Enough(Exception):  # noqa: N818, it is no error
-    """All steps to measure are taken."""
+class AllStepsTaken(Exception):  # noqa: N818, it is no error
+    """Raised after the last step to measure."""
 
 
 def measure(workload: str, data: Path | None) -> float:
-    """Train in this process; return examples per second."""
+    """Train in this process and return examples per second."""
     from nse.tasks import TASKS, load_recipe
     from nse.train.distributed import Processes
     from nse.train.environment import set_thread_count
@@ -64,68 +63,68 @@ def measure(workload: str, data: Path | None) -> float:
     loop = TrainingLoop(
         task, recipe, task.load_examples(recipe, data), Progress.silent(), RunStorage(), Processes()
     )
-    import torch  # after nse, which says how threads wait
+    import torch  # after nse, which configures how threads wait
 
     if WAYS["before"].items() <= os.environ.items():
-        torch.set_num_threads(count_cores())  # which is how it was
+        torch.set_num_threads(count_cores())  # the default
     else:
         set_thread_count(recipe, None, Processes())
     times: list[float] = []
 
-    def note() -> None:
+    def record_time() -> None:
         times.append(time.perf_counter())
-        if len(times) > FIRST + steps:
-            raise Enough
+        if len(times) > WARMUP_STEPS + steps:
+            raise AllStepsTaken
 
-    loop.check_signals = note  # type: ignore[method-assign]
+    loop.check_signals = record_time  # type: ignore[method-assign]
     loop.progress.start_run(loop.total_steps)
     try:
         while True:
             loop.train_epoch()
             loop.state.start_next_epoch()
-    except Enough:
-        return recipe.train.batch_size * steps / (times[-1] - times[FIRST])
+    except AllStepsTaken:
+        return recipe.train.batch_size * steps / (times[-1] - times[WARMUP_STEPS])
 
 
 @contextmanager
-def neighbours(number: int) -> Iterator[None]:
-    """Inside, so many processes compute without end."""
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(number)]
+def run_busy_processes(number: int) -> Iterator[None]:
+    """Run a number of processes that compute endlessly during the block."""
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(number)]
     try:
         yield
     finally:
-        for process in busy:
+        for process in processes:
             process.kill()
             process.wait()
 
 
 def run_child(workload: str, way: str, data: Path | None) -> float:
-    """Measure in a new process, whose threads wait in this way."""
-    given = {key: value for key, value in os.environ.items() if not key.startswith(("GOMP_", "OMP_"))}
+    """Measure in a new process with one of the `WAYS`."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("GOMP_", "OMP_"))}
     command = [sys.executable, __file__, "--child", workload]
     command += ["--data", str(data)] if data else []
-    answer = subprocess.run(command, env=given | WAYS[way], capture_output=True, text=True, check=True)
+    answer = subprocess.run(command, env=environment | WAYS[way], capture_output=True, text=True, check=True)
     return float(answer.stdout)
 
 
-def report(rounds: int, data: Path | None) -> dict[str, Any]:
-    """Measure everything, in turns; without data, what needs none."""
+def measure_all(rounds: int, data: Path | None) -> dict[str, Any]:
+    """Measure all workloads in alternating rounds; without data only those that need none."""
     workloads = list(WORKLOADS) if data else [name for name in WORKLOADS if name.startswith("logic/")]
-    found: dict[tuple[str, str, str], list[float]] = {}
+    speeds: dict[tuple[str, str, str], list[float]] = {}
     for _ in range(rounds):
         for load, number in NEIGHBOURS.items():
-            with neighbours(number):
+            with run_busy_processes(number):
                 for workload in workloads:
                     for way in WAYS:
                         speed = run_child(workload, way, data)
-                        found.setdefault((workload, load, way), []).append(speed)
+                        speeds.setdefault((workload, load, way), []).append(speed)
                         print(f"{workload}, {load}, {way}: {speed:,.0f} examples/s", file=sys.stderr)
     rows = [
         {"recipe": workload, "load": load}
         | {
             way: {
-                "examples_per_second": round(statistics.median(found[workload, load, way]), 1),
-                "all": [round(speed, 1) for speed in found[workload, load, way]],
+                "examples_per_second": round(statistics.median(speeds[workload, load, way]), 1),
+                "all": [round(speed, 1) for speed in speeds[workload, load, way]],
             }
             for way in WAYS
         }
@@ -142,18 +141,18 @@ def main() -> None:
     """Measure, print a table, and write it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--data", type=Path, help="The data folder of `nse data`, for all workloads.")
+    parser.add_argument("--data", type=Path, help="data folder of `nse data`, for all workloads")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--child", choices=WORKLOADS)
-    given = parser.parse_args()
-    if given.child:
-        print(measure(given.child, given.data))
+    args = parser.parse_args()
+    if args.child:
+        print(measure(args.child, args.data))
         return
-    result = report(given.rounds, given.data)
+    result = measure_all(args.rounds, args.data)
     for row in result["rows"]:
         speeds = ", ".join(f"{way} {row[way]['examples_per_second']:,.0f}" for way in WAYS)
         print(f"{row['recipe']}, {row['load']}: {speeds} examples/s")
-    write_text(given.out, json.dumps(result, indent=1, allow_nan=False) + "\n")
+    write_text(args.out, json.dumps(result, indent=1, allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""What was tried: a recipe, what is changed in it, and its figure on dev: accuracy, MAP or BLEU.
+"""Train variants of recipes and compare their figures on dev: accuracy, MAP or BLEU.
 
     python benchmarks/tried.py snli --data DATA
 
-Test is not there to be read. A row is written when it is measured; one that is there is left as it is.
+Test splits are not scored. Each row is written when it is measured; existing rows are kept.
 """
 
 import argparse
@@ -67,11 +67,11 @@ TRIED["documents"] = [
     ("aclimdb/lstm-lstm", "model.dropout=0.2"),
     ("aclimdb/lstm-lstm", *PAPERS_RATE, "model.dropout=0.15"),
 ]
-"""For each task, a recipe and what is changed in it."""
+"""Recipes and their changed values, by task."""
 
 
-def measured(recipe: str, changes: list[str], seed: int, data: Path | None) -> dict[str, Any]:
-    """Train one, and read dev."""
+def measure_variant(recipe: str, changes: list[str], seed: int, data: Path | None) -> dict[str, Any]:
+    """Train one variant and score it on dev."""
     loaded = load_recipe(recipe, [f"seed={seed}", *changes])
     task = TASKS[loaded.task]
     examples = task.load_examples(loaded, data)
@@ -91,20 +91,20 @@ def measured(recipe: str, changes: list[str], seed: int, data: Path | None) -> d
 
 
 def main() -> None:
-    """Measure every row that is not there yet."""
+    """Measure all rows that do not exist yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("task", choices=TRIED)
     parser.add_argument("--data", type=Path, help="folder of the published data (default: NSE_DATA, ./data)")
-    parser.add_argument("--out", type=Path, help="where the rows are kept (default: docs/results)")
+    parser.add_argument("--out", type=Path, help="file of the rows (default: docs/results/TASK-tried.json)")
     parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
-    out = given.out or RESULTS / f"{given.task}-tried.json"
+    args = parser.parse_args()
+    out = args.out or RESULTS / f"{args.task}-tried.json"
     rows = json.loads(out.read_text("utf-8")) if out.exists() else []
-    there = [(row["recipe"], row["changes"], row["seed"]) for row in rows]
-    for recipe, *changes in TRIED[given.task]:
-        if (recipe, changes, given.seed) in there:
+    existing = [(row["recipe"], row["changes"], row["seed"]) for row in rows]
+    for recipe, *changes in TRIED[args.task]:
+        if (recipe, changes, args.seed) in existing:
             continue
-        rows.append(measured(recipe, changes, given.seed, given.data))
+        rows.append(measure_variant(recipe, changes, args.seed, args.data))
         write_text(out, json.dumps(rows, indent=1) + "\n")
         print(f"{100 * rows[-1]['dev']:.2f} {recipe} {' '.join(changes)}", file=sys.stderr, flush=True)
 

@@ -111,11 +111,11 @@ def test_dev_scores_that_are_not_finite_stop_the_run():
     original = TASKS["pair"]
 
     def model(recipe, examples):
-        made = original.model(recipe, examples)
+        made = original.build_model(recipe, examples)
         made.register_forward_hook(lambda m, _, scores: scores if m.training else scores * math.nan)
         return made
 
-    task = replace(original, model=model)
+    task = replace(original, build_model=model)
     with (
         Progress.silent() as progress,
         pytest.raises(RunError, match="scores of dev are not finite after st"),

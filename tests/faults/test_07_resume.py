@@ -100,7 +100,7 @@ def test_other_data_is_refused(tmp_path, monkeypatch):
         other = task.load_examples(recipe, data)
         return other._replace(about={**other.about, "fingerprint": "other"})
 
-    monkeypatch.setitem(TASKS, "pair", replace(task, examples=examples))
+    monkeypatch.setitem(TASKS, "pair", replace(task, load_examples=examples))
     with pytest.raises(RunError, match=r"has a run on other data .see its data.json.: use the same"):
         train(tmp_path / "run", resume=True)
     assert (tmp_path / "run" / "data.json").read_bytes() == data
