@@ -129,7 +129,7 @@ def test_built_lists_are_not_shared_with_the_data() -> None:
         (Train, {"steps": 2}, Train(steps=2)),
     ],
 )
-def test_accepts(hint: Any, given_value: Any, expected: Any) -> None:
+def test_a_value_of_the_right_type_is_accepted(hint: Any, given_value: Any, expected: Any) -> None:
     value = build(one(hint), {"x": given_value}).x
     assert value == expected
     assert type(value) is type(expected)
@@ -174,11 +174,11 @@ def test_accepts(hint: Any, given_value: Any, expected: Any) -> None:
         (Train, 3, "x: expected section, got integer 3"),
     ],
 )
-def test_refuses(hint: Any, given_value: Any, message: str) -> None:
+def test_a_value_of_the_wrong_type_raises_an_error(hint: Any, given_value: Any, message: str) -> None:
     assert mistake({"x": given_value}, one(hint)) == message
 
 
-def test_refuses_an_integer_beyond_the_largest_float_and_shows_it_short() -> None:
+def test_an_integer_beyond_the_largest_float_raises_a_short_error() -> None:
     line = mistake({"x": 10**400}, one(float))
     assert line.startswith("x: expected finite number, got integer 1000")
     assert line.endswith("...")
@@ -191,7 +191,7 @@ def test_missing_keys_are_named_inside_their_section() -> None:
     assert mistake({}, one(list[str])) == "x: missing; expected list[string]"
 
 
-def test_every_mistake_is_told_at_once() -> None:
+def test_one_error_lists_every_mistake() -> None:
     data = {
         "model": {"sise": 8, "encoder": 3},
         "name": 5,
@@ -210,12 +210,12 @@ def test_every_mistake_is_told_at_once() -> None:
     ]
 
 
-def test_source_starts_the_message() -> None:
+def test_the_message_starts_with_the_source() -> None:
     with pytest.raises(ConfigError, match=r"^the recipe: model\.size: missing"):
         build(Recipe, {}, source="the recipe")
 
 
-def test_own_validation_is_collected_with_its_section() -> None:
+def test_errors_of_post_init_name_their_section() -> None:
     data = {"model": {"size": 8, "dropout": 1.5}, "seed": "x"}
     assert mistakes(data) == [
         "model: dropout must be below 1",
@@ -225,11 +225,11 @@ def test_own_validation_is_collected_with_its_section() -> None:
     assert mistake({"size": 0}, Model) == "size must be at least 1"
 
 
-def test_own_validation_does_not_see_refused_values() -> None:
+def test_post_init_does_not_see_wrong_values() -> None:
     assert mistake({"model": {"size": "0"}}) == 'model.size: expected integer, got string "0"'
 
 
-def test_own_validation_without_a_reason_still_refuses() -> None:
+def test_a_post_init_error_without_a_message_is_reported() -> None:
     @dataclass
     class Silent:
         x: int = 0
@@ -240,7 +240,7 @@ def test_own_validation_without_a_reason_still_refuses() -> None:
     assert mistake({}, one(Silent)) == "x: refused without a reason"
 
 
-def test_a_bug_in_own_validation_is_not_hidden() -> None:
+def test_a_bug_in_post_init_is_not_hidden() -> None:
     @dataclass
     class Broken:
         x: int = 0
@@ -266,12 +266,12 @@ def test_a_bug_in_own_validation_is_not_hidden() -> None:
         ("tag", "tags"),
     ],
 )
-def test_unknown_key_names_the_nearest(key: str, nearest: str) -> None:
+def test_an_unknown_key_names_the_most_similar_one(key: str, nearest: str) -> None:
     data = apply_overrides(MINIMAL, [f"{key}=1"])
     assert mistake(data) == f"{key}: no such key; did you mean {nearest}?"
 
 
-def test_same_name_elsewhere_goes_before_a_like_name_beside() -> None:
+def test_the_same_name_in_another_section_is_suggested_first() -> None:
     @dataclass
     class Place:
         site: int = 0
@@ -281,7 +281,7 @@ def test_same_name_elsewhere_goes_before_a_like_name_beside() -> None:
     assert mistake({"place": {"sitee": 1}, **MINIMAL}, layout).endswith("did you mean place.site?")
 
 
-def test_unknown_key_like_no_other_lists_the_section() -> None:
+def test_an_unknown_key_without_a_similar_one_lists_the_section() -> None:
     assert mistake({**MINIMAL, "train": {"zzz": 1}}) == (
         "train.zzz: no such key (known: train.rate, train.steps, train.clip)"
     )
@@ -295,7 +295,7 @@ def test_unknown_section_is_one_mistake_and_odd_keys_are_quoted() -> None:
     assert mistake({**MINIMAL, "a.b\n": 1}).startswith('"a.b\\n": no such key')
 
 
-def test_field_that_is_not_an_argument_is_no_key() -> None:
+def test_a_field_with_init_false_is_not_a_key() -> None:
     @dataclass
     class Derived:
         x: int
@@ -313,7 +313,7 @@ def test_field_that_is_not_an_argument_is_no_key() -> None:
     "hint",
     [dict, Path, int | str, int | None, list, tuple[int, ...], list[int], list[Train], Literal["a", 2]],
 )
-def test_unsupported_type_is_the_programmers_mistake(hint: Any) -> None:
+def test_an_unsupported_type_raises_a_type_error(hint: Any) -> None:
     with pytest.raises(TypeError, match=r"^One\.x: a configuration cannot hold the type"):
         build(one(hint), {"x": 1})
 
@@ -354,7 +354,7 @@ def test_override_goes_into_sections_in_order_and_leaves_its_input_alone() -> No
     assert data == before
 
 
-def test_override_collects_malformed_assignments() -> None:
+def test_one_error_lists_all_malformed_overrides() -> None:
     with pytest.raises(ConfigError) as caught:
         apply_overrides({"a": {"b": 1}}, ["a.b", "=3", "a..b=1", "a.b.c=1", "a.b=2", ".a=1"])
     assert str(caught.value).splitlines() == [
@@ -402,7 +402,7 @@ def test_load_reads_from_inside_an_archive(recipe: Path, tmp_path: Path) -> None
         assert load(zipfile.Path(archive, "recipe.toml")).model == Model(8)
 
 
-def test_load_tells_mistakes_of_file_and_assignments_together(recipe: Path) -> None:
+def test_one_error_lists_mistakes_of_the_file_and_of_overrides(recipe: Path) -> None:
     recipe.write_text("seed = 'x'\n[model]\nsize = 8\n[modell]\nsize = 3\n", encoding="utf-8")
     assert refused(
         recipe,
@@ -439,12 +439,12 @@ def test_load_tells_mistakes_of_file_and_assignments_together(recipe: Path) -> N
         ("model.size=0", "model: size must be at least 1 (with override model.size)"),
     ],
 )
-def test_mistakes_of_an_assignment_are_told_as_such(recipe: Path, assignment: str, message: str) -> None:
+def test_a_mistake_in_an_override_is_marked(recipe: Path, assignment: str, message: str) -> None:
     (line,) = refused(recipe, assignment)
     assert line.endswith(message)
 
 
-def test_wrong_toml_names_the_line(recipe: Path) -> None:
+def test_a_toml_error_names_the_line(recipe: Path) -> None:
     recipe.write_text("a = 1\nb = = 2\n", encoding="utf-8")
     assert refused(recipe) == ["not valid TOML: Invalid value (at line 2, column 5)"]
     recipe.write_text("a = 1\nb = [1,\n", encoding="utf-8")
@@ -521,7 +521,7 @@ def test_docstrings_are_written_as_comments() -> None:
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-def test_what_could_not_be_read_back_is_not_written(number: float) -> None:
+def test_nan_and_infinity_are_not_written(number: float) -> None:
     with pytest.raises(ConfigError, match=r"^train\.rate: expected finite number"):
         to_toml(Recipe(Model(8), train=Train(rate=number)))
 
@@ -547,7 +547,7 @@ def test_describe_lists_every_key() -> None:
     ]
 
 
-def test_describe_goes_into_sections_and_bases_and_bears_no_source() -> None:
+def test_describe_covers_sections_and_bases_and_works_without_source() -> None:
     @dataclass(frozen=True)
     class Longer(Train):
         warmup: int = 0
@@ -579,7 +579,7 @@ class NewRecipe:
     max_words: int = 0
 
 
-def test_old_names_of_keys_are_read_with_one_warning() -> None:
+def test_old_keys_give_one_warning() -> None:
     data = {"longest": 3, "train": {"rate": 2, "max_words": 7}}
     with pytest.warns(FutureWarning) as caught:
         recipe = build(NewRecipe, data, ["train.longest=5"], source="old.toml")
@@ -591,7 +591,7 @@ def test_old_names_of_keys_are_read_with_one_warning() -> None:
     assert data == {"longest": 3, "train": {"rate": 2, "max_words": 7}}
 
 
-def test_new_names_of_keys_give_no_warning() -> None:
+def test_new_keys_give_no_warning() -> None:
     data = {"max_words": 3, "train": {"lr": 2, "weight": 3}}  # an old name elsewhere, the name of a key here
     assert build(NewRecipe, data, ["train.lr=1"]) == NewRecipe(NewTrain(lr=1.0, weight=3.0), max_words=3)
 
@@ -599,7 +599,7 @@ def test_new_names_of_keys_give_no_warning() -> None:
 @pytest.mark.parametrize(
     "assignments", [["train.rate=4"], ["train={rate = 4}"], ["train.rate=9", "train.rate=4"]]
 )
-def test_an_assignment_by_an_old_name_replaces_the_value_of_the_file(assignments: list[str]) -> None:
+def test_an_override_with_an_old_key_replaces_the_value_of_the_file(assignments: list[str]) -> None:
     with pytest.warns(FutureWarning, match=r"^config: .*: train\.rate -> train\.lr$"):
         assert build(NewRecipe, {"train": {"lr": 1}}, assignments).train.lr == 4
     with pytest.warns(FutureWarning, match="train.rate -> train.lr"):
@@ -616,13 +616,13 @@ def test_an_assignment_by_an_old_name_replaces_the_value_of_the_file(assignments
         ({}, ["train={lr = 1, rate = 2}"]),
     ],
 )
-def test_a_key_with_both_names_is_refused(data: dict[str, Any], assignments: list[str]) -> None:
+def test_a_key_with_both_names_raises_an_error(data: dict[str, Any], assignments: list[str]) -> None:
     with pytest.warns(FutureWarning), pytest.raises(ConfigError) as caught:
         build(NewRecipe, data, assignments)
     assert str(caught.value) == "config: train.rate is the old name of train.lr: give one of them"
 
 
-def test_a_wrong_value_or_place_of_an_old_name_is_refused_by_the_new_one() -> None:
+def test_errors_about_old_keys_use_the_new_ones() -> None:
     with pytest.warns(FutureWarning), pytest.raises(ConfigError, match=r"override train\.lr: expected"):
         build(NewRecipe, {}, ["train.rate=fast"])
     with pytest.raises(

@@ -145,7 +145,7 @@ def test_the_loss_is_the_cross_entropy_of_each_candidate(weight):
     assert right == 2  # the first and the last are on their side of zero
 
 
-def test_the_pairwise_loss_by_hand():
+def test_the_pairwise_loss_matches_a_hand_computed_example():
     """Over right and wrong candidates of the same question: how far the right one is not above."""
     labels, groups = [1, 0, 0, 1, 0, 1], [5, 5, 5, 2, 2, 9]
     scores = torch.tensor([[1.0], [4.0], [-1.0], [0.5], [0.5], [7.0]])
@@ -185,7 +185,7 @@ def test_the_pairwise_loss_of_far_scores_is_finite():
     assert scores.grad.tolist() == [[-1.0], [1.0], [0.0]]
 
 
-def test_rarity_by_hand():
+def test_rarity_matches_a_hand_computed_example():
     """The logarithm of how few of the answers have a word, which counts once in each."""
     texts = Texts.from_words([["a", "b", "a"], ["a", "c"], []], Vocabulary(["a", "b", "c", "d"]))
     found = compute_rarity(texts, 6)
@@ -195,7 +195,7 @@ def test_rarity_by_hand():
     assert found.isfinite().all()
 
 
-def test_a_model_that_counts_knows_the_rarity_of_words(data, tmp_path):
+def test_a_model_with_word_overlap_has_the_rarity_of_each_word(data, tmp_path):
     counting = recipe("model.word_overlap=true")
     examples = answers.load_rankings(counting, data)
     model = TASK.build_model(counting, examples)
@@ -207,7 +207,7 @@ def test_a_model_that_counts_knows_the_rarity_of_words(data, tmp_path):
     assert torch.equal(again.module.embedding.weight, model.embedding.weight)
 
 
-def test_a_weight_that_is_none_is_refused():
+def test_weights_and_batches_that_make_no_sense_raise_an_error():
     for weight in (0, -1):
         with pytest.raises(ConfigError, match=r"train: pos_weight must be above 0, got"):
             recipe(f"train.pos_weight={weight}")
@@ -215,7 +215,7 @@ def test_a_weight_that_is_none_is_refused():
         recipe("train.bucket_by_length=true", "train.group_by_question=true")
 
 
-def test_epochs_are_chosen_by_what_is_reported(data):
+def test_the_best_epoch_has_the_highest_map(data):
     examples = answers.load_rankings(recipe(), data)
     dev = examples.splits["dev"]
     for seed in range(5):
@@ -265,7 +265,7 @@ def test_every_recipe_trains_and_is_scored_again(name, data, tmp_path):
     ],
     ids=lambda settings: settings[0],
 )
-def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, settings):
+def test_a_loaded_model_gives_the_scores_of_training(data, tmp_path, settings):
     """The same scores to the last bit, so nothing may be rounded when it is saved."""
     settings = ["model.init_range=1", *settings]
     result = trained(tmp_path / "run", data, *settings)
@@ -281,7 +281,7 @@ def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, settings):
     assert answers.compute_metrics(recipe(), scores, examples, "dev")["map"] == result["map"]["dev"]
 
 
-def test_it_learns_what_answers_a_question(data, tmp_path):
+def test_training_learns_to_rank_answers(data, tmp_path):
     """An answer has the animal of its question: counting shared words is enough."""
     write_wikiqa(data, train=corpus(40, 1), dev=corpus(20, 2), test=corpus(20, 3))
     settings = ["model.word_overlap=true", "model.embedding_dropout=0", "train.epochs=6"]
@@ -294,7 +294,7 @@ def test_it_learns_what_answers_a_question(data, tmp_path):
 
 
 @pytest.mark.parametrize("together", ["false", "true"])
-def test_a_stopped_run_ends_as_if_it_never_was(data, tmp_path, together):
+def test_a_resumed_run_ends_like_an_uninterrupted_one(data, tmp_path, together):
     """Also in the middle of an epoch, with words dropped and questions kept together."""
     loss = "pairwise" if together == "true" else "sigmoid"
     settings = [f"train.group_by_question={together}", f"train.loss={loss}", "train.checkpoint_minutes=0"]
@@ -315,7 +315,7 @@ def test_a_stopped_run_ends_as_if_it_never_was(data, tmp_path, together):
         assert file.read_bytes() == (tmp_path / "run" / "scores" / file.name).read_bytes()
 
 
-def test_questions_together_are_another_order_of_the_same_candidates(data, tmp_path):
+def test_grouping_by_question_changes_only_the_order(data, tmp_path):
     curves = []
     for together in ("true", "true", "false"):
         folder = tmp_path / str(len(curves))
@@ -324,7 +324,7 @@ def test_questions_together_are_another_order_of_the_same_candidates(data, tmp_p
     assert curves[0] == curves[1] != curves[2]
 
 
-def test_the_recipe_says_what_the_paper_says():
+def test_the_recipe_has_the_settings_of_the_paper():
     found = load_recipe("wikiqa/mma-attention")
     model, training = found.model, found.train
     assert (model.encoder, model.attention, model.size, model.layers) == ("mma", "paper", 512, 2)

@@ -98,7 +98,7 @@ def in_pieces(documents, longest):
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 30), max_size=5), max_size=6), st.integers(1, 12))
-def test_no_word_is_lost_in_pieces(made, longest):
+def test_splitting_long_sentences_keeps_every_word(made, longest):
     lengths = torch.tensor([n for each in made for n in each], dtype=torch.int32)
     counts = torch.tensor([len(each) for each in made], dtype=torch.int32)
     found, many = split_sentences(lengths, counts, longest)
@@ -108,7 +108,7 @@ def test_no_word_is_lost_in_pieces(made, longest):
     assert found.dtype == many.dtype == torch.long
 
 
-def test_a_sentence_of_two_thousand_words(data):
+def test_a_sentence_of_two_thousand_words_is_split(data):
     many = [f"w{n}" for n in range(2000)]
     rows = [(5, f"the food <sssss> {' '.join(many)} <sssss> great ."), (1, "awful <sssss>")]
     write_yelp(data, train="".join(f"u\t\tp\t\t{stars}\t\t{text}\n" for stars, text in rows))
@@ -126,7 +126,7 @@ def test_a_sentence_of_two_thousand_words(data):
     assert rows.texts[0].counts.tolist() == [2004, 1]
 
 
-def test_one_split_by_hand():
+def test_splitting_matches_a_hand_computed_example():
     column = EncodedColumn(*(np.array(each, np.int32) for each in ([2, 3, 4, 5, 6, 7], [5, 0, 1], [2, 0, 1])))
     rows = make_labelled_rows(
         EncodedSplit({"document": column}, np.array([4, 0, 2], np.int32)), ("document",), 2
@@ -136,7 +136,7 @@ def test_one_split_by_hand():
     assert rows.texts[0].sentences.ids.tolist() == [[2, 3], [4, 5], [6, 0], [0, 0], [7, 0]]
 
 
-def test_sentences_of_nothing_are_refused():
+def test_a_document_model_needs_max_words():
     with pytest.raises(ConfigError, match=r"model\.max_words: must be at least 1 and at most 10,000, got 0"):
         recipe("model.max_words=0")
 
@@ -160,7 +160,7 @@ def test_examples_are_the_published_reviews(data):
     json.dumps(found.about, allow_nan=False)
 
 
-def test_vectors_of_another_size_are_told_with_what_to_set(data):
+def test_vectors_of_another_size_raise_an_error_with_the_key_to_set(data):
     with pytest.raises(
         ConfigError, match=r"small\.5d has vectors of 5 numbers .* set model\.embedding_size=5"
     ):
@@ -179,14 +179,14 @@ def judged(name, given, right):
     return documents.compute_metrics(load_recipe(f"{name}/nse-nse"), scores, examples, "dev")
 
 
-def test_errors_are_squared_in_stars():
+def test_the_mean_squared_error_is_in_stars():
     assert judged("yelp13", [0, 4, 2, 3], [0, 0, 3, 3]) == {"accuracy": 0.5, "mse": (0 + 16 + 1 + 0) / 4}
     assert judged("imdb", [9, 0], [0, 9]) == {"accuracy": 0, "mse": 81}
     # 5 and 6 stars are missing: the fourth label is 4 stars and the fifth 7.
     assert judged("aclimdb", [3, 4, 7], [4, 3, 0]) == {"accuracy": 0, "mse": (9 + 9 + 81) / 3}
 
 
-def test_figures_of_nothing_are_zero():
+def test_metrics_of_an_empty_split_are_zero():
     texts = Documents.from_sentences(Texts.from_words([], Vocabulary([])), torch.zeros(0, dtype=torch.long))
     rows = LabelledRows((texts,), torch.zeros(0, dtype=torch.long))
     examples = Examples({"dev": rows}, Vocabulary([]), {}, labels=tuple("12345"))
@@ -215,7 +215,7 @@ def test_every_recipe_trains(name, data, tmp_path):
 @pytest.mark.parametrize(
     "settings", [["model.trainable=false"], ["model.trainable=true", "train.ema_decay=0.5"]]
 )
-def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, settings):
+def test_a_loaded_model_gives_the_scores_of_training(data, tmp_path, settings):
     """The same scores to the last bit, so nothing may be rounded when it is saved."""
     settings = [*settings, "model.init_range=1"]
     result = train(tmp_path / "run", *settings, recipe="yelp13/nse-nse", small=SMALL, data=data)
@@ -234,7 +234,7 @@ def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, settings):
     assert told == {measure: result[measure]["test"] for measure in ("accuracy", "mse")}
 
 
-def test_it_learns_what_tells_the_stars(data):
+def test_training_learns_to_predict_stars(data):
     write_yelp(data, train=reviews(300, 1), dev=reviews(60, 2), test=reviews(60, 3))
     learning = [
         "train.epochs=12",
@@ -250,7 +250,7 @@ def test_it_learns_what_tells_the_stars(data):
         assert result["mse"][split] < 1.5
 
 
-def test_a_stopped_run_ends_as_if_it_never_was(data, tmp_path):
+def test_a_resumed_run_ends_like_an_uninterrupted_one(data, tmp_path):
     settings = {"recipe": "yelp13/nse-nse", "small": [*SMALL, "train.batch_size=8"], "data": data}
     whole = train(tmp_path / "whole", **settings)
     stop(tmp_path / "stopped", after=3, **settings)
@@ -259,7 +259,7 @@ def test_a_stopped_run_ends_as_if_it_never_was(data, tmp_path):
     assert resumed["mse"] == whole["mse"]
 
 
-def test_papers_figures_are_of_recipes_that_are_there():
+def test_every_result_of_the_paper_has_a_recipe():
     for name in TASK.paper_results:
         assert load_recipe(name).task == "document"
         assert set(TASK.paper_results[name]) == {"accuracy", "mse"}

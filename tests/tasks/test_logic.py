@@ -170,12 +170,12 @@ def test_any_label_agrees_with_explicit_universes(premise, hypothesis, related):
         ("some dogs bark", "some dogs that waltz do not move", None),
     ],
 )
-def test_hand_worked_pairs(premise, hypothesis, expected):
+def test_labels_match_hand_worked_pairs(premise, hypothesis, expected):
     assert name(premise, hypothesis) == expected
 
 
 @pytest.mark.parametrize("more", [1, 2])
-def test_more_individuals_change_no_verdict(more):
+def test_more_individuals_change_no_label(more):
     individuals = logic_grammar.INDIVIDUALS + more
     for cells in product((False, True), repeat=8):
         for here, there in product(logic_grammar.QUANTIFIERS, repeat=2):
@@ -190,7 +190,7 @@ def test_one_individual_would_not_be_enough():
 
 
 @given(sentences)
-def test_parse_inverts_text(sentence):
+def test_a_parsed_sentence_gives_its_text_back(sentence):
     assert parse(str(sentence)) == sentence
     assert str(sentence) == " ".join(str(sentence).lower().split())
 
@@ -210,13 +210,13 @@ def test_parse_inverts_text(sentence):
         ("", "the end: expected a quantifier"),
     ],
 )
-def test_parse_names_the_word_that_does_not_fit(text, complaint):
+def test_a_parse_error_names_the_word(text, complaint):
     with pytest.raises(InputError) as caught:
         parse(text)
     assert complaint in str(caught.value)
 
 
-def test_sizes_and_balance(small):
+def test_splits_have_the_given_sizes_and_balanced_labels(small):
     for split, pairs in small.items():
         assert len(pairs) == getattr(SMALL, split)
         counts = Counter(pair.label for pair in pairs)
@@ -276,7 +276,7 @@ def test_the_same_seed_gives_the_same_corpus():
     assert digest(LogicData(train=90, dev=9, test=9, unseen=9, seed=8)) != GOLDEN
 
 
-def test_impossible_sizes_are_refused(monkeypatch):
+def test_impossible_sizes_raise_an_error(monkeypatch):
     with pytest.raises(InputError, match=r"dev: .* -1"):
         generate_pairs(LogicData(dev=-1))
     monkeypatch.setattr(logic, "MAX_FAILURES", 0)
@@ -295,7 +295,7 @@ class BagOfWords(nn.Module):
         return self.head(torch.cat([p, h, p - h, p * h], dim=1))
 
 
-def test_counting_words_is_not_enough():
+def test_counts_of_words_do_not_predict_the_labels():
     splits = generate_pairs(LogicData(train=9000, dev=0, test=1500, unseen=0))
     ids: dict[str, int] = {}
 

@@ -101,7 +101,7 @@ def test_examples_are_the_labelled_pairs_of_each_split(data):
     assert dev.texts[0].ids.shape == (17, 128)
 
 
-def test_vectors_are_those_of_the_words(data):
+def test_every_word_has_its_own_vector(data):
     found = TASK.load_examples(recipe("snli/nse-masked"), data)
     given = np.load(data / "vectors" / "small.5d.npy")
     assert found.vectors.dtype == torch.float32
@@ -110,7 +110,7 @@ def test_vectors_are_those_of_the_words(data):
         assert found.vectors[index].tolist() == pytest.approx(given[KNOWN.index(word)], rel=1e-3)
 
 
-def test_what_is_told_of_the_data(data):
+def test_data_json_describes_the_data(data):
     about = TASK.load_examples(recipe("snli/nse-masked"), data).about
     assert about["name"] == "snli"
     assert about["counts"] == {"train": 33, "dev": 17, "test": 17}
@@ -120,7 +120,7 @@ def test_what_is_told_of_the_data(data):
     json.dumps(about, allow_nan=False)
 
 
-def test_the_fingerprint_is_that_of_what_is_trained_on(data):
+def test_the_fingerprint_changes_with_the_training_rows(data):
     def fingerprint(*assignments):
         return TASK.load_examples(recipe("snli/nse-masked", *assignments), data).about["fingerprint"]
 
@@ -131,7 +131,7 @@ def test_the_fingerprint_is_that_of_what_is_trained_on(data):
     assert fingerprint() != first
 
 
-def test_training_on_the_first_pairs_alone(data):
+def test_data_train_selects_the_first_pairs(data):
     whole = TASK.load_examples(recipe("snli/nse"), data).splits
     some = TASK.load_examples(recipe("snli/nse", "data.train=10"), data)
     assert some.about["counts"] == {"train": 10, "dev": 17, "test": 17}
@@ -145,7 +145,7 @@ def test_training_on_the_first_pairs_alone(data):
         recipe("snli/nse", "data.train=-1")
 
 
-def test_the_papers_padding_is_put_there_once(data):
+def test_the_paper_s_padding_is_added_once(data):
     """By the model, and not by the data too."""
     loaded = recipe("snli/nse")
     examples = TASK.load_examples(loaded, data)
@@ -160,7 +160,7 @@ def test_the_papers_padding_is_put_there_once(data):
 
 
 @pytest.mark.parametrize(("size", "words"), [(4, 0), (4, 6), (5, 4)])
-def test_vectors_of_another_size_are_told_with_what_to_set(data, size, words):
+def test_vectors_of_another_size_raise_an_error_with_the_key_to_set(data, size, words):
     wrong = recipe("snli/nse", f"model.size={size}", f"model.embedding_size={words}")
     with pytest.raises(
         ConfigError, match=r"small\.5d has vectors of 5 numbers .* set model\.embedding_size=5"
@@ -180,7 +180,7 @@ def embedding(data, seed, *assignments):
     return TASK.build_model(loaded, TASK.load_examples(loaded, data)).embedding.weight
 
 
-def test_the_padding_is_one_fixed_vector_whatever_the_seed(data):
+def test_the_padding_vector_does_not_depend_on_the_seed(data):
     found, examples = embedding(data, 1), TASK.load_examples(recipe("snli/nse"), data)
     assert torch.equal(found, embedding(data, 2))
     assert torch.equal(found[1:], examples.vectors[1:])
@@ -190,7 +190,7 @@ def test_the_padding_is_one_fixed_vector_whatever_the_seed(data):
 
 
 @pytest.mark.parametrize("scale", [0.05, 0.3, 2.0])
-def test_the_padding_is_about_as_long_as_a_word_is(scale):
+def test_the_padding_vector_is_as_long_as_a_word_vector(scale):
     words = scale * torch.randn(50, 300, generator=torch.Generator().manual_seed(1))
     pad = draw_padding_vector(torch.cat([torch.zeros(2, 300), words]))
     assert pad.norm().item() == pytest.approx(words.norm(dim=1).mean().item(), rel=0.1)
@@ -198,7 +198,7 @@ def test_the_padding_is_about_as_long_as_a_word_is(scale):
 
 
 @pytest.mark.parametrize("learned", [False, True])
-def test_training_leaves_fixed_vectors_alone(data, learned):
+def test_training_does_not_change_frozen_vectors(data, learned):
     loaded = recipe("snli/mma", f"model.trainable={str(learned).lower()}")
     examples = TASK.load_examples(loaded, data)
     before = TASK.build_model(loaded, examples).embedding.weight.detach()
@@ -235,7 +235,7 @@ def test_every_recipe_trains_and_is_scored_again(name, data, tmp_path):
 
 
 @pytest.mark.parametrize("learned", [False, True])
-def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, learned):
+def test_a_loaded_model_gives_the_scores_of_training(data, tmp_path, learned):
     """The same scores to the last bit, so nothing may be rounded when it is saved."""
     loaded = recipe("snli/mma-attention", f"model.trainable={str(learned).lower()}")
     examples = TASK.load_examples(loaded, data)
@@ -252,7 +252,7 @@ def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, learned):
     assert len(wanted.unique(dim=0)) > 5
 
 
-def test_the_same_seed_gives_the_same_figures_and_another_one_others(data, tmp_path):
+def test_the_seed_determines_the_result(data, tmp_path):
     figures = [
         json.loads((tmp_path / out / "metrics.jsonl").read_text())["loss"]
         for out, seed in (("a", 1), ("b", 1), ("c", 2))
@@ -261,7 +261,7 @@ def test_the_same_seed_gives_the_same_figures_and_another_one_others(data, tmp_p
     assert figures[0] == figures[1] != figures[2]
 
 
-def test_the_command_takes_unusual_sentences(data, tmp_path):
+def test_nse_predict_takes_unusual_sentences(data, tmp_path):
     sets = [word for assignment in SMALL for word in ("--set", assignment)]
     words = ["train", "snli/nse-masked", *sets, "--out", "mine"]
     answer = shell(*words, "--data", data, "--json", cwd=tmp_path)
@@ -279,14 +279,14 @@ TRIED = runpy.run_path(str(BENCHMARKS / "tried.py"))
 SHIP = runpy.run_path(str(BENCHMARKS / "ship.py"))
 
 
-def test_what_is_tried_changes_something():
+def test_every_tried_setting_changes_the_recipe():
     for task, rows in TRIED["TRIED"].items():
         for name, *changes in rows:
             assert load_recipe(name).data.table == task
             assert load_recipe(name, changes) != load_recipe(name), changes
 
 
-def test_what_is_tried_does_not_see_test(data, monkeypatch):
+def test_tried_settings_are_not_scored_on_test(data, monkeypatch):
     seen = []
     monkeypatch.setitem(
         TRIED["measured"].__globals__, "fit", lambda *given: seen.append(given[2]) or fit(*given)
@@ -298,7 +298,7 @@ def test_what_is_tried_does_not_see_test(data, monkeypatch):
     assert row["examples"] == {"train": 33, "dev": 17}
 
 
-def test_what_is_shipped_says_what_it_scores(data, tmp_path, monkeypatch):
+def test_a_compacted_model_has_its_scores_on_the_card(data, tmp_path, monkeypatch):
     trained("snli/best", tmp_path / "run", data)
     monkeypatch.setitem(VECTORS, "small.5d", VectorSet("made up", "CC0", len(KNOWN)))
     card = SHIP["ship"](tmp_path / "run", "snli", data, tmp_path / "pretrained")

@@ -119,7 +119,7 @@ def trained(request, tmp_path_factory):
     return kind, folder, json.loads(call(*words, "--json"))
 
 
-def test_a_run_scores_as_its_model_does_again(trained):
+def test_evaluating_a_run_gives_its_scores_again(trained):
     kind, folder, result = trained
     measure = {"ranking": "map", "translation": "bleu"}.get(kind, "accuracy")
     assert result["task"] == f"own-{kind}"
@@ -132,7 +132,7 @@ def test_a_run_scores_as_its_model_does_again(trained):
     assert result[measure]["test"] > 0.5 + 0.3 * (kind != "translation")  # a word tells it, or two are alike
 
 
-def test_a_trained_model_is_asked(trained):
+def test_a_trained_model_answers(trained):
     kind, folder, _ = trained
     run = folder / "run"
     loaded = hub.load(run)
@@ -162,7 +162,7 @@ def test_a_trained_model_is_asked(trained):
         loaded.translate(["a"]) if kind != "translation" else loaded.predict(["a"])
 
 
-def test_the_recipe_of_a_run_spells_everything_out_and_runs_again(trained, monkeypatch, tmp_path):
+def test_the_recipe_of_a_run_has_every_value_and_runs_again(trained, monkeypatch, tmp_path):
     kind, folder, result = trained
     monkeypatch.chdir(tmp_path)  # paths are whole ones
     recipe = folder / "run" / "recipe.toml"
@@ -176,7 +176,7 @@ def test_the_recipe_of_a_run_spells_everything_out_and_runs_again(trained, monke
     assert (tmp_path / "again" / weights).read_bytes() == (folder / "run" / weights).read_bytes()
 
 
-def test_another_file_is_scored_with_other_columns_too(trained, tmp_path):
+def test_another_file_with_other_columns_can_be_scored(trained, tmp_path):
     kind, folder, result = trained
     measure = {"ranking": "map", "translation": "bleu"}.get(kind, "accuracy")
     _, columns, rows, sizes, _ = KINDS[kind]
@@ -232,7 +232,7 @@ def test_without_a_dev_file_some_rows_are_held_out_and_the_run_says_so(tmp_path,
         evaluate("run", "test")
 
 
-def test_the_fingerprint_is_that_of_what_the_files_hold(tmp_path):
+def test_the_fingerprint_changes_with_the_content_of_the_files(tmp_path):
     def fingerprint(*assignments, change=None):
         recipe = sentences(tmp_path, *assignments)
         if change:
@@ -268,7 +268,7 @@ def test_a_run_goes_on_to_the_same_end_and_refuses_changed_data(tmp_path):
     assert_same_end(tmp_path / "whole", tmp_path / "stopped")
 
 
-def test_rare_words_are_unknown_and_those_of_dev_alone_too(tmp_path):
+def test_rare_words_and_words_of_dev_only_are_unknown(tmp_path):
     file = table(tmp_path / "train.csv", ["text", "label"], [("a a b", "0"), ("c", "1")])
     dev = table(tmp_path / "dev.csv", ["text", "label"], [("d a", "0")])
     named = [f"data.{split}={json.dumps(str(path))}" for split, path in (("train", file), ("dev", dev))]
@@ -284,7 +284,7 @@ def test_rare_words_are_unknown_and_those_of_dev_alone_too(tmp_path):
 
 
 @pytest.mark.parametrize("by", ["name", "path"])
-def test_vectors_may_be_given(tmp_path, by):
+def test_word_vectors_can_be_given_by_name_or_file(tmp_path, by):
     place = tmp_path / "data" / "vectors"
     place.mkdir(parents=True)
     (place / "mine.4d.txt").write_text("room 1 2 3 4\nclean 4 3 2 1\nunseen 1 1 1 1\n")
@@ -298,7 +298,7 @@ def test_vectors_may_be_given(tmp_path, by):
         np.testing.assert_array_equal(made.embedding.weight[row].detach().numpy(), given[word])
 
 
-def test_a_ranking_needs_questions_with_a_choice(tmp_path):
+def test_a_ranking_needs_questions_with_correct_and_incorrect_answers(tmp_path):
     header, answers = ["question", "answer", "label"], [("q", "a", 1), ("q", "b", 0)]
     file = table(tmp_path / "train.tsv", header, [*answers, ("r", "c", 1), ("r", "d", 0)])
     dev = table(tmp_path / "dev.tsv", header, [("q", "a", 1)])
@@ -328,7 +328,7 @@ def test_translations_that_are_all_too_long_leave_nothing_to_train_on(tmp_path):
     assert "hier" not in found.target.words
 
 
-def test_languages_are_those_that_moses_knows():
+def test_the_languages_are_those_of_moses():
     assert set(translation.LANGUAGES.split()) == set(NonbreakingPrefixes().available_langs.values())
 
 
@@ -346,12 +346,12 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("assignment", REFUSED)
-def test_what_cannot_be_meant_is_refused(tmp_path, assignment):
+def test_wrong_values_raise_an_error(tmp_path, assignment):
     with pytest.raises((ConfigError, InputError), match=REFUSED[assignment]):
         TASKS["sentence"].load_examples(sentences(tmp_path, f"data.{assignment}"))
 
 
-def test_words_need_vectors_from_somewhere():
+def test_frozen_vectors_must_be_pretrained():
     for kind in KINDS:
         with pytest.raises(ConfigError, match=r"needs model.trainable = true: there are no pretrained vec"):
             load_recipe(f"own/{kind}", ["model.trainable=false"])
@@ -359,7 +359,7 @@ def test_words_need_vectors_from_somewhere():
         load_recipe("own/translation", ["data.language=xx"])
 
 
-def test_what_is_typed_is_shorthand_for_the_recipe():
+def test_options_for_files_override_the_recipe():
     typed = list_assignments({"train": "a b.tsv", "dev": None}, 'text="x", label=1')
     assert typed == ['data.train="a b.tsv"', 'data.columns.text="\\"x\\""', 'data.columns.label="1"']
     recipe = load_recipe("own/sentence", typed)

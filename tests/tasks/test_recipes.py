@@ -32,7 +32,7 @@ BEFORE = {
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_recipes_from_before_are_read_as_they_were_meant(table):
+def test_recipes_with_old_names_of_tasks_are_read(table):
     kind, data = BEFORE[table]
     found = read_recipe({"task": table, "data": data}, source="recipe.toml")
     assert (found.task, found.data.table) == (kind, table)
@@ -52,7 +52,7 @@ def test_every_source_has_a_recipe_that_names_it():
     assert set(TASKS) == {kind for kind, _ in BEFORE.values()}
 
 
-def test_data_is_a_users_own_where_it_is_not_known_and_has_a_file():
+def test_an_unknown_data_set_with_a_file_is_your_own():
     given = {"name": "hotel", "train": "a.tsv"}
     for kind in ("pair", "ranking", "sentence", "translation"):
         found = read_recipe({"task": kind, "data": given}, source="x")
@@ -88,12 +88,12 @@ def test_data_is_a_users_own_where_it_is_not_known_and_has_a_file():
         ("own/pair", "task=chess", "task: expected one of pair, ranking, sentence, document, translation, "),
     ],
 )
-def test_what_names_no_data_is_refused(recipe, assignment, message):
+def test_an_unknown_data_set_raises_an_error(recipe, assignment, message):
     with pytest.raises(ConfigError, match=message):
         load_recipe(recipe, [assignment])
 
 
-def test_a_run_from_before_goes_on_to_the_same_end(tmp_path):
+def test_a_run_with_the_old_name_of_its_task_resumes_to_the_same_result(tmp_path):
     """Its recipe, and that in its checkpoint, name the task as it was called, and no data."""
     train(tmp_path / "whole", small=SMALL)
     stop(tmp_path / "stopped", small=SMALL, after=5)
@@ -120,7 +120,7 @@ def with_old_names(text):
 
 
 @pytest.mark.parametrize("name", list_recipes())
-def test_a_recipe_with_old_names_of_keys_is_read_with_one_warning(name, tmp_path):
+def test_a_recipe_with_old_keys_gives_one_warning(name, tmp_path):
     text = list_recipes()[name].read_text("utf-8")
     (tmp_path / "old.toml").write_text(with_old_names(text))
     with pytest.warns(FutureWarning, match=r"old\.toml: .*train\.rate -> train\.lr") as caught:
@@ -130,7 +130,7 @@ def test_a_recipe_with_old_names_of_keys_is_read_with_one_warning(name, tmp_path
 
 
 @pytest.mark.parametrize("name", list_shipped())
-def test_a_model_folder_with_old_names_of_keys_is_loaded(name, tmp_path):
+def test_a_model_folder_with_old_keys_gives_one_warning(name, tmp_path):
     copy = shutil.copytree(list_shipped()[name], tmp_path / "mine")
     (copy / "config.json").write_text(with_old_names((copy / "config.json").read_text()))
     (copy / "SHA256SUMS").unlink()
@@ -140,7 +140,7 @@ def test_a_model_folder_with_old_names_of_keys_is_loaded(name, tmp_path):
     assert old.config == load(name).config
 
 
-def test_a_run_with_old_names_of_keys_goes_on_to_the_same_end(tmp_path):
+def test_a_run_with_old_keys_resumes_to_the_same_result(tmp_path):
     train(tmp_path / "whole", "train.ema_decay=0.9", small=SMALL)
     folder = tmp_path / "stopped"
     stop(folder, "train.ema_decay=0.9", small=SMALL, after=5)
@@ -154,7 +154,7 @@ def test_a_run_with_old_names_of_keys_goes_on_to_the_same_end(tmp_path):
     assert (folder / "recipe.toml").read_text() == new
 
 
-def test_the_command_line_warns_of_old_names_in_one_line(tmp_path):
+def test_the_command_line_warns_of_old_keys_in_one_line(tmp_path):
     (tmp_path / "old.toml").write_text('task = "pair"\n[train]\nrate = 1e-3\nbatch = 8\n')
     program = [sys.executable, "-m", "nse", "train", "old.toml", "--set", "model.longest=long"]
     answer = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False)

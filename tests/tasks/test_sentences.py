@@ -79,7 +79,7 @@ def texts(found, split):
 
 @pytest.mark.parametrize("phrases", ["once", "all"])
 @pytest.mark.parametrize("labels", ["fine", "binary"])
-def test_examples_are_phrases_to_train_on_and_sentences_to_judge_by(data, labels, phrases):
+def test_training_has_phrases_and_dev_and_test_have_sentences(data, labels, phrases):
     write_sst(data, train=FEW, dev=SENTENCES, test=SENTENCES)
     found = examples(data, f"data.phrases={phrases}", f"data.labels={labels}")
     first = [("a good film", 3), ("a", 2), ("good film", 4), ("good", 3), ("film", 2)]
@@ -103,7 +103,7 @@ def test_examples_are_phrases_to_train_on_and_sentences_to_judge_by(data, labels
     json.dumps(found.about, allow_nan=False)
 
 
-def test_the_fingerprint_is_that_of_what_is_trained_on(data):
+def test_the_fingerprint_changes_with_the_training_rows(data):
     settings = [
         [f"data.labels={n}", f"data.phrases={p}"] for n in ("fine", "binary") for p in ("all", "once")
     ]
@@ -112,7 +112,7 @@ def test_the_fingerprint_is_that_of_what_is_trained_on(data):
     assert examples(data, *settings[0], "seed=2", "model.size=3").about["fingerprint"] == prints[0]
 
 
-def test_vectors_of_another_size_are_told_with_what_to_set(data):
+def test_vectors_of_another_size_raise_an_error_with_the_key_to_set(data):
     with pytest.raises(
         ConfigError, match=r"small\.5d has vectors of 5 numbers .* set model\.embedding_size=5"
     ):
@@ -140,7 +140,7 @@ def test_every_recipe_trains_and_is_scored_again(name, data, tmp_path):
 
 
 @pytest.mark.parametrize("learned", ["false", "true"])
-def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, learned):
+def test_a_loaded_model_gives_the_scores_of_training(data, tmp_path, learned):
     """The same scores to the last bit, so nothing may be rounded when it is saved."""
     settings = [f"model.trainable={learned}", "model.init_range=1", "train.weight_decay=0"]
     train(tmp_path / "run", *settings, recipe="sst/fine", small=SMALL, data=data)
@@ -155,7 +155,7 @@ def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, learned):
     assert len(scores.unique(dim=0)) > 5
 
 
-def test_it_learns_which_words_are_good(data):
+def test_training_learns_sentiment(data):
     write_sst(data, train=trees(40, 1), dev=trees(60, 2), test=trees(60, 3))
     settings = ["train.epochs=6", "train.weight_decay=0", "data.phrases=all"]
     found = examples(data, *settings, name="sst/binary")
@@ -165,7 +165,7 @@ def test_it_learns_which_words_are_good(data):
         assert result["accuracy"][split] > often + 0.1
 
 
-def test_a_stopped_run_ends_as_if_it_never_was(data, tmp_path):
+def test_a_resumed_run_ends_like_an_uninterrupted_one(data, tmp_path):
     settings = {"recipe": "sst/fine", "small": [*SMALL, "train.batch_size=8"], "data": data}
     whole = train(tmp_path / "whole", **settings)
     steps = checkpoint(tmp_path / "whole")["step"]
@@ -177,7 +177,7 @@ def test_a_stopped_run_ends_as_if_it_never_was(data, tmp_path):
 
 
 @pytest.mark.parametrize(("name", "labels", "hidden"), [("sst/binary", 2, 1024), ("sst/fine", 5, 300)])
-def test_recipes_say_what_the_paper_says(name, labels, hidden):
+def test_recipes_have_the_settings_of_the_paper(name, labels, hidden):
     recipe = load_recipe(name)
     model, training = recipe.model, recipe.train
     assert (model.encoder, model.size, model.hidden, model.dropout) == ("nse", 300, hidden, 0.5)

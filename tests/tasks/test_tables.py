@@ -68,7 +68,7 @@ def test_a_row_for_each_recipe_with_mean_and_deviation_over_seeds(tmp_path):
     json.dumps(rows, allow_nan=False)
 
 
-def test_as_text(tmp_path):
+def test_a_table_is_written_as_markdown(tmp_path):
     result(tmp_path / "1.json")
     result(tmp_path / "2.json", seed=2, accuracy__test=0.77, device="cpu")
     rows = compute_table("snli", tmp_path)
@@ -90,7 +90,7 @@ def test_as_text(tmp_path):
     ]
 
 
-def test_with_the_papers_vectors_or_without_its_figures_there_is_nothing_to_note(tmp_path):
+def test_a_table_with_the_paper_s_vectors_or_without_its_results_has_no_note(tmp_path):
     result(tmp_path / "1.json", data__vectors="glove.840B.300d")
     result(tmp_path / "2.json", recipe="snli/lstm")
     rows = compute_table("snli", tmp_path)
@@ -98,7 +98,7 @@ def test_with_the_papers_vectors_or_without_its_figures_there_is_nothing_to_note
     assert "paper's" not in "".join(printed(rows))
 
 
-def test_a_terminal_tells_the_rows_that_stand_on_something_else(tmp_path):
+def test_a_terminal_lists_rows_with_other_vectors_or_data(tmp_path):
     result(tmp_path / "1.json")
     result(tmp_path / "2.json", recipe="snli/mma-attention-masked", data__vectors="glove.840B.300d")
     result(tmp_path / "3.json", recipe="snli/lstm", device="cpu")
@@ -114,7 +114,7 @@ def printed(rows, task="snli"):
     return [line.strip() for line in console.file.getvalue().splitlines()]
 
 
-def test_of_a_run_only_its_result_is_read_and_of_a_model_nothing(tmp_path):
+def test_only_result_json_of_a_run_is_read(tmp_path):
     result(tmp_path / "runs" / "small" / "config.json", recipe="snli/small")
     (tmp_path / "runs" / "small" / "model.safetensors").touch()
     run = tmp_path / "runs" / "first"
@@ -129,7 +129,7 @@ def test_of_a_run_only_its_result_is_read_and_of_a_model_nothing(tmp_path):
     assert [row["recipe"] for row in compute_table("snli", run)] == ["snli/nse"]
 
 
-def test_data_without_a_published_size_is_whole(tmp_path):
+def test_data_without_a_published_size_counts_as_complete(tmp_path):
     about = {"name": "logic", "fingerprint": "abc", "vectors": None}
     result(tmp_path / "1.json", recipe="logic/nse", task="logic", data=about)
     rows = compute_table("logic", tmp_path)
@@ -137,7 +137,7 @@ def test_data_without_a_published_size_is_whole(tmp_path):
 
 
 @pytest.mark.parametrize("key", ["recipe", "task", "seed", "device", "seconds_per_epoch", "data", "accuracy"])
-def test_a_missing_field_is_named(key, tmp_path):
+def test_an_error_names_a_missing_field(key, tmp_path):
     file = result(tmp_path / "1.json")
     told = json.loads(file.read_text())
     del told[key]
@@ -156,26 +156,26 @@ def test_a_missing_field_is_named(key, tmp_path):
         ({"examples": [3]}, "examples is missing"),
     ],
 )
-def test_a_wrong_field_is_named(changes, message, tmp_path):
+def test_an_error_names_a_wrong_field(changes, message, tmp_path):
     result(tmp_path / "1.json", **changes)
     with pytest.raises(RunError, match=message):
         compute_table("snli", tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, '{"task": NaN}', "\ud800"])
-def test_a_file_that_is_not_json(text, tmp_path):
+def test_a_file_that_is_not_json_raises_an_error(text, tmp_path):
     (tmp_path / "1.json").write_bytes(text.encode("utf-8", "surrogatepass"))
     with pytest.raises(RunError, match=r"1\.json is not JSON"):
         compute_table("snli", tmp_path)
 
 
-def test_json_that_is_no_result(tmp_path):
+def test_json_that_is_not_a_result_raises_an_error(tmp_path):
     (tmp_path / "1.json").write_text("[]")
     with pytest.raises(RunError, match=r"1\.json is not a result: task is missing"):
         compute_table("snli", tmp_path)
 
 
-def test_the_same_seed_twice_names_both(tmp_path):
+def test_an_error_names_both_results_of_the_same_seed(tmp_path):
     result(tmp_path / "a.json")
     result(tmp_path / "b.json")
     with pytest.raises(RunError, match=r"a\.json and .*b\.json are both snli/nse with seed 1: keep one"):
@@ -194,7 +194,7 @@ def document(file, **changes):
     return result(file, **{"task": "documents", "recipe": "imdb/nse-nse", **figures, **changes})
 
 
-def test_documents_have_an_error_in_stars(tmp_path):
+def test_a_table_of_documents_has_the_mean_squared_error(tmp_path):
     document(tmp_path / "1.json")
     document(tmp_path / "2.json", seed=2, mse__test=4.0)
     document(
@@ -217,7 +217,7 @@ def test_documents_have_an_error_in_stars(tmp_path):
         compute_table("documents", tmp_path)
 
 
-def test_translations_have_bleu_and_tell_how_it_is_computed(tmp_path):
+def test_a_table_of_translations_has_bleu_and_its_signature(tmp_path):
     told = {"task": "translation", "accuracy": {"train": 0.625}, "bleu": {"dev": 0.2, "test": 0.1834}}
     result(tmp_path / "1.json", recipe="iwslt14/nse-nse", **told)
     result(tmp_path / "2.json", recipe="multi30k/nse-nse", **told)
@@ -252,7 +252,7 @@ def test_an_error_names_the_recipes_that_make_a_result(task, hint, tmp_path):
     assert str(told.value).endswith(f"no result of {task} in {tmp_path}: {hint}")
 
 
-def test_nothing_to_show(tmp_path):
+def test_a_folder_without_results_raises_an_error(tmp_path):
     with pytest.raises(RunError, match="no result of snli in"):
         compute_table("snli", tmp_path)
     with pytest.raises(RunError, match=r"there is no folder .*missing with results"):
@@ -276,7 +276,7 @@ def test_a_run_without_a_test_file_is_named_and_left_out(tmp_path):
         compute_table("own-sentence", tmp_path)
 
 
-def test_a_published_split_that_is_missing_is_still_refused(tmp_path):
+def test_a_missing_published_split_raises_an_error(tmp_path):
     file = result(tmp_path / "1.json")
     told = json.loads(file.read_text())
     del told["accuracy"]["test"], told["examples"]["test"]

@@ -131,7 +131,7 @@ def test_examples_are_the_published_pairs(data):
     json.dumps(found.about, allow_nan=False)
 
 
-def test_long_pairs_are_not_trained_on_and_still_judged_by(data):
+def test_long_pairs_are_left_out_of_training_only(data):
     rows = [("a b c", "x y"), ("a", "x y z x"), ("a b", "x y z"), ("c", "z")]
     write_multi30k(data, train=rows, dev=rows)
     whole, some = examples(data, "data.max_words=0"), examples(data, "data.max_words=3")
@@ -170,7 +170,7 @@ def test_source_words_without_a_vector_are_unknown_to_the_model_and_kept_in_the_
     assert torch.equal(model.embedding.weight[1:], found.vectors[1:])
 
 
-def test_vectors_of_another_size_are_told_with_what_to_set(data):
+def test_vectors_of_another_size_raise_an_error_with_the_key_to_set(data):
     with pytest.raises(
         ConfigError, match=r"small\.5d has vectors of 5 numbers .* set model\.embedding_size=5"
     ):
@@ -185,12 +185,12 @@ def test_vectors_of_another_size_are_told_with_what_to_set(data):
         ("data.bpe_merges=-1", "target_vocab_size, max_words and bpe_merges must be at least 0"),
     ],
 )
-def test_numbers_that_mean_nothing_are_refused(assignment, message):
+def test_negative_numbers_raise_an_error(assignment, message):
     with pytest.raises(ConfigError, match=message):
         recipe(assignment)
 
 
-def test_pieces_have_no_vectors():
+def test_subwords_with_pretrained_vectors_raise_an_error():
     with pytest.raises(ConfigError, match="subwords have no pretrained vectors: bpe_merges needs vec"):
         recipe("data.vectors=small.5d", "data.bpe_merges=9")
 
@@ -198,7 +198,7 @@ def test_pieces_have_no_vectors():
 # Pieces of words
 
 
-def test_pieces_are_learned_from_train_and_put_together_again(data):
+def test_subwords_are_learned_from_train_and_joined_again(data):
     write_multi30k(data, dev=[("big cats", "groß hunt"), ("xxx", "qqq")])  # letters that train has, and not
     found = examples(data, "data.bpe_merges=1")
     for split, own in found.splits.items():
@@ -222,7 +222,7 @@ def test_pieces_are_learned_from_train_and_put_together_again(data):
     assert lengths[0] > lengths[1] > lengths[2]
 
 
-def test_ids_of_pieces_against_a_loop(data):
+def test_ids_of_subwords_match_those_of_a_loop(data):
     found = examples(data, "data.bpe_merges=5")
     for vocabulary, texts, side in zip(
         (found.vocabulary, found.target), found.splits["train"].texts, (0, 1), strict=True
@@ -303,7 +303,7 @@ TARGET = TargetVocabulary(["hund", "katze", "spiel@@", "platz"])
         (False, False, [0, 0], [0, 0], []),
     ],
 )
-def test_words_of_a_translation(replace, pieces, ids, places, wanted):
+def test_ids_of_a_translation_become_words(replace, pieces, ids, places, wanted):
     words = TARGET.decode(ids, places, ["dog", "zebra"] if replace else [])
     assert (Pieces.join(words) if pieces else words) == wanted
 
@@ -317,7 +317,7 @@ def answered(found, translations, places=0):
     return torch.cat([ids, torch.zeros_like(ids) + places], dim=1).float()
 
 
-def test_figures_are_bleu_with_the_words_of_the_data(data):
+def test_the_metric_is_bleu_against_the_words_of_the_data(data):
     found = examples(data)
     right = [german for _, german in found.pairs["dev"]]
     assert translation.compute_metrics(recipe(), answered(found, right), found, "dev") == {
@@ -330,7 +330,7 @@ def test_figures_are_bleu_with_the_words_of_the_data(data):
     assert TASK.compute_main_metric(recipe(), answered(found, [""] * 12), found, "dev") == 0
 
 
-def test_unknown_words_are_taken_from_the_source_where_they_are_attended_to(data):
+def test_unknown_words_are_replaced_by_attended_source_words(data):
     write_multi30k(data, dev=[("big zebra runs here", "groß zebra hier rennt")])
     found = examples(data)
     assert found.target.encode(["zebra"]) == [UNKNOWN]
@@ -341,7 +341,7 @@ def test_unknown_words_are_taken_from_the_source_where_they_are_attended_to(data
     assert TASK.compute_main_metric(recipe(), told, found, "dev") == 0
 
 
-def test_unknown_pieces_are_taken_from_the_pieces_of_the_source(data):
+def test_unknown_subwords_are_replaced_by_attended_source_subwords(data):
     """A place is that of a piece, of which words before may have several."""
     write_multi30k(data, dev=[("big cats zap", "groß katze hier p")])
     found, settings = examples(data, "data.bpe_merges=1"), ["data.bpe_merges=1", "model.replace_unknown=true"]
@@ -363,7 +363,7 @@ def test_unknown_pieces_are_taken_from_the_pieces_of_the_source(data):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_learns_a_language(name, data, tmp_path):
+def test_training_learns_to_translate(name, data, tmp_path):
     write_multi30k(data, train=list(pairs(200, 0)), dev=list(pairs(40, 1)), test=list(pairs(40, 2)))
     result = trained(tmp_path / "run", data, "train.epochs=12", name=name)
     assert (result["task"], set(result["bleu"])) == ("translation", {"dev", "test", "test_2017"})
@@ -375,7 +375,7 @@ def test_it_learns_a_language(name, data, tmp_path):
     assert metrics[-1]["loss"] < metrics[0]["loss"] / 3
 
 
-def test_it_learns_with_pieces_and_a_beam(data, tmp_path):
+def test_training_learns_with_subwords_and_beam_search(data, tmp_path):
     write_multi30k(data, train=list(pairs(200, 0)), dev=list(pairs(40, 1)))
     settings = [
         "data.bpe_merges=20",
@@ -397,7 +397,7 @@ def test_it_learns_with_pieces_and_a_beam(data, tmp_path):
 @pytest.mark.parametrize(
     "settings", [[], ["data.vectors=small.5d", "model.embedding_size=5", "model.trainable=false"]]
 )
-def test_a_model_is_loaded_as_it_was_trained(data, tmp_path, settings):
+def test_a_loaded_model_gives_the_scores_of_training(data, tmp_path, settings):
     result = trained(tmp_path / "run", data, *settings)
     again = hub.load(tmp_path / "run")
     assert (again.config.kind, again.config.task, again.config.data) == (
@@ -454,7 +454,7 @@ def test_the_words_of_translations_belong_to_the_model(data, tmp_path):
     assert len(hub.load(folder).target) == len(written.decode().split("\n")) - 1
 
 
-def test_a_translator_and_nothing_else_has_words_to_translate_into(data, tmp_path):
+def test_only_a_translator_has_a_target_vocabulary(data, tmp_path):
     found = examples(data)
     config = make_model_config(recipe(), found)
     model = translation.build_translator(recipe(), found)
@@ -466,7 +466,7 @@ def test_a_translator_and_nothing_else_has_words_to_translate_into(data, tmp_pat
     assert not (tmp_path / "mine").exists()
 
 
-def test_a_stopped_run_ends_as_if_it_never_was(data, tmp_path):
+def test_a_resumed_run_ends_like_an_uninterrupted_one(data, tmp_path):
     settings = {"recipe": "multi30k/nse-nse", "small": [*SMALL, "model.dropout=0.2"], "data": data}
     whole = train(tmp_path / "whole", **settings)
     stop(tmp_path / "stopped", after=2, **settings)
@@ -475,14 +475,14 @@ def test_a_stopped_run_ends_as_if_it_never_was(data, tmp_path):
     assert resumed["bleu"] == whole["bleu"]
 
 
-def test_papers_figures_are_of_recipes_that_are_there():
+def test_every_result_of_the_paper_has_a_recipe():
     for name, told in TASK.paper_results.items():
         assert load_recipe(name).task == "translation"
         assert 0 < told["bleu"] < 1
     assert list(TASK.paper_results) == [f"iwslt14/{name}" for name in NAMES]
 
 
-def test_what_is_tried_sees_neither_of_the_tests(data):
+def test_tried_settings_are_scored_on_dev_only(data):
     tried = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "tried.py"))
     assert "test_2017" in examples(data).splits
     row = tried["measured"]("multi30k/nse-nse", SMALL, 1, data)
