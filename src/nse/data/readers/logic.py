@@ -190,9 +190,9 @@ def _generate_splits(rng: random.Random, sizes: list[int], accept: Filter) -> li
     stacks = [rng.sample(list(pool), len(pool)) for pool in pools]
     splits = []
     for size in sizes:
-        splits.append([stack.pop() for x, stack in enumerate(stacks) for _ in range(_count_label(size, x))])
-    for split in splits:
+        split = [stack.pop() for x, stack in enumerate(stacks) for _ in range(_count_label(size, x))]
         rng.shuffle(split)
+        splits.append(split)
     return splits
 
 
