@@ -55,14 +55,14 @@ def test_settings_that_contradict_each_other_are_refused():
 def test_the_options_of_the_command_set_the_settings(monkeypatch):
     calls = []
     monkeypatch.setattr("nse.load", lambda name, device: name)
-    monkeypatch.setattr(server, "serve", lambda *given: calls.append(given) or 143)
+    monkeypatch.setattr(server, "serve", lambda *args: calls.append(args) or 143)
     assert CliRunner().invoke(cli.app, ["serve", "mine"]).exit_code == 143
     assert calls[0][:2] == ("mine", Settings())
-    given = {"batch": "3", "wait-ms": "1.5", "queue": "5", "chars": "7", "texts": "9"}
-    words = [word for name, value in given.items() for word in (f"--max-{name}", value)]
+    options = {"batch": "3", "wait-ms": "1.5", "queue": "5", "chars": "7", "texts": "9"}
+    words = [word for name, value in options.items() for word in (f"--max-{name}", value)]
     words += ["--timeout", "11", "--workers", "2", "--log-texts", "--host", "0.0.0.0", "--port", "0"]
     CliRunner().invoke(cli.app, ["serve", "mine", *words])
-    sizes = {f"max_{name.replace('-', '_')}": float(value) for name, value in given.items()}
+    sizes = {f"max_{name.replace('-', '_')}": float(value) for name, value in options.items()}
     assert calls[1][1] == Settings(
         "0.0.0.0", 0, **sizes, timeout=11.0, workers=2, access_log=True, log_texts=True
     )
@@ -99,13 +99,13 @@ def test_keys_are_read_from_a_file(tmp_path):
 )
 def test_a_key_file_that_others_can_read_gives_a_warning(tmp_path, monkeypatch, mode, warns):
     monkeypatch.setattr("nse.load", lambda name, device: name)
-    monkeypatch.setattr(server, "serve", lambda *given: 0)
+    monkeypatch.setattr(server, "serve", lambda *args: 0)
     file = tmp_path / "keys"
     file.write_text(KEY)
     file.chmod(mode)
     answer = CliRunner().invoke(cli.app, ["serve", "mine", "--api-key-file", str(file)])
     assert answer.exit_code == 0  # only a warning
-    line = f"nse: others on this machine can read or change {file}: chmod 600 {file}\n"
+    line = f"nse: other users can read or change {file}; type: chmod 600 {file}\n"
     assert answer.stderr == (line if warns else "")
 
 

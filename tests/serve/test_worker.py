@@ -57,7 +57,7 @@ def test_a_worker_process_gives_the_same_result(start_engine, tmp_path):
 
 @pytest.mark.parametrize("error", [RunError("no such number"), MemoryError("/secret")])
 def test_an_error_in_a_worker_process_is_raised_in_the_server(error, start_engine, tmp_path, monkeypatch):
-    def wrong(*given):
+    def wrong(*args):
         raise error
 
     monkeypatch.setattr(worker, "compute_request", wrong)

@@ -30,9 +30,9 @@ def own(words, arcs=None, name="premise", peak=0.6, z=None):
 
 def shared(words, others, arcs, across, name="hypothesis"):
     """Make a reading with its own memory and a shared one."""
-    mine = Access(name, tuple(words), keys(arcs, len(words)), tuple(range(len(words))))
-    theirs = Access("premise", tuple(others), keys(across, len(others)))
-    return Reading(name, tuple(words), (mine, theirs))
+    own_memory = Access(name, tuple(words), keys(arcs, len(words)), tuple(range(len(words))))
+    shared_memory = Access("premise", tuple(others), keys(across, len(others)))
+    return Reading(name, tuple(words), (own_memory, shared_memory))
 
 
 def trace(*readings, prediction=None, texts=None, kind="pair"):
@@ -47,11 +47,13 @@ def random_trace(words, seed=0, slots=None):
     """Make a trace of a number of words with random keys, and of a shared memory with a number of slots."""
     draw = np.random.default_rng(seed)
     names = [f"w{n}" for n in range(words)]
-    mine = Access("premise", tuple(names), draw.dirichlet(np.full(words, 0.3), words), tuple(range(words)))
-    memories = [mine]
+    own_memory = Access(
+        "premise", tuple(names), draw.dirichlet(np.full(words, 0.3), words), tuple(range(words))
+    )
+    memories = [own_memory]
     if slots:
-        theirs = tuple(f"s{n}" for n in range(slots))
-        memories.append(Access("others", theirs, draw.dirichlet(np.full(slots, 0.3), words)))
+        other_names = tuple(f"s{n}" for n in range(slots))
+        memories.append(Access("others", other_names, draw.dirichlet(np.full(slots, 0.3), words)))
     return trace(Reading("premise", tuple(names), tuple(memories)))
 
 
