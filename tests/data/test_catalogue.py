@@ -35,7 +35,7 @@ def test_every_data_set_has_a_reader_and_a_tokenizer():
 def test_an_unknown_name_is_an_error_that_suggests_the_nearest():
     with pytest.raises(DataError, match=r"'glove.840B' \(did you mean glove.840B.300d\?\); there are: snli"):
         get_downloads("glove.840B")
-    with pytest.raises(DataError, match=r"there is no data set '../x'; there are: snli"):
+    with pytest.raises(DataError, match=r"no data set named '../x'; there are: snli"):
         get_data_set("../x")
     with pytest.raises(
         DataError, match=r"spacy.md.300d cannot be fetched: .*; put its files into vectors/ yourself"

@@ -165,7 +165,7 @@ def test_vectors_too_large_for_half_precision_are_refused(folder):
 def test_missing_files_are_reported_before_anything_is_read(folder):
     with pytest.raises(DataError, match=r"vectors glove.840B.300d are not in"):
         prepare("snli", "glove.840B.300d", folder)
-    with pytest.raises(DataError, match=r"there is no data set 'snil' \(did you mean snli"):
+    with pytest.raises(DataError, match=r"no data set named 'snil' \(did you mean snli"):
         prepare("snil", None, folder)
 
 

@@ -191,7 +191,7 @@ VECTORS: dict[str, VectorSet] = {
 def get_data_set(name: str) -> DataSet:
     """Return a data set by its name."""
     if name not in DATA:
-        raise DataError(f"there is no data set {_explain_unknown(name, DATA)}")
+        raise DataError(f"no data set named {_explain_unknown(name, DATA)}")
     return DATA[name]
 
 
@@ -208,7 +208,7 @@ def get_downloads(name: str) -> tuple[Download, ...]:
     """Return the files to download for a data set or word vectors."""
     entries: dict[str, DataSet | VectorSet] = {**DATA, **VECTORS}
     if name not in entries:
-        raise DataError(f"neither a data set nor word vectors: {_explain_unknown(name, entries)}")
+        raise DataError(f"no data set or word vectors named {_explain_unknown(name, entries)}")
     entry = entries[name]
     if not entry.downloads:
         folder = "vectors/" if name in VECTORS else "the data folder"

@@ -84,7 +84,7 @@ def _report_prepared(file: Path) -> Report:
 def describe_status(report: Report) -> Iterator[tuple[str, str]]:
     """Yield the name and the state of each entry of a report, for a table."""
     for row in [*report["data"], *report["vectors"]]:
-        state = row["problem"] or f"missing; {row['get'] or row['about']}"
+        state = row["problem"] or f"missing; {(row['get'] or row['about']).removeprefix(row['name'] + ': ')}"
         if row["present"]:
             dimension = f", {row['dimension']} numbers each" if "dimension" in row else ""
             state = f"{_join_counts(row['counts'])}{dimension}; {row['form']} in {row['where']}"
