@@ -27,7 +27,7 @@ def attended(attention, words, question):
     return total
 
 
-def test_attention_is_the_formula():
+def test_attention_equals_its_formula():
     attention, words, question = Attention(6).double(), sentences(), torch.randn(4, 6, dtype=torch.float64)
     found = attention(words, LENGTHS, question)
     assert found.shape == (4, 6)
@@ -36,7 +36,7 @@ def test_attention_is_the_formula():
     assert (found[2] == 0).all()
 
 
-def test_attention_has_the_parameters_of_the_paper():
+def test_attention_has_as_many_parameters_as_in_the_paper():
     assert sum(p.numel() for p in Attention(300).parameters()) == 2 * (300 * 300 + 300) + 300 + 1
 
 
@@ -55,7 +55,7 @@ def test_padding_gets_no_attention_and_no_gradient():
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_softmax_over_what_is_allowed(dtype):
+def test_masked_softmax_is_zero_outside_the_mask(dtype):
     scores = torch.tensor([[3.0, -1e30, 1.0], [1e4, -1e4, 0.0], [5.0, 5.0, 5.0]], dtype=dtype)
     allowed = torch.tensor([[True, False, True], [False, True, False], [False, False, False]])
     weights = masked_softmax(scores, allowed)
@@ -78,7 +78,7 @@ def compared(alignment, words, others):
     return torch.stack(result)
 
 
-def test_alignment_word_by_word():
+def test_alignment_equals_a_loop_over_words():
     alignment = Alignment(6, 3, dropout=0.0).double()
     premise, hypothesis, lengths = sentences(5), sentences(4), torch.tensor([4, 0, 3, 1])
     a, b = alignment(premise, LENGTHS, hypothesis, lengths)
@@ -93,7 +93,7 @@ def test_alignment_word_by_word():
         assert (b[row, m:] == 0).all()
 
 
-def test_alignment_is_the_same_both_ways():
+def test_alignment_is_symmetric():
     alignment = Alignment(6, 3, dropout=0.0).double()
     premise, hypothesis, lengths = sentences(5), sentences(4), torch.tensor([4, 0, 3, 1])
     there = alignment(premise, LENGTHS, hypothesis, lengths)
@@ -101,7 +101,7 @@ def test_alignment_is_the_same_both_ways():
     assert_close(there, back[::-1], 1e-12)
 
 
-def test_alignment_does_not_see_padding():
+def test_alignment_ignores_the_padding():
     alignment = Alignment(6, 3, dropout=0.0).double()
     premise, hypothesis, lengths = sentences(5), sentences(4), torch.tensor([4, 0, 3, 1])
     wanted = alignment(premise, LENGTHS, hypothesis, lengths)
@@ -111,7 +111,7 @@ def test_alignment_does_not_see_padding():
     assert_close(alignment(premise, LENGTHS, hypothesis, lengths), wanted, 1e-12)
 
 
-def test_alignment_drops_what_is_compared_only_in_training():
+def test_alignment_has_dropout_only_in_training():
     alignment = Alignment(6, 3, dropout=0.5)
     a, b = torch.randn(1, 3, 6), torch.randn(1, 3, 6)
     assert not torch.equal(alignment.compare_words(a, b), alignment.compare_words(a, b))

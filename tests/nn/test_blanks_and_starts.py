@@ -23,14 +23,14 @@ def words(T=5):
 
 
 def bare(made):
-    """The same encoder without its blanks and starts."""
+    """Copy the encoder without its blanks and starts."""
     plain = encoder(shared=made.shared, layers=made.layers, backend=made.backend, padding=made.padding)
     plain.load_state_dict({n: p for n, p in made.state_dict().items() if n not in ("blank", "start")})
     return plain
 
 
 def by_hand(made, x, lengths, shared=()):
-    """What the encoder must give: start words in front of x, blank slots in front of that as the memory."""
+    """Add start words to x and blank slots to the memory, as a caller would."""
     lengths = torch.full((len(x),), x.shape[1]) if lengths is None else lengths
     starts = 0 if made.start is None else len(made.start)
     if starts:
@@ -49,13 +49,13 @@ def by_hand(made, x, lengths, shared=()):
 @BOTH
 @pytest.mark.parametrize("backend", ANYWHERE)
 @pytest.mark.parametrize("lengths", [LENGTHS, None], ids=["lengths", "all"])
-def test_they_are_what_one_could_write_by_hand(blanks, starts, backend, lengths):
+def test_blanks_and_starts_equal_slots_and_words_that_a_caller_adds(blanks, starts, backend, lengths):
     made, x = encoder(blanks, starts, layers=2, backend=backend), words()
     assert_close(made(x, lengths, trace=True), by_hand(made, x, lengths), 1e-12)
 
 
 @BOTH
-def test_beside_a_shared_memory(blanks, starts):
+def test_blanks_and_starts_work_beside_a_shared_memory(blanks, starts):
     made, x = encoder(blanks, starts, shared=1), words()
     shared = [nse.Memory(words(7), torch.tensor([7, 2, 0, 4]))]
     found = made(x, LENGTHS, shared=shared, trace=True)
@@ -64,13 +64,13 @@ def test_beside_a_shared_memory(blanks, starts):
 
 
 @BOTH
-def test_padding_as_in_the_paper(blanks, starts):
+def test_blanks_and_starts_work_with_the_papers_padding(blanks, starts):
     made, x = encoder(blanks, starts, padding="paper"), words()
     assert_close(made(x, LENGTHS, trace=True), by_hand(made, x, None), 1e-12)
 
 
 @BOTH
-def test_shapes(blanks, starts):
+def test_outputs_leave_start_words_out_and_the_memory_keeps_them(blanks, starts):
     out = encoder(blanks, starts)(words(), LENGTHS, trace=True)
     assert out.outputs.shape == (4, 5, 6)
     assert out.keys.shape == (4, 5, blanks + starts + 5)
@@ -81,7 +81,7 @@ def test_shapes(blanks, starts):
         assert_close(out.keys[b, :length].sum(dim=-1), torch.ones(length), 1e-12)
 
 
-def test_a_sequence_without_words_ends_as_the_start_words_do():
+def test_an_empty_sequence_ends_after_the_start_words():
     made, x = encoder(starts=2), words()
     out = made(x, LENGTHS)
     assert (out.outputs[1] == 0).all()
@@ -91,7 +91,7 @@ def test_a_sequence_without_words_ends_as_the_start_words_do():
 
 @BOTH
 @pytest.mark.parametrize("backend", ANYWHERE)
-def test_a_sequence_does_not_depend_on_its_padding_or_batch(blanks, starts, backend):
+def test_a_sequence_depends_on_neither_batch_nor_padding(blanks, starts, backend):
     made, x = encoder(blanks, starts, backend=backend), words()
     together, padded = made(x, LENGTHS), made(torch.cat([x, words(3)], dim=1), LENGTHS)
     for b, length in enumerate(LENGTHS.tolist()):
@@ -115,7 +115,7 @@ def test_backends_agree_on_outputs_and_gradients(blanks, starts):
 
 
 @BOTH
-def test_gradients_reach_them(blanks, starts):
+def test_blanks_and_starts_have_gradients(blanks, starts):
     made = encoder(blanks, starts)
     made(words(), LENGTHS).last.square().sum().backward()
     for learned in (made.blank, made.start):
@@ -124,7 +124,7 @@ def test_gradients_reach_them(blanks, starts):
 
 
 @BOTH
-def test_not_where_a_memory_or_a_state_is_given(blanks, starts):
+def test_a_given_memory_or_state_gets_no_blanks_and_starts(blanks, starts):
     made, x = encoder(blanks, starts), words()
     plain, memory = bare(made), nse.Memory(words(7), torch.tensor([7, 2, 1, 4]))
     state = plain(words()).state
@@ -135,7 +135,7 @@ def test_not_where_a_memory_or_a_state_is_given(blanks, starts):
 
 
 @BOTH
-def test_steps_go_on_without_them(blanks, starts):
+def test_step_adds_no_blanks_and_starts(blanks, starts):
     made, x = encoder(blanks, starts), words()
     plain, memory = bare(made), nse.Memory(words(7))
     first = made.step(x[:, 0], memory=memory, trace=True)
@@ -144,7 +144,7 @@ def test_steps_go_on_without_them(blanks, starts):
     assert_close(made.step(x[:, 1], carried), plain.step(x[:, 1], carried), 0)
 
 
-def test_state_dict_holds_only_what_is_there():
+def test_the_state_dict_has_blank_and_start_only_if_there_are_any():
     usual = set(encoder().state_dict())
     assert set(encoder(blanks=2).state_dict()) == usual | {"blank"}
     assert set(encoder(starts=3).state_dict()) == usual | {"start"}
@@ -162,21 +162,21 @@ def test_state_dict_holds_only_what_is_there():
 
 @pytest.mark.parametrize("name", ["blanks", "starts"])
 @pytest.mark.parametrize("value", [-1, 1.0, True, "2", None])
-def test_bad_numbers_are_refused(name, value):
+def test_invalid_numbers_of_blanks_and_starts_are_refused(name, value):
     with pytest.raises(
         nse.InputError, match=re.escape(f"{name}: expected an integer of at least 0, got {value!r}")
     ):
         nse.NSE(6, **{name: value})
 
 
-def test_they_are_printed():
+def test_repr_shows_blanks_and_starts():
     assert repr(encoder(blanks=2)).split("\n")[1].endswith("padding='masked', blanks=2")
     assert repr(encoder(starts=3)).split("\n")[1].endswith("padding='masked', starts=3")
     assert "padding='masked', blanks=2, starts=3\n" in repr(encoder(2, 3))
     assert "blanks" not in repr(encoder())
 
 
-def test_packed_sequences():
+def test_packed_sequences_get_blanks_and_starts():
     made, x = encoder(2, 3), words()
     lengths = torch.tensor([5, 1, 3, 4])
     packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)

@@ -79,7 +79,7 @@ def by_hand(decoder, words, outputs, lengths, memories, lower, upper, masks=None
 
 
 @EVERY
-def test_steps_are_the_formulas(kind):
+def test_a_step_equals_its_formulas(kind):
     """Of an NSE: the very numbers of `NSE.step` that starts with the encoder's memory and goes on."""
     decoder, encoded, words = made(kind), left(kind), numbers(3, 6, K)
     source, now = begun(decoder, *encoded)
@@ -105,7 +105,7 @@ def context(now, decoder, encoded, b):
 
 
 @EVERY
-def test_known_words_at_once_are_one_word_after_the_other(kind):
+def test_teacher_forcing_equals_single_steps(kind):
     decoder, encoded, words = made(kind), left(kind), numbers(3, 6, K)
     source, now = begun(decoder, *encoded)
     found = decoder.teacher_force(words, source, now)
@@ -116,7 +116,7 @@ def test_known_words_at_once_are_one_word_after_the_other(kind):
 
 
 @EVERY
-def test_the_first_step_is_fed_zeros_and_starts_from_the_encoders_states(kind):
+def test_the_first_step_starts_from_zeros_and_the_encoders_states(kind):
     decoder, encoded = made(kind), left(kind)
     *_, lower, upper = encoded
     source, now = begun(decoder, *encoded)
@@ -134,7 +134,7 @@ def test_the_first_step_is_fed_zeros_and_starts_from_the_encoders_states(kind):
 
 
 @EVERY
-def test_what_was_attended_to_is_fed_into_the_next_step(kind):
+def test_the_attentional_vector_is_fed_into_the_next_step(kind):
     """A change of the outputs alone, which only attention sees, reaches the LSTMs one step later."""
     decoder, words = made(kind), numbers(3, 2, K)
     outputs, *others = left(kind)
@@ -149,7 +149,7 @@ def test_what_was_attended_to_is_fed_into_the_next_step(kind):
 
 
 @EVERY
-def test_neither_batch_nor_padding_matters(kind):
+def test_a_sentence_depends_on_neither_batch_nor_padding(kind):
     decoder, encoded, words = made(kind), left(kind), numbers(3, 4, K)
     found = decoder.teacher_force(words, *begun(decoder, *encoded))
     outputs, lengths, memories, lower, upper = encoded
@@ -175,7 +175,7 @@ def test_neither_batch_nor_padding_matters(kind):
 
 
 @EVERY
-def test_rows_may_be_taken_again_and_again(kind):
+def test_select_can_repeat_rows(kind):
     """As a search does: the rows that go on, in any order, some of them twice."""
     decoder, encoded, words = made(kind), left(kind), numbers(3, 2, K)
     source, now = begun(decoder, *encoded)
@@ -191,7 +191,7 @@ def test_rows_may_be_taken_again_and_again(kind):
 
 
 @OF_NSE
-def test_the_output_depends_on_the_memory_as_a_finite_difference_says(kind):
+def test_the_gradient_of_the_memory_equals_a_finite_difference(kind):
     """The memory alone: outputs, which are attended to, and states are held."""
     decoder, words = made(kind), numbers(3, 3, K)
     outputs, lengths, memories, lower, upper = left(kind)
@@ -221,7 +221,7 @@ def test_the_output_depends_on_the_memory_as_a_finite_difference_says(kind):
 
 
 @EVERY
-def test_gradcheck_of_everything_an_encoder_leaves(kind):
+def test_gradients_of_the_encoders_results_pass_gradcheck(kind):
     decoder, words = made(kind), numbers(2, 2, K).requires_grad_()
     outputs, _, memories, lower, upper = left(kind, L=3)
     leaves = [outputs[:2], *(m.slots[:2] for m in memories), *(each[:2] for each in (*lower, *upper))]
@@ -255,7 +255,7 @@ def test_the_encoder_learns_through_its_memory(kind):
 # Attention
 
 
-def test_attending_again_and_again_is_attention():
+def test_attend_equals_attention():
     attention, words, question = Attention(K).double(), numbers(3, 5, K), numbers(3, K)
     keys, shut = attention.key(words), make_score_mask(LENGTHS, words)
     found, weights = attend(words, keys, shut, attention.query(question), attention.score)
@@ -271,7 +271,7 @@ def test_attending_again_and_again_is_attention():
 
 
 @EVERY
-def test_every_step_has_masks_of_its_own(kind):
+def test_every_step_has_its_own_dropout_masks(kind):
     decoder, ahead = made(kind, 0.3), numbers(5, 400, K)
     assert decoder.draw_masks(ahead) == [(None, None)] * 5
     assert made(kind).train().draw_masks(ahead) == [(None, None)] * 5
@@ -301,7 +301,7 @@ def test_dropout_is_on_the_input_of_both_lstms(kind):
     assert torch.equal(decoder.teacher_force(words, source, now), decoder.teacher_force(words, source, now))
 
 
-def test_what_every_step_needs_of_the_source():
+def test_begin_prepares_keys_and_masks_of_the_source():
     decoder, outputs = made("nse"), numbers(2, 3, K)
     states = [(numbers(2, K), numbers(2, K)) for _ in range(2)]
     source, now = decoder.begin(outputs, *states, torch.tensor([3, 1]), (Memory(outputs),))

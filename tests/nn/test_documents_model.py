@@ -69,7 +69,7 @@ def by_hand(model, document):
 
 
 @EVERY
-def test_a_document_is_its_sentences_one_by_one(encoder, reader):
+def test_a_document_equals_its_sentences_one_by_one(encoder, reader):
     model = classifier(encoder, reader)
     found = model(*batch())
     assert found.shape == (len(MADE), LABELS)
@@ -81,7 +81,7 @@ def test_a_document_is_its_sentences_one_by_one(encoder, reader):
 @pytest.mark.parametrize(
     "settings", [{}, {"embedding_size": 3}, {"layers": 2}], ids=["plain", "mapped", "two layers"]
 )
-def test_neither_batch_nor_padding_matters(encoder, reader, settings):
+def test_a_document_depends_on_neither_batch_nor_padding(encoder, reader, settings):
     if encoder == "bow" and "layers" in settings:
         settings = {}
     model = classifier(encoder, reader, **settings)
@@ -96,7 +96,7 @@ def test_neither_batch_nor_padding_matters(encoder, reader, settings):
 
 
 @EVERY
-def test_what_stands_in_the_padding_does_not_matter(encoder, reader):
+def test_ids_in_the_padding_change_nothing(encoder, reader):
     model = classifier(encoder, reader)
     ids, lengths, rows, counts = batch(shape=(40, 12, 9))
     wanted = model(ids, lengths, rows, counts)
@@ -142,7 +142,7 @@ def test_the_order_of_sentences_matters(encoder, reader):
     assert not torch.allclose(model(*one), model(*other))
 
 
-def test_the_sentences_of_others_are_not_read():
+def test_a_document_does_not_read_sentences_of_others():
     model = classifier()
     wanted = model(*batch([0, 2, 5]))
     changed = documents([MADE[0], [[9, 9, 9]], MADE[5]]).select(torch.arange(3))
@@ -151,7 +151,7 @@ def test_the_sentences_of_others_are_not_read():
     assert not torch.allclose(found[1], wanted[1])
 
 
-def test_long_sentences_are_cut():
+def test_long_sentences_are_truncated():
     model, whole = classifier(max_words=2), classifier()
     whole.load_state_dict(model.state_dict())
     cut = documents([[sentence[:2] for sentence in each] for each in MADE])
@@ -159,7 +159,7 @@ def test_long_sentences_are_cut():
     assert not torch.allclose(model(*batch([0])), whole(*batch([0])))
 
 
-def test_dropout_only_in_training():
+def test_dropout_is_only_in_training():
     for settings in ({"dropout": 0.5}, {"output_dropout": 0.5}, {"embedding_dropout": 0.5}):
         model = classifier(**settings)
         assert torch.equal(model(*batch()), model(*batch()))
@@ -167,14 +167,14 @@ def test_dropout_only_in_training():
         assert not torch.equal(model(*batch()), model(*batch()))
 
 
-def test_a_softmax_directly_on_the_documents_vector():
+def test_the_head_is_one_linear_layer():
     model = classifier(output_dropout=0.2)
     dropped, scores = model.head
     assert dropped.p == 0.2
     assert scores.weight.shape == (LABELS, 4)
 
 
-def test_parameters_of_the_papers_models():
+def test_models_have_as_many_parameters_as_in_the_paper():
     """At k = 100 with five labels; the vectors of words are not learned."""
     k, labels = 100, 5
 
@@ -206,7 +206,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("settings", "message"), REFUSED, ids=lambda value: str(value)[:50])
-def test_settings_that_make_no_model_are_refused(settings, message):
+def test_invalid_settings_are_refused(settings, message):
     with pytest.raises(ValueError, match=r"\w") as refused:
         DocumentConfig(**settings)
     assert message in str(refused.value)
@@ -216,7 +216,7 @@ def test_settings_that_make_no_model_are_refused(settings, message):
     assert message in str(refused.value) or f"model.{named}" in str(refused.value)
 
 
-def test_only_an_nse_or_an_lstm_reads_sentences():
+def test_the_reader_is_an_nse_or_an_lstm():
     with pytest.raises(ConfigError, match=r'model\.reader: expected "nse" or "lstm", got string "bow"'):
         load_recipe("yelp13/nse-nse", ["model.reader=bow"])
     with pytest.raises(ConfigError, match=r"model\.pool: no such key"):

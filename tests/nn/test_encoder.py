@@ -21,7 +21,7 @@ ANYWHERE = [name for name in BACKENDS if name != "triton"]
 
 @pytest.fixture(params=[*ANYWHERE, pytest.param("triton", marks=pytest.mark.gpu)])
 def backend(request, monkeypatch):
-    """Every backend; with triton, new tensors are float32 on a CUDA device, and products have all bits."""
+    """Run with every backend; with triton, new tensors are float32 on a CUDA device, without TF32."""
     if request.param != "triton":
         yield request.param
         return
@@ -46,7 +46,7 @@ def assert_same(got, wanted):
     assert_close(got, wanted, 1e-12 if KIND["dtype"] == torch.float64 else 1e-5)
 
 
-def test_shapes_of_everything(backend):
+def test_the_encoding_has_the_documented_shapes(backend):
     first, second = encoder(backend=backend), encoder(shared=1, layers=2, backend=backend)
     out = first(words(), LENGTHS)
     assert out.outputs.shape == (4, 5, 6)
@@ -63,7 +63,7 @@ def test_shapes_of_everything(backend):
     assert [s.shape for pair in out2.state[:2] for s in pair] == [(2, 4, 6)] * 4
 
 
-def test_outputs_end_and_last_is_the_true_last(backend):
+def test_outputs_are_zero_in_the_padding_and_last_is_the_last_output(backend):
     out = encoder(backend=backend)(words(), torch.tensor(LENGTHS))
     for b, length in enumerate(LENGTHS):
         assert (out.outputs[b, length:] == 0).all()
@@ -71,7 +71,7 @@ def test_outputs_end_and_last_is_the_true_last(backend):
         assert out.last[b].tolist() == expected.tolist()
 
 
-def test_state_dict_keys_and_parameter_counts_are_public():
+def test_state_dict_keys_and_parameter_counts_are_as_published():
     keys = set(encoder(2, shared=1).state_dict())
     lstm = {f"{name}_l0" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")}
     assert keys == {f"{part}.{name}" for part in ("read", "write") for name in lstm} | {
@@ -88,7 +88,7 @@ def test_state_dict_keys_and_parameter_counts_are_public():
     assert nse.NSE(300, shared=2).compose.weight.shape == (1200, 1200)
 
 
-def test_initialisation_is_uniform_within_a_tenth():
+def test_initial_weights_are_uniform_in_a_tenth():
     model = nse.NSE(64)
     for name, p in model.named_parameters():
         assert p.abs().max() <= 0.1, name
@@ -98,7 +98,7 @@ def test_initialisation_is_uniform_within_a_tenth():
 
 
 @pytest.mark.parametrize("sorted_", [True, False])
-def test_packed_sequences(backend, sorted_):
+def test_a_packed_sequence_equals_a_padded_batch(backend, sorted_):
     model, x = encoder(backend=backend), words()
     lengths = [5, 4, 2, 1] if sorted_ else [2, 5, 1, 4]
     packed = pack_padded_sequence(x, torch.tensor(lengths), batch_first=True, enforce_sorted=sorted_)
@@ -107,12 +107,12 @@ def test_packed_sequences(backend, sorted_):
     assert_same(model(ragged), model(x, lengths))
 
 
-def test_no_lengths_means_all_of_them(backend):
+def test_without_lengths_all_words_count(backend):
     model, x = encoder(backend=backend), words()
     assert_same(model(x, trace=True), model(x, [5] * 4, trace=True))
 
 
-def test_starting_memory_of_any_length(backend):
+def test_a_given_memory_may_have_any_length(backend):
     model, x = encoder(backend=backend), words()
     assert_close(model(x, LENGTHS, memory=nse.Memory(x, torch.tensor(LENGTHS))), model(x, LENGTHS), 0)
     other = words(T=9)
@@ -128,7 +128,7 @@ def test_starting_memory_of_any_length(backend):
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-def test_carrying_on_equals_not_stopping(backend, layers):
+def test_continuing_from_a_state_equals_one_call(backend, layers):
     model, x, other = encoder(shared=1, layers=layers, backend=backend), words(T=7), words(T=4)
     memory = nse.Memory(x)
     whole = model(x, memory=memory, shared=[other])
@@ -139,7 +139,7 @@ def test_carrying_on_equals_not_stopping(backend, layers):
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-def test_step_by_step_equals_the_sequence(backend, layers):
+def test_single_steps_equal_one_call(backend, layers):
     model, x, other = encoder(shared=1, layers=layers, backend=backend), words(T=6), words(T=4)
     memory = nse.Memory(words(T=8), torch.tensor([8, 3, 0, 5]))
     whole = model(x, memory=memory, shared=[other], trace=True)
@@ -161,7 +161,7 @@ def test_gradients_flow_through_a_shared_memory(backend):
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in premise.parameters())
 
 
-def test_backends_agree_on_the_default_type():
+def test_backends_agree_in_float32():
     lean, x = nse.NSE(48, shared=1, backend="lean"), torch.randn(5, 33, 48)
     reference = copy.deepcopy(lean)
     reference.backend = "reference"
@@ -169,7 +169,7 @@ def test_backends_agree_on_the_default_type():
     assert_close(lean(x, **arguments), reference(x, **arguments), 1e-5)
 
 
-def test_dropout_draws_the_same_masks_for_every_backend():
+def test_every_backend_draws_the_same_dropout_masks():
     x, results = words(), []
     for backend in ANYWHERE:
         torch.manual_seed(1)
@@ -178,7 +178,7 @@ def test_dropout_draws_the_same_masks_for_every_backend():
     assert_close(*results, 1e-12)
 
 
-def test_dropout_is_fresh_each_step_and_off_in_eval(backend):
+def test_dropout_differs_between_steps_and_is_off_in_eval(backend):
     model, x = encoder(k=200, dropout=0.5, backend=backend), words(B=1, T=2, k=200)
     x[:, 1] = x[:, 0]
     seen = {}
@@ -212,7 +212,7 @@ def test_dropout_never_touches_the_memory(backend):
     assert torch.equal(out.memory.slots, x)
 
 
-def test_pads_are_words_with_paper_padding(backend):
+def test_with_the_papers_padding_pads_are_words(backend):
     masked, paper = encoder(backend=backend), encoder(backend=backend, padding="paper")
     paper.load_state_dict(masked.state_dict())
     x = words()
@@ -221,7 +221,7 @@ def test_pads_are_words_with_paper_padding(backend):
     assert_close(paper(x, LENGTHS, memory=memory), masked(x, memory=memory.slots), 0)
 
 
-def test_copies_and_saved_weights_give_the_same(backend):
+def test_copies_and_reloaded_weights_give_the_same_outputs(backend):
     model, x = encoder(shared=1, layers=2, backend=backend), words()
     arguments = {"lengths": LENGTHS, "shared": [words(T=2)]}
     out = model(x, **arguments)
@@ -236,7 +236,7 @@ def test_copies_and_saved_weights_give_the_same(backend):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_types(backend, dtype, device):
+def test_every_float_type_keeps_its_type(backend, dtype, device):
     model = nse.NSE(8, dtype=dtype, backend=backend, device=device)
     out = model(words(k=8, dtype=dtype, device=device), LENGTHS)
     assert out.outputs.dtype == out.memory.slots.dtype == out.state.write[1].dtype == dtype
@@ -245,7 +245,7 @@ def test_types(backend, dtype, device):
     assert all(p.grad.isfinite().all() for p in model.parameters())
 
 
-def test_autocast_multiplies_in_bfloat16_and_keeps_state_in_float32(backend, device):
+def test_autocast_multiplies_in_bfloat16_and_keeps_the_state_in_float32(backend, device):
     model, x = nse.NSE(32, backend=backend, device=device), torch.randn(4, 9, 32, device=device)
     exact = model(x, [9, 4, 0, 1])
     with torch.autocast(device, dtype=torch.bfloat16):
@@ -258,7 +258,7 @@ def test_autocast_multiplies_in_bfloat16_and_keeps_state_in_float32(backend, dev
     assert all(p.grad.dtype == torch.float32 and p.grad.isfinite().all() for p in model.parameters())
 
 
-def test_learns(backend):
+def test_the_encoder_learns_a_task(backend):
     model, x = encoder(backend=backend), words()
     target = torch.randn(4, 6, **KIND) * 0.3
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
@@ -272,7 +272,7 @@ def test_learns(backend):
     assert losses[-1] < losses[0] / 10
 
 
-def test_prints_its_settings():
+def test_repr_shows_the_settings():
     assert "6, shared=1, layers=2, dropout=0.1, backend='lean', padding='masked'" in repr(
         encoder(shared=1, layers=2, dropout=0.1, backend="lean")
     )

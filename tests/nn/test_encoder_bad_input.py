@@ -31,12 +31,12 @@ def refused(message):
         ({"size": 4, "init_range": float("inf")}, "init_range: expected a finite number"),
     ],
 )
-def test_settings(arguments, message):
+def test_invalid_settings_are_refused(arguments, message):
     with refused(message):
         nse.NSE(**arguments)
 
 
-def test_backend_is_told_when_the_encoder_is_made():
+def test_an_unknown_backend_is_refused_by_the_constructor():
     with pytest.raises(nse.BackendError, match="backend='cudnn' cannot run here"):
         nse.NSE(4, backend="cudnn")
 
@@ -76,12 +76,12 @@ def test_backend_is_told_when_the_encoder_is_made():
         (lambda e: e.step(X[:, 0], STATE.read), "state: expected an nse.State"),
     ],
 )
-def test_calls(call, message):
+def test_invalid_arguments_of_a_call_are_refused(call, message):
     with refused(message):
         call(nse.NSE(4))
 
 
-def test_number_and_shape_of_shared_memories():
+def test_a_wrong_number_or_shape_of_shared_memories_is_refused():
     reader = nse.NSE(4, shared=2)
     with refused("shared: expected a list of 2 memories, as the encoder was built with shared=2"):
         reader(X)
@@ -94,7 +94,7 @@ def test_input_errors_are_value_errors():
         nse.NSE(4)(X[0])
 
 
-def test_nan_is_refused_where_asked():
+def test_check_finite_refuses_nan_and_infinity():
     bad = X.clone()
     bad[1, 2, 0] = float("nan")
     nse.NSE(4)(bad)

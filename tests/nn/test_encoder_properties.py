@@ -22,7 +22,7 @@ CASES = st.fixed_dictionaries(
 
 
 def encode(encoder, rows, case, padding):
-    """Encode these (words, own memory, shared memories), padded with garbage."""
+    """Encode cases of (words, own memory, shared memories), padded with garbage."""
 
     def padded(sequences):
         most = max(map(len, sequences)) + padding
@@ -38,7 +38,7 @@ def encode(encoder, rows, case, padding):
 
 
 def real_part(out, b, row):
-    """Everything that came out for one sequence, padding cut off."""
+    """Return all results of one sequence, without padding."""
     words, _, shared = row
     T, L = len(words), out.memory.lengths[b]
     assert not out.outputs[b, T:].any()
@@ -56,7 +56,7 @@ def real_part(out, b, row):
 
 @settings(max_examples=60, deadline=None)
 @given(CASES)
-def test_alone_or_in_any_batch_with_any_padding_on_any_backend(case):
+def test_a_sequence_depends_on_neither_batch_padding_nor_backend(case):
     torch.manual_seed(case["seed"])
     k = case["k"]
 
@@ -84,7 +84,7 @@ def test_alone_or_in_any_batch_with_any_padding_on_any_backend(case):
 
 @settings(max_examples=30, deadline=None)
 @given(CASES, st.integers(0, 9))
-def test_stopping_anywhere_and_carrying_on(case, cut):
+def test_a_call_can_be_split_at_any_step(case, cut):
     torch.manual_seed(case["seed"])
     k, lengths = case["k"], torch.tensor(case["lengths"])
     x = torch.randn(len(lengths), int(lengths.max()), k, dtype=torch.float64)
@@ -102,7 +102,7 @@ def test_stopping_anywhere_and_carrying_on(case, cut):
 
 
 @pytest.mark.parametrize("k", [64, 16])  # lean folds compose for the batch but not alone at 16, neither at 64
-def test_float32_agrees_to_a_millionth(k):
+def test_backends_agree_to_a_millionth_in_float32(k):
     lengths = [25, 3, 17, 1, 25, 9, 0, 12]
     x = torch.randn(8, 25, k)
     for backend in ("reference", "lean"):

@@ -40,7 +40,7 @@ def made(kind, config, labels=3):
 
 @pytest.mark.parametrize("settings", PAIRS, ids=str)
 @pytest.mark.parametrize(("first", "second"), [(9, 5), (1, 6), (4, 4)])
-def test_pairs_score_the_same(settings, first, second):
+def test_a_folded_model_scores_pairs_the_same(settings, first, second):
     model = made(PairClassifier, PairConfig(**{"size": 5, "hidden": 6, **settings}))
     quick = fold_model(model)
     assert isinstance(quick, FoldedPair)
@@ -57,7 +57,7 @@ def test_pairs_score_the_same(settings, first, second):
 @pytest.mark.parametrize(
     "settings", [{}, {"directions": 2, "pool": "max"}, {"starts": 1, "embedding_size": 9}], ids=str
 )
-def test_sentences_score_the_same(settings):
+def test_a_folded_model_scores_sentences_the_same(settings):
     model = made(SentenceClassifier, SentenceConfig(**{"size": 6, "hidden": 4, **settings}))
     quick = fold_model(model)
     assert isinstance(quick, FoldedSentence)
@@ -67,7 +67,7 @@ def test_sentences_score_the_same(settings):
             torch.testing.assert_close(quick(*inputs), model(*inputs), rtol=1e-5, atol=1e-5)
 
 
-def test_sentences_without_words_score_the_same():
+def test_a_folded_model_scores_empty_sentences_the_same():
     model = made(PairClassifier, PairConfig(size=5, hidden=6, starts=1, pool="max"))
     ids, none = torch.ones(3, 4, dtype=torch.long), torch.zeros(3, dtype=torch.long)
     with torch.inference_mode():
@@ -75,7 +75,7 @@ def test_sentences_without_words_score_the_same():
         torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
 
 
-def test_what_is_not_folded_is_left_as_it_is():
+def test_other_models_are_not_folded():
     for settings in (
         {"encoder": "mma"},
         {"encoder": "lstm"},

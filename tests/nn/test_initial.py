@@ -11,7 +11,7 @@ K, T = 64, 7
 
 
 def words(seed=0):
-    """Sentences of different words, about as long as published vectors are."""
+    """Make sentences of distinct words, scaled as published vectors are."""
     return 0.6 * torch.randn(5, T, K, generator=torch.Generator().manual_seed(seed))
 
 
@@ -21,18 +21,18 @@ def _seeded():
 
 
 def found(keys, at):
-    """The share of steps that read the slot they should above all others."""
+    """Compute the fraction of steps whose largest weight is at the expected slot."""
     return (keys.argmax(-1) == at).float().mean().item()
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-def test_each_word_finds_its_own_slot(layers):
+def test_with_lookup_each_word_reads_its_own_slot(layers):
     x, own = words(), torch.arange(T)
     assert found(nse.NSE(K, init="lookup", layers=layers)(x, trace=True).keys, own) > 0.95
     assert found(nse.NSE(K, layers=layers)(x, trace=True).keys, own) < 0.5
 
 
-def test_a_word_is_found_in_the_memory_another_encoder_left():
+def test_with_lookup_a_word_is_read_from_a_shared_memory():
     x, order = words(), torch.tensor([3, 0, 6, 1, 5, 2, 4])
     first, second = nse.NSE(K, init="lookup"), nse.NSE(K, shared=1, init="lookup")
     [keys] = second(x[:, order], shared=[first(x).memory], trace=True).shared_keys
@@ -43,15 +43,15 @@ def test_a_word_is_found_in_the_memory_another_encoder_left():
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-def test_outputs_start_in_the_space_of_the_words(layers):
+def test_with_lookup_outputs_are_in_the_space_of_the_words(layers):
     x = words()
     outputs = nse.NSE(K, init="lookup", layers=layers)(x).outputs
     assert cosine_similarity(outputs, x, dim=-1).mean() > 0.5
     assert nse.NSE(K, layers=layers)(x).outputs.mul(x).sum(-1).mean().abs() < 0.5
 
 
-def test_the_random_part_is_of_the_range_asked_for():
-    """Without any, an encoder is the same whatever the seed, and a range makes seeds differ."""
+def test_the_random_part_has_the_given_range():
+    """With range 0 an encoder does not depend on the seed."""
     made = [nse.NSE(4, shared=1, layers=2, init="lookup", init_range=r) for r in (0.0, 0.0, 0.1, 0.1)]
     for name, a, b, c, d in zip(made[0].state_dict(), *(m.state_dict().values() for m in made), strict=True):
         assert torch.equal(a, b), name
@@ -60,14 +60,14 @@ def test_the_random_part_is_of_the_range_asked_for():
     assert torch.equal(made[0].compose.weight, torch.eye(12))
 
 
-def test_drawing_anew_starts_by_looking_up_again():
+def test_reset_parameters_restores_the_lookup():
     encoder = nse.NSE(K, init="lookup")
     encoder.reset_parameters()
     assert found(encoder(words(), trace=True).keys, torch.arange(T)) > 0.95
 
 
 @pytest.mark.parametrize("init_range", [0.0, 0.05])
-def test_every_encoder_of_a_model_starts_as_its_configuration_says(init_range):
+def test_every_encoder_of_a_model_is_initialised_as_configured(init_range):
     settings = {"size": K, "directions": 2, "init": "lookup", "init_range": init_range, "max_words": 9}
     models = [
         PairClassifier(PairConfig(encoder="mma", attention="paper", **settings), 5, 3),

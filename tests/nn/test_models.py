@@ -75,7 +75,7 @@ def test_a_pair_depends_on_neither_batch_nor_padding(settings, padding):
 
 
 @EVERY
-def test_a_batch_of_empty_sentences(settings):
+def test_a_batch_of_empty_sentences_has_finite_scores(settings):
     model, nothing = classifier(**settings), torch.zeros(2, dtype=torch.long)
     found = model(torch.zeros(2, 0, dtype=torch.long), nothing, torch.zeros(2, 0, dtype=torch.long), nothing)
     padded = model(torch.zeros(2, 3, dtype=torch.long), nothing, torch.zeros(2, 3, dtype=torch.long), nothing)
@@ -100,7 +100,7 @@ def test_gradients_reach_every_trained_parameter(settings):
 
 
 @EVERY
-def test_long_sentences_are_cut(settings):
+def test_long_sentences_are_truncated(settings):
     model, batch = classifier(**settings, max_words=3), pairs()
     premise, n, hypothesis, m = batch
     whole = classifier(**settings)
@@ -120,7 +120,7 @@ def test_only_a_bag_of_words_ignores_order(encoder):
 
 
 @ENCODERS
-def test_features_are_both_their_signed_difference_and_their_product(encoder):
+def test_the_head_sees_both_vectors_their_signed_difference_and_product(encoder):
     model, seen = classifier(encoder), {}
     model.head[0].register_forward_hook(lambda _m, args, _o: seen.update(x=args[0]))
     premise, n, *_ = batch = pairs()
@@ -139,7 +139,7 @@ def test_features_are_both_their_signed_difference_and_their_product(encoder):
     ("recipe", "count"),
     [("snli/nse", 3_398_299), ("snli/mma", 6_373_999), ("snli/mma-attention", 6_554_900)],
 )
-def test_parameters_of_the_paper(recipe, count, masked):
+def test_models_have_as_many_parameters_as_in_the_paper(recipe, count, masked):
     config = load_recipe(recipe + masked).model
     with torch.device("meta"):
         model = PairClassifier(config, vocab_size=5, labels=3)
@@ -148,7 +148,7 @@ def test_parameters_of_the_paper(recipe, count, masked):
 
 
 @pytest.mark.parametrize("trained", [False, True])
-def test_vectors_are_learned_only_if_asked(trained):
+def test_word_vectors_are_trained_only_if_configured(trained):
     model = classifier(trainable=trained).train()
     assert model.embedding.weight.requires_grad == trained
     before = copy.deepcopy(model.state_dict())
@@ -159,14 +159,14 @@ def test_vectors_are_learned_only_if_asked(trained):
     assert changed == before.keys() - (set() if trained else {"embedding.weight"})
 
 
-def test_weights_start_within_the_range_that_is_asked_for():
+def test_initial_weights_are_in_the_configured_range():
     model = classifier("mma", attention="paper", init_range=0.01, blanks=2, starts=2, embedding_size=5)
     for name, parameter in model.named_parameters():
         assert (parameter.abs().max() <= 0.01) == (name != "embedding.weight"), name
 
 
 @pytest.mark.parametrize(("words", "size"), [(400, 100), (30, 50)])
-def test_a_fixed_map_keeps_lengths_and_is_not_learned(words, size):
+def test_a_fixed_projection_keeps_lengths_and_is_not_trained(words, size):
     model = classifier(embedding_size=words, size=size, init_range=0.5, projection="fixed")
     vectors = torch.randn(200, words, generator=torch.Generator().manual_seed(1)).double()
     ratio = model.projection(vectors).norm(dim=1) / vectors.norm(dim=1)
@@ -208,7 +208,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("settings", "message"), REFUSED, ids=lambda value: str(value)[:60])
-def test_settings_that_make_no_model_are_refused(settings, message):
+def test_invalid_settings_are_refused(settings, message):
     with pytest.raises(ValueError, match=r"\w") as refused:
         PairConfig(**settings)
     assert message in str(refused.value)
@@ -222,7 +222,7 @@ def test_settings_that_make_no_model_are_refused(settings, message):
 # Padding as in the paper: on the left, and read like any other word.
 
 
-def test_left_padded_against_a_loop():
+def test_pad_left_equals_a_loop():
     ids, lengths = torch.randint(2, WORDS, (5, 6)), PREMISE
     for longest in (6, 9):
         found, counted = pad_left(ids, lengths, longest)
@@ -276,7 +276,7 @@ def test_the_vector_of_the_padding_matters_only_as_in_the_paper(encoder, padding
     assert (before != after).any(dim=-1).all() == (padding == "paper")
 
 
-def test_a_longer_sentence_keeps_its_first_32_words():
+def test_a_long_sentence_keeps_its_first_32_words_with_the_papers_padding():
     assert load_recipe("snli/nse").model.max_words == 32
     model = classifier(padding="paper", max_words=32)
     ids, all_of_it, some = torch.randint(2, WORDS, (2, 40)), torch.tensor([40, 33]), torch.tensor([32, 32])
@@ -305,7 +305,7 @@ def test_the_hypothesis_reads_the_memory_of_the_premise(directions):
     assert all(gradient.abs().sum() > 0 for gradient in gradients)
 
 
-def test_premise_and_hypothesis_have_encoders_of_their_own():
+def test_mma_has_one_encoder_per_sentence():
     model = classifier("mma")
     assert not set(model.encoder.parameters()) & set(model.second.parameters())
     assert model.encoder.nse[0].compose.weight.shape == (8, 8)
@@ -361,7 +361,7 @@ def test_a_sentence_depends_on_neither_batch_nor_padding(settings, padding):
 
 
 @SENTENCES
-def test_the_head_of_a_sentence_has_its_pooled_vector(settings):
+def test_the_head_of_a_sentence_sees_its_pooled_vector(settings):
     model, seen = of_sentences(**settings, embedding_size=3), {}
     model.head[0].register_forward_hook(lambda _m, args, _o: seen.update(x=args[0]))
     ids = torch.randint(2, WORDS, (5, 6))
@@ -381,7 +381,7 @@ def test_the_head_of_a_sentence_has_its_pooled_vector(settings):
         assert parameter.grad.abs().sum() > 0, name
 
 
-def test_a_long_sentence_is_cut():
+def test_a_long_sentence_is_truncated():
     model, whole = of_sentences(max_words=3), of_sentences()
     ids = torch.randint(2, WORDS, (5, 6))
     assert_close(model(ids, PREMISE), whole(ids[:, :3], PREMISE.clamp(max=3)), 1e-12)
@@ -389,7 +389,7 @@ def test_a_long_sentence_is_cut():
 
 
 @pytest.mark.parametrize(("recipe", "hidden", "labels"), [("sst/binary", 1024, 2), ("sst/fine", 300, 5)])
-def test_parameters_of_the_papers_model_of_a_sentence(recipe, hidden, labels):
+def test_the_sentence_model_has_as_many_parameters_as_in_the_paper(recipe, hidden, labels):
     config = load_recipe(recipe).model
     k = 300
     read, compose, write = 4 * k * (2 * k + 2), 2 * k * (2 * k + 1), 4 * k * (2 * k + k + 2)
@@ -415,7 +415,7 @@ def parameters(model):
         ({"padding": "paper"}, 'padding = "paper" needs max_words'),
     ],
 )
-def test_settings_that_make_no_model_of_a_sentence_are_refused(settings, message):
+def test_invalid_settings_of_a_sentence_model_are_refused(settings, message):
     with pytest.raises(ValueError, match=r"\w") as refused:
         SentenceConfig(**settings)
     named = message.replace(" ", ": ", 1)  # of a number that is out of range, its key
@@ -435,7 +435,7 @@ def test_settings_that_make_no_model_of_a_sentence_are_refused(settings, message
         ("model.word_overlap=true", "override model.word_overlap: no such key"),
     ],
 )
-def test_what_needs_a_second_sentence_is_refused_for_one(assignment, told):
+def test_a_sentence_model_refuses_settings_of_pairs(assignment, told):
     with pytest.raises(ConfigError) as refused:
         load_recipe("sst/fine", [assignment])
     assert told in str(refused.value)
@@ -445,7 +445,7 @@ def test_what_needs_a_second_sentence_is_refused_for_one(assignment, told):
 
 
 @ENCODERS
-def test_two_layers_with_a_map_and_counts_depend_on_neither_batch_nor_padding(encoder):
+def test_two_layers_with_projection_and_counts_depend_on_neither_batch_nor_padding(encoder):
     layers = 1 if encoder == "bow" else 2
     model = classifier(
         encoder, layers=layers, embedding_size=3, embedding_dropout=0.4, word_overlap=True, attention="paper"
@@ -470,7 +470,7 @@ def padded_with_pads(batch):
 
 
 @pytest.mark.parametrize("mapped", [0, 3])
-def test_words_are_dropped_only_in_training_and_before_the_map(mapped):
+def test_word_dropout_is_only_in_training_and_before_the_projection(mapped):
     model = classifier(embedding_size=mapped, embedding_dropout=0.5)
     ids = torch.randint(2, WORDS, (8, 50))
     words = model.embedding(ids)
@@ -493,7 +493,7 @@ def whole(ids):
     return ids, torch.full((len(ids),), ids.shape[1])
 
 
-def test_shared_words_by_hand():
+def test_overlap_equals_a_count_by_hand():
     first = torch.tensor([[5, 6, 7, 6], [5, UNKNOWN, PAD, PAD], [PAD, PAD, PAD, PAD], [9, 8, PAD, PAD]])
     second = torch.tensor([[6, 6, 9, 5], [UNKNOWN, 5, 6, PAD], [5, 6, PAD, PAD], [PAD, UNKNOWN, PAD, PAD]])
     rarity = torch.tensor([100.0, 100.0, 0, 0, 0, 2.0, 1.0, 4.0, 8.0, 16.0])
@@ -513,14 +513,14 @@ def test_shared_words_by_hand():
     assert cut[1:].tolist() == [[0, 0]] * 3
 
 
-def test_words_of_no_rarity_are_no_share():
+def test_overlap_of_words_without_rarity_is_zero():
     """A word that every answer has tells nothing: not NaN, but nothing."""
     ids = torch.tensor([[5, 6]])
     assert measure_overlap(whole(ids), whole(ids), torch.zeros(9)).tolist() == [[1, 0]]
 
 
 @pytest.mark.parametrize("padding", ["masked", "paper"])
-def test_what_is_counted_reaches_the_head(padding):
+def test_the_head_sees_the_overlap(padding):
     model, seen = classifier(word_overlap=True, padding=padding, max_words=7), {}
     model.head[0].register_forward_hook(lambda _m, args, _o: seen.update(x=args[0]))
     with torch.no_grad():
@@ -537,7 +537,7 @@ def test_what_is_counted_reaches_the_head(padding):
     assert model.head[0].weight.grad[:, -2:].abs().sum() > 0
 
 
-def test_parameters_of_the_papers_model_of_questions_and_answers():
+def test_the_ranking_model_has_as_many_parameters_as_in_the_paper():
     """MMA-NSE attention on WikiQA: two encoders of two layers each, k = 512, words of 300 numbers."""
     k, words, hidden = 512, 300, 1024
 

@@ -106,7 +106,7 @@ def by_steps(table, beam, penalty):
 
 @pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0, 2.0])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_beam_of_all_finds_the_best(seed, penalty):
+def test_a_beam_of_all_translations_finds_the_best(seed, penalty):
     table = tables(8, seed)
     found = told(table, beam_search, ALL, penalty)
     assert found == [best(row, penalty) for row in table]
@@ -115,13 +115,13 @@ def test_a_beam_of_all_finds_the_best(seed, penalty):
 
 @pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0])
 @pytest.mark.parametrize("beam", [1, 2, 3, 5])
-def test_a_small_beam_follows_the_best_at_each_step(beam, penalty):
+def test_a_small_beam_keeps_the_best_candidates_at_each_step(beam, penalty):
     table = tables(30, seed=5)
     found = told(table, beam_search, beam, penalty)
     assert found == [by_steps(row, beam, penalty) for row in table]
 
 
-def test_more_are_followed_than_one_and_better_ones_found():
+def test_a_beam_finds_better_translations_than_greedy_search():
     table = tables(200, seed=1)
     scores = []
     for beam in (1, 2, 4, ALL):
@@ -142,7 +142,7 @@ def greedily(table):
     return words
 
 
-def test_greedy_takes_the_best_next_word():
+def test_greedy_search_takes_the_best_next_word():
     table = tables(60, seed=2)
     found = told(table, greedy)
     assert found == [greedily(row) for row in table]
@@ -163,7 +163,7 @@ def chain(*steps):
     return table
 
 
-def test_the_penalty_decides_how_long_a_translation_is():
+def test_the_penalty_sets_the_length_of_a_translation():
     """The empty one has probability 0.4; three words have 0.6 * 0.8 ** 3, and more for each of them."""
     table = chain(
         (BEGIN, {END: 0.4, 4: 0.6}), (4, {5: 0.8, END: 0.2}), (5, {1: 0.8, END: 0.2}), (1, {END: 0.8, 4: 0.2})
@@ -173,7 +173,7 @@ def test_the_penalty_decides_how_long_a_translation_is():
     assert told(table, greedy) == [[4, 5, 1]]
 
 
-def test_a_search_looks_past_the_best_first_word():
+def test_a_beam_looks_past_the_best_first_word():
     """Greedily 4, after which nothing is likely; the best begins with 5."""
     table = chain((BEGIN, {4: 0.6, 5: 0.4}), (4, {1: 0.25, 4: 0.25, 5: 0.25, END: 0.25}), (5, {1: 1.0}))
     assert told(table, greedy)[0][0] == 4
@@ -181,7 +181,7 @@ def test_a_search_looks_past_the_best_first_word():
 
 
 @pytest.mark.parametrize("beam", [1, 3, ALL])
-def test_translations_that_never_end_are_cut_off(beam):
+def test_translations_that_never_end_are_truncated(beam):
     table = chain((BEGIN, {4: 1.0}), (4, {5: 1.0}), (5, {4: 1.0}))
     assert told(table, beam_search, beam, 1.0) == told(table, greedy) == [[4, 5, 4, 5]]
     for most in (1, 2, 3):
@@ -194,7 +194,7 @@ def test_translations_that_never_end_are_cut_off(beam):
 
 
 @pytest.mark.parametrize("search", [(greedy,), (beam_search, 1, 1.0), (beam_search, 2, 1.0)])
-def test_it_stops_when_all_have_ended(search):
+def test_the_search_stops_when_all_translations_have_ended(search):
     """An end that comes as certain leaves nothing else to follow."""
     table = chain((BEGIN, {END: 0.9, 4: 0.1}), (4, {END: 1.0})).expand(3, -1, -1, -1)
     model = Table()
@@ -204,7 +204,7 @@ def test_it_stops_when_all_have_ended(search):
 
 
 @pytest.mark.parametrize("beam", [2, 7, ALL])
-def test_what_cannot_be_is_never_found(beam):
+def test_impossible_words_are_never_chosen(beam):
     """Also where more are followed than there can be."""
     table = chain((BEGIN, {4: 0.5, END: 0.5}), (4, {END: 1.0}))
     for penalty in (0.0, 1.0):
@@ -213,7 +213,7 @@ def test_what_cannot_be_is_never_found(beam):
 
 
 @pytest.mark.parametrize("search", [(greedy,), (beam_search, 3, 1.0), (beam_search, ALL, 0.5)])
-def test_every_row_is_searched_as_if_it_were_alone(search):
+def test_a_row_does_not_depend_on_its_batch(search):
     table = tables(12, seed=9)
     together = told(table, *search)
     assert together == [told(row[None], *search)[0] for row in table]
@@ -237,7 +237,7 @@ def sources():
 
 @pytest.mark.parametrize("beam", [1, 4])
 @pytest.mark.parametrize("decoder", ["nse", "lstm"])
-def test_translations_of_a_model(decoder, beam):
+def test_translations_have_the_models_probabilities(decoder, beam):
     model, (ids, lengths) = translator(decoder=decoder, beam=beam), sources()
     found, places, likely = model.translate(ids, lengths)
     assert found.shape == places.shape == (6, 7)
@@ -254,7 +254,7 @@ def test_translations_of_a_model(decoder, beam):
 
 
 @pytest.mark.parametrize("decoder", ["nse", "lstm"])
-def test_a_model_never_says_padding_or_begin(decoder):
+def test_padding_and_begin_have_probability_zero(decoder):
     model, (ids, lengths) = translator(decoder=decoder), sources()
     source, now = model.decoder.begin(*model.encode_source(ids, lengths))
     likely, _, place = model.predict_next(torch.full((6,), BEGIN), source, now)
@@ -269,7 +269,7 @@ def test_a_model_never_says_padding_or_begin(decoder):
 
 
 @pytest.mark.parametrize("decoder", ["nse", "lstm"])
-def test_a_beam_finds_what_is_at_least_as_likely(decoder):
+def test_a_beams_translation_is_at_least_as_likely_as_greedy(decoder):
     """By the model's own scores of whole translations."""
     model, (ids, lengths) = translator(decoder=decoder, length_penalty=0.0, max_target_words=3), sources()
 

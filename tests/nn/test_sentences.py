@@ -61,7 +61,7 @@ def test_a_sentence_depends_on_neither_batch_nor_padding(name):
     assert together.outputs.shape[-1] == together.last.shape[-1] == (8 if name.endswith("-2") else 4)
 
 
-def test_turned_is_every_sentence_backwards():
+def test_reverse_sequences_reverses_each_sentence():
     x = words()
     wanted = x.clone()
     for b, length in enumerate(LENGTHS.tolist()):
@@ -72,7 +72,7 @@ def test_turned_is_every_sentence_backwards():
     assert not torch.equal(wanted, x)
 
 
-def test_at_end_is_the_last_word():
+def test_take_last_takes_the_last_output():
     x = words()
     for b, length in enumerate(LENGTHS.tolist()):
         wanted = x[b, length - 1] if length else torch.zeros(4)
@@ -80,7 +80,7 @@ def test_at_end_is_the_last_word():
 
 
 @pytest.mark.parametrize("pool", ["last", "max", "mean-max"])
-def test_pools_against_loops(pool):
+def test_pooling_equals_a_loop(pool):
     # All negative: a zero of the padding must not be taken for the largest.
     outputs, last = -words().abs() - 1, words()[:, 0]
     for b, length in enumerate(LENGTHS):
@@ -95,7 +95,7 @@ def test_pools_against_loops(pool):
         assert pooled[b].tolist() == pytest.approx(wanted, abs=1e-12)
 
 
-def test_words_beside_outputs_end_with_the_sentence():
+def test_concatenated_embeddings_are_zero_in_the_padding():
     x, outputs = words(), words()
     beside = Encoded(outputs, LENGTHS, x[:, 0]).concat_embeddings(x).outputs
     assert torch.equal(beside[..., 4:], outputs)
@@ -106,7 +106,7 @@ def test_words_beside_outputs_end_with_the_sentence():
 
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("directions", [1, 2])
-def test_an_lstm_over_padding_is_the_lstm_over_the_words(directions, layers, monkeypatch):
+def test_an_lstm_ignores_the_padding(directions, layers, monkeypatch):
     """A CUDA device runs over the padding, a CPU packs: the same numbers and gradients."""
     encoder, x = made(LSTMSentence, 4, 0.0, directions, layers=layers), words().requires_grad_()
     found = []
@@ -120,7 +120,7 @@ def test_an_lstm_over_padding_is_the_lstm_over_the_words(directions, layers, mon
     assert all(gradient.abs().sum() > 0 for gradient in found[0][2])
 
 
-def test_two_lstms_are_a_bidirectional_one():
+def test_two_directions_equal_a_bidirectional_lstm():
     encoder = made(LSTMSentence, 4, 0.0, 2)
     bidirectional = nn.LSTM(4, 4, bidirectional=True, batch_first=True, **KIND)
     back = {f"{name}_reverse": weight for name, weight in encoder.back.state_dict().items()}
@@ -134,7 +134,7 @@ def test_two_lstms_are_a_bidirectional_one():
 
 
 @pytest.mark.parametrize("directions", [1, 2])
-def test_two_layers_are_an_lstm_over_the_outputs_of_another(directions):
+def test_two_layers_equal_an_lstm_over_the_outputs_of_another(directions):
     """Each direction has two of its own: the second reads the outputs of the same direction alone."""
     encoder, x = made(LSTMSentence, 4, 0.0, directions, layers=2), words()
     found = encoder(x, LENGTHS)
@@ -168,7 +168,7 @@ def test_the_second_nse_reads_from_the_last_word_to_the_first():
 
 
 @pytest.mark.parametrize("directions", [1, 2])
-def test_each_direction_reads_the_memory_of_its_own(directions):
+def test_each_direction_reads_the_memory_of_its_direction(directions):
     first, second = made(NSESentence, 4, 0.0, directions), made(NSESentence, 4, 0.0, directions, shared=1)
     x, y, lengths = words(), words(3), torch.tensor([2, 3, 3, 0])
     memories = first(x, LENGTHS).memories
@@ -182,7 +182,7 @@ def test_each_direction_reads_the_memory_of_its_own(directions):
 
 
 @pytest.mark.parametrize("directions", [1, 2])
-def test_padding_is_read_as_in_the_paper(directions):
+def test_with_the_papers_padding_pads_are_read(directions):
     encoder, x = made(NSESentence, 4, 0.0, directions, padding="paper"), words()
     found, whole = encoder(x, LENGTHS), encoder(x, torch.full((4,), 5))
     assert found.lengths.tolist() == [5] * 4
@@ -190,13 +190,13 @@ def test_padding_is_read_as_in_the_paper(directions):
     assert (found.outputs != 0).all()
 
 
-def test_blanks_and_starts_reach_every_direction():
+def test_every_direction_has_blanks_and_starts():
     encoder = NSESentence(4, 0.0, 2, blanks=3, starts=2)
     assert [nse.blank.shape for nse in encoder.nse] == [(3, 4)] * 2
     assert [nse.start.shape for nse in encoder.nse] == [(2, 4)] * 2
 
 
-def test_a_bag_of_words_is_their_mean():
+def test_a_bag_of_words_is_the_mean_of_its_words():
     x = words()
     found = made(BagOfWords, 0.0)(x, LENGTHS)
     for b, length in enumerate(LENGTHS.tolist()):
@@ -205,7 +205,7 @@ def test_a_bag_of_words_is_their_mean():
 
 
 @pytest.mark.parametrize("kind", [BagOfWords, LSTMSentence, NSESentence])
-def test_dropout_only_in_training(kind):
+def test_dropout_is_only_in_training(kind):
     encoder = kind(0.5) if kind is BagOfWords else kind(4, 0.5)
     x = words().float()
     assert not torch.equal(encoder(x, LENGTHS).last, encoder(x, LENGTHS).last)

@@ -59,7 +59,7 @@ def judged(model, batch):
 
 @EVERY
 @DIRECTIONS
-def test_scores_and_gradients_are_those_of_the_cpu(name, directions):
+def test_scores_and_gradients_equal_the_cpu(name, directions):
     (here, there), batch = twins(name, directions), pairs()
     there.cuda()
     scores = [model(*each.inputs) for model, each in ((here, batch), (there, batch.to(torch.device("cuda"))))]
@@ -76,7 +76,7 @@ def test_scores_and_gradients_are_those_of_the_cpu(name, directions):
 
 @EVERY
 @pytest.mark.parametrize("beam", [1, 3])
-def test_translations_are_those_of_the_cpu(name, beam):
+def test_translations_equal_the_cpu(name, beam):
     (here, there), batch = twins(name, beam=beam, most=6), pairs()
     ids = [
         model.eval().translate(*each.texts[0])[0].cpu()
@@ -86,7 +86,7 @@ def test_translations_are_those_of_the_cpu(name, beam):
     assert same.double().mean() > 0.9  # where two words are all but equally likely, rounding decides
 
 
-def test_an_lstm_up_to_each_end():
+def test_an_lstm_stops_at_each_end():
     lstm, x, lengths = (
         torch.nn.LSTM(32, 32, batch_first=True),
         torch.randn(5, 9, 32),
@@ -103,7 +103,7 @@ def test_an_lstm_up_to_each_end():
     assert (found[1][0][1, 1:] == 0).all()
 
 
-def test_padding_is_shut_on_the_device():
+def test_score_masks_are_made_on_the_device():
     slots = torch.zeros(2, 3, 4, device="cuda")
     found = make_score_mask(torch.tensor([1, 3], device="cuda"), slots)
     assert (found == 0).sum(dim=-1).flatten().tolist() == [1, 3]
@@ -128,7 +128,7 @@ def plan(steps):
 
 @EVERY
 @DIRECTIONS
-def test_a_replayed_step_is_the_step(name, directions):
+def test_a_replayed_training_step_equals_an_eager_one(name, directions):
     (eager, captured), rows = twins(name, directions), pairs("cuda")
     steps = [step_of(TrainStep, eager.cuda(), rows), step_of(CapturedStep, captured.cuda(), rows)]
     results = [[step(*batch) for batch in plan(12)] for step in steps]
@@ -141,7 +141,7 @@ def test_a_replayed_step_is_the_step(name, directions):
 
 
 @EVERY
-def test_a_replay_draws_its_own_dropout_and_does_not_wait(name):
+def test_each_replay_draws_new_dropout_without_waiting(name):
     model, rows = (
         translator(name, dropout=0.3, output_dropout=0.3, embedding_dropout=0.1).cuda(),
         pairs("cuda"),

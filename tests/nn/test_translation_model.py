@@ -69,7 +69,7 @@ def test_a_pair_depends_on_neither_batch_nor_padding(name, directions, settings)
 
 @EVERY
 @DIRECTIONS
-def test_a_word_is_told_by_those_before_it_alone(name, directions):
+def test_a_word_depends_only_on_those_before_it(name, directions):
     model, (source, n, target, m) = translator(name, directions=directions), pairs()
     target = torch.randint(4, TARGETS, target.shape)
     before = model(source, n, target, m)
@@ -82,7 +82,7 @@ def test_a_word_is_told_by_those_before_it_alone(name, directions):
 
 
 @EVERY
-def test_scores_are_those_of_stepping(name):
+def test_scores_equal_those_of_single_steps(name):
     """What training scores is what a search is told, word by word."""
     model, (source, n, target, m) = translator(name), pairs()
     scores = model(source, n, target, m)
@@ -96,7 +96,7 @@ def test_scores_are_those_of_stepping(name):
 
 @EVERY
 @DIRECTIONS
-def test_a_source_without_words_is_one_pad(name, directions):
+def test_an_empty_source_is_read_as_one_pad(name, directions):
     model, (_, _, target, m) = translator(name, directions=directions), pairs()
     nothing, pad = torch.zeros(4, dtype=torch.long), torch.full((4, 1), PAD)
     wanted = model(pad, torch.ones_like(nothing), target, m)
@@ -123,7 +123,7 @@ def test_gradients_reach_every_parameter(name, directions, tied):
             assert parameter.grad.abs().sum() > 0, parameter_name
 
 
-def test_tied_scores_are_products_with_the_words_own_vectors():
+def test_tied_scores_are_products_with_the_target_embedding():
     model = translator(tie_embeddings=True)
     assert model.output is None
     assert set(model.state_dict()) >= {"target.weight", "bias"}
@@ -137,7 +137,7 @@ def test_tied_scores_are_products_with_the_words_own_vectors():
     assert (gradient.abs().sum(dim=-1) > 0).all()
 
 
-def test_scores_that_are_not_tied_have_weights_of_their_own():
+def test_untied_scores_have_their_own_weights():
     model = translator(tie_embeddings=False)
     assert model.bias is None
     attended = torch.randn(3, K, dtype=torch.float64)
@@ -146,7 +146,7 @@ def test_scores_that_are_not_tied_have_weights_of_their_own():
 
 
 @EVERY
-def test_dropout_only_in_training(name):
+def test_dropout_is_only_in_training(name):
     batch = pairs()
     for settings in ({"dropout": 0.5}, {"output_dropout": 0.5}, {"embedding_dropout": 0.5}):
         model = translator(name, **settings)
@@ -159,7 +159,7 @@ def test_dropout_only_in_training(name):
 
 
 @pytest.mark.parametrize("name", ["lstm-lstm", "nse-lstm"])
-def test_the_encoder_leaves_outputs_states_and_memory_of_each_sentence(name):
+def test_the_encoded_source_equals_the_encoders_results(name):
     model, (source, n, *_) = translator(name), pairs()
     found = model.encode_source(source, n)
     x = model.embedding(source)
@@ -182,7 +182,7 @@ def test_the_encoder_leaves_outputs_states_and_memory_of_each_sentence(name):
 
 
 @pytest.mark.parametrize("name", ["lstm-lstm", "nse-nse"])
-def test_both_directions(name):
+def test_two_directions_are_joined_averaged_and_side_by_side(name):
     """Outputs joined, states averaged, and a memory of each direction for the decoder."""
     model, (source, n, *_) = translator(name, directions=2), pairs()
     lengths = n.clamp(min=1)
@@ -205,7 +205,7 @@ def test_both_directions(name):
 
 
 @pytest.mark.parametrize("settings", [{"blanks": 3}, {"starts": 2}, {"blanks": 1, "starts": 2}])
-def test_blank_slots_and_start_words_are_in_the_memory_that_is_handed_on(settings):
+def test_the_decoder_reads_blank_slots_and_start_words(settings):
     model, (source, n, *_) = translator(**settings), pairs()
     found = model.encode_source(source, n)
     assert found.outputs.shape[1] == 5
@@ -219,7 +219,7 @@ def test_blank_slots_and_start_words_are_in_the_memory_that_is_handed_on(setting
     ).tolist() == memory.lengths.tolist()
 
 
-def test_long_sources_are_cut():
+def test_long_sources_are_truncated():
     model, whole = translator(max_words=2), translator()
     source, n, target, m = pairs()
     found = model(source, n, target, m)
@@ -227,7 +227,7 @@ def test_long_sources_are_cut():
     assert not torch.allclose(found[0], whole(source, n, target, m)[0])
 
 
-def test_an_lstm_up_to_each_end():
+def test_an_lstm_stops_at_each_end():
     lstm, x = nn.LSTM(K, K, batch_first=True, dtype=torch.float64), torch.randn(4, 5, K, dtype=torch.float64)
     lengths = torch.tensor([5, 1, 3, 2])
     x.requires_grad_()
@@ -243,7 +243,7 @@ def test_an_lstm_up_to_each_end():
         assert (gradient[b, :length] != 0).any(dim=-1).all()
 
 
-def test_weights_start_within_the_range_that_is_asked_for():
+def test_initial_weights_are_in_the_configured_range():
     config = TranslationConfig(size=K, init_range=0.01, embedding_size=4, directions=2)
     for name, parameter in Translator(config, WORDS, TARGETS).named_parameters():
         assert (parameter.abs().max() <= 0.01) == (name != "embedding.weight"), name
@@ -258,7 +258,7 @@ def parameters(model):
 
 @EVERY
 @pytest.mark.parametrize("tied", [False, True])
-def test_parameters_of_the_papers_models(name, tied):
+def test_models_have_as_many_parameters_as_in_the_paper(name, tied):
     """At k = 300 with 25,000 target words; the vectors of source words are not learned."""
     k, V = 300, 25_000
 
@@ -280,7 +280,7 @@ def test_parameters_of_the_papers_models(name, tied):
     assert not model.embedding.weight.requires_grad
 
 
-def test_a_second_direction_adds_an_encoder_a_map_and_a_memory():
+def test_a_second_direction_adds_an_encoder_a_linear_layer_and_a_memory():
     k = 300
 
     def count(name, directions):
@@ -315,7 +315,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("settings", "message"), REFUSED, ids=lambda value: str(value)[:50])
-def test_settings_that_make_no_model_are_refused(settings, message):
+def test_invalid_settings_are_refused(settings, message):
     with pytest.raises(ValueError, match=r"\w") as refused:
         TranslationConfig(**settings)
     assert message in str(refused.value)
@@ -327,7 +327,7 @@ def test_settings_that_make_no_model_are_refused(settings, message):
 
 @EVERY
 @pytest.mark.parametrize("data", ["multi30k", "iwslt14", "europarl"])
-def test_recipes_are_named_as_their_models(data, name):
+def test_every_recipe_has_the_model_of_its_name(data, name):
     recipe = load_recipe(f"{data}/{name}")
     assert (recipe.model.encoder, recipe.model.decoder, recipe.model.size) == (*MODELS[name], 300)
     assert (recipe.data.name, recipe.data.target_vocab_size, recipe.data.max_words) == (data, 25_000, 25)

@@ -21,7 +21,7 @@ def parameters(bias=True):
 
 
 def looped(use, weight, bias, x, steps=5):
-    """A loop whose every step depends on the one before."""
+    """Run a loop in which each step depends on the one before."""
     linear = use(weight, bias)
     for t in range(steps):
         x = torch.tanh(linear(x) + t)
@@ -30,7 +30,7 @@ def looped(use, weight, bias, x, steps=5):
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("shape", [(4, 3), (2, 5, 3)])
-def test_gradients_are_those_of_autograd(bias, shape):
+def test_gradients_equal_those_of_autograd(bias, shape):
     found = []
     for use in (make_linear, make_deferred_linear):
         weight, b = parameters(bias)
@@ -42,7 +42,7 @@ def test_gradients_are_those_of_autograd(bias, shape):
         torch.testing.assert_close(deferred, plain, rtol=1e-12, atol=1e-12)
 
 
-def test_it_is_the_linear_map():
+def test_a_deferred_linear_map_equals_a_linear_map():
     weight, bias = parameters()
     x = numbers(2, 7, 3)
     torch.testing.assert_close(
@@ -50,7 +50,7 @@ def test_it_is_the_linear_map():
     )
 
 
-def test_a_loop_can_go_on_after_a_backward_pass():
+def test_a_map_can_be_used_after_a_backward_pass():
     weight, bias = parameters()
     looped(make_deferred_linear, weight, bias, numbers(4, 3)).backward()
     first = weight.grad.clone()
@@ -58,7 +58,7 @@ def test_a_loop_can_go_on_after_a_backward_pass():
     torch.testing.assert_close(weight.grad, 2 * first, rtol=1e-12, atol=1e-12)
 
 
-def test_two_maps_of_one_weight_add_up():
+def test_gradients_of_two_maps_of_one_weight_add_up():
     x = numbers(4, 3)
     found = []
     for use in (make_linear, make_deferred_linear):
@@ -69,14 +69,14 @@ def test_two_maps_of_one_weight_add_up():
         torch.testing.assert_close(deferred, plain, rtol=1e-12, atol=1e-12)
 
 
-def test_part_of_a_weight_gets_its_part_of_the_gradient():
+def test_a_slice_of_a_weight_gets_its_gradient():
     whole = numbers(3, 6).requires_grad_()
     looped(make_deferred_linear, whole[:, 3:], None, numbers(4, 3)).backward()
     assert not whole.grad[:, :3].any()
     assert whole.grad[:, 3:].all()
 
 
-def test_a_map_that_is_never_used_has_no_gradient():
+def test_an_unused_map_has_no_gradient():
     weight, bias = parameters()
     linear = make_deferred_linear(weight, bias)
     other = numbers(3).requires_grad_()
@@ -85,7 +85,7 @@ def test_a_map_that_is_never_used_has_no_gradient():
     assert linear(numbers(2, 3)).shape == (2, 3)
 
 
-def test_without_gradients_nothing_is_remembered():
+def test_without_gradients_a_map_is_a_plain_linear_map():
     weight, bias = parameters()
     with torch.no_grad():
         assert not make_deferred_linear(weight, bias)(numbers(2, 3)).requires_grad
@@ -96,7 +96,7 @@ def test_without_gradients_nothing_is_remembered():
 
 
 @pytest.mark.parametrize("backward", [True, False])
-def test_a_loop_leaves_nothing_behind(backward):
+def test_tensors_are_freed_after_a_loop(backward):
     weight, bias = parameters()
     x = numbers(4, 3).requires_grad_()
     alive = [weakref.ref(each) for each in (weight, bias, x)]

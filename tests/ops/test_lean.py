@@ -38,7 +38,7 @@ EXTRAS = {
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("extra", EXTRAS.values(), ids=EXTRAS.keys())
-def test_equals_reference(shape, extra, device):
+def test_lean_equals_the_reference(shape, extra, device):
     B, T, k = shape
     p = make_problem(B, T, k, **extra).to(device)
     assert_close(p.run(lean.recurrence), p.run(reference.recurrence), 1e-10)
@@ -57,7 +57,7 @@ def test_equals_reference(shape, extra, device):
     dropout=st.sampled_from([0.0, 0.4]),
     seed=st.integers(0, 2**20),
 )
-def test_equals_reference_whatever_the_problem(**sizes):
+def test_lean_equals_the_reference_on_random_sizes(**sizes):
     p = make_problem(**sizes)
     assert_close(p.run(lean.recurrence), p.run(reference.recurrence), 1e-10)
     gradients = p.gradients(lean.recurrence)
@@ -67,7 +67,7 @@ def test_equals_reference_whatever_the_problem(**sizes):
 
 @pytest.mark.parametrize("extra", EXTRAS.values(), ids=EXTRAS.keys())
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_equals_reference_in_lower_precision(dtype, extra, device, monkeypatch):
+def test_lean_equals_the_reference_in_lower_precision(dtype, extra, device, monkeypatch):
     monkeypatch.setattr(
         torch.backends.cudnn, "allow_tf32", False
     )  # as for nn.LSTM, PyTorch's own default is True
@@ -85,12 +85,12 @@ def test_equals_reference_in_lower_precision(dtype, extra, device, monkeypatch):
 
 
 @pytest.mark.parametrize("extra", [{}, {"shared": (2,), "layers": 2}, {"dropout": 0.4}, {"T": 9, "k": 1}])
-def test_gradcheck(extra):
+def test_gradients_of_lean_pass_gradcheck(extra):
     p = make_problem(**{"B": 2, "T": 3, "k": 2, **extra})
     assert torch.autograd.gradcheck(lambda *_: tuple(list_tensors(p.run(lean.recurrence))), p.leaves())
 
 
-def test_without_gradients_the_same_numbers():
+def test_outputs_are_the_same_without_gradients():
     p = make_problem(4, 9, 5, shared=(3,))
     with_gradients = p.run(lean.recurrence)
     with torch.no_grad():
@@ -98,7 +98,7 @@ def test_without_gradients_the_same_numbers():
         assert p.run(lean.recurrence, keys=False).keys == ()
 
 
-def test_gradients_without_asking_for_keys():
+def test_gradients_are_the_same_without_keys():
     p = make_problem(4, 9, 5, shared=(3,))
     for seed, leaf in enumerate(p.leaves()):
         gradients = [
@@ -111,13 +111,13 @@ def test_gradients_without_asking_for_keys():
             assert_close(*gradients, 1e-10)
 
 
-def test_twice_the_same_to_the_bit(device):
+def test_results_are_deterministic_to_the_bit(device):
     p = make_problem(6, 20, 8, shared=(5,), dropout=0.2).to(device)
     assert_close(p.run(lean.recurrence), p.run(lean.recurrence), 0)
     assert_close(p.gradients(lean.recurrence), p.gradients(lean.recurrence), 0)
 
 
-def test_backward_twice_through_one_graph():
+def test_a_graph_can_be_differentiated_twice():
     p = make_problem(3, 9, 4)
     outputs = p.run(lean.recurrence).outputs.sum()
     first = torch.autograd.grad(outputs, p.leaves(), retain_graph=True, allow_unused=True)
@@ -125,14 +125,14 @@ def test_backward_twice_through_one_graph():
     assert_close([g for g in first if g is not None], [g for g in again if g is not None], 0)
 
 
-def test_arguments_are_left_as_they_were():
+def test_arguments_are_not_changed():
     p = make_problem(3, 9, 4, shared=(2,), dropout=0.5)
     before = [leaf.clone() for leaf in p.leaves()]
     p.gradients(lean.recurrence)
     assert_close(p.leaves(), before, 0)
 
 
-def test_what_stands_in_the_padding_does_not_matter():
+def test_nan_in_the_padding_changes_nothing():
     p = make_problem(3, 5, 4, lengths=[2, 5, 0], shared=(4,))
     clean, gradients = p.run(lean.recurrence), p.gradients(lean.recurrence)
     with torch.no_grad():
@@ -145,7 +145,7 @@ def test_what_stands_in_the_padding_does_not_matter():
 
 
 def kept_numbers(p, backend):
-    """How many numbers autograd holds on to between forward and backward."""
+    """Count the numbers that autograd keeps between forward and backward."""
     kept = {}
 
     def note(tensor):
@@ -158,7 +158,7 @@ def kept_numbers(p, backend):
     return sum(kept.values())
 
 
-def test_keeps_no_memory_per_step():
+def test_the_memory_is_not_kept_for_every_step():
     k = 16
     for T in (64, 256):
         p = make_problem(1, T, k, lengths=None)

@@ -9,7 +9,7 @@ from nse.ops.packed_weights import PackedLinear
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("rows", [0, 1, 3, 64, 130])
-def test_products_are_those_of_plain_weights(rows, dtype):
+def test_packed_weights_give_the_same_products(rows, dtype):
     W, b = torch.randn(48, 32, dtype=dtype, requires_grad=True), torch.randn(48, dtype=dtype)
     wide = torch.randn(rows, 96, dtype=dtype)
     x, plus = wide[:, 32:64], torch.randn(rows, 48, dtype=dtype)  # rows that lie apart, as those of a state
@@ -22,7 +22,7 @@ def test_products_are_those_of_plain_weights(rows, dtype):
     assert torch.equal(plus, before)
 
 
-def test_a_pytorch_that_cannot_pack_multiplies_all_the_same(monkeypatch):
+def test_products_are_the_same_if_pytorch_cannot_pack(monkeypatch):
     W, b, x, plus = torch.randn(8, 4), torch.randn(8), torch.randn(5, 4), torch.randn(5, 8)
     monkeypatch.setattr(packed, "can_pack", lambda weight: False)
     plain = PackedLinear(W, b)
@@ -31,7 +31,7 @@ def test_a_pytorch_that_cannot_pack_multiplies_all_the_same(monkeypatch):
     torch.testing.assert_close(PackedLinear(W)(x, plus=plus), x @ W.t() + plus)
 
 
-def test_what_cannot_be_packed():
+def test_only_float32_weights_on_a_cpu_are_packed():
     assert not packed.can_pack(torch.zeros(2, 2, dtype=torch.float64))
     assert not packed.can_pack(torch.zeros(2, 2, device="meta"))
     assert packed.can_pack(torch.zeros(2, 2)) == torch.backends.mkldnn.is_available()

@@ -1,4 +1,4 @@
-"""Packing keeps every real row once, in an order in which those still running come first."""
+"""Packing removes the padding; sequences that are still running come first in each step."""
 
 import torch
 from hypothesis import given
@@ -9,7 +9,7 @@ from nse.ops.packing import Packing
 CPU = torch.device("cpu")
 
 
-def test_example_of_the_docstring():
+def test_the_example_of_the_docstring_is_true():
     pack = Packing(3, 3, torch.tensor([3, 1, 2]), CPU)
     words = torch.tensor([[11, 12, 13], [21, 0, 0], [31, 32, 0]])
     assert pack.pack(words).tolist() == [11, 31, 21, 12, 32, 13]
@@ -19,7 +19,7 @@ def test_example_of_the_docstring():
 
 
 @given(st.data(), st.integers(0, 6), st.integers(0, 6))
-def test_pack_and_unpack(data, batch, size):
+def test_unpack_undoes_pack(data, batch, size):
     lengths = data.draw(st.none() | st.lists(st.integers(0, size), min_size=batch, max_size=batch))
     pack = Packing(batch, size, None if lengths is None else torch.tensor(lengths, dtype=torch.long), CPU)
     true = [size] * batch if lengths is None else lengths

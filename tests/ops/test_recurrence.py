@@ -14,7 +14,7 @@ from oracle.problems import assert_close, make_problem
 
 @pytest.fixture
 def machine(monkeypatch):
-    """Make this a machine with such a device, or none, and with such packages."""
+    """Simulate a machine with this device, or none, and these packages."""
 
     def pretend(capability=(9, 0), hip=None, interpreter="", packages=("triton",)):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: capability is not None)
@@ -27,7 +27,7 @@ def machine(monkeypatch):
     return pretend
 
 
-def test_auto_is_the_fast_one(machine):
+def test_auto_chooses_the_fastest_backend(machine):
     machine()
     assert choose_backend("auto", "cuda") == choose_backend("auto", torch.device("cuda:0")) == "triton"
     assert choose_backend() == choose_backend("auto") == choose_backend("auto", "cpu") == "lean"
@@ -38,7 +38,7 @@ def test_auto_is_the_fast_one(machine):
     assert choose_backend("auto", "cpu") == "lean"
 
 
-def test_triton_where_it_can_run(machine):
+def test_triton_is_chosen_if_it_can_run(machine):
     machine()
     assert choose_backend("triton") == choose_backend("triton", "cuda") == "triton"
     machine(capability=None, interpreter="1")
@@ -56,7 +56,7 @@ def test_triton_where_it_can_run(machine):
         ({"packages": ()}, "cuda", r"the package triton is not installed \(pip install triton\)"),
     ],
 )
-def test_triton_where_it_cannot_run(less, device, why, machine, monkeypatch):
+def test_the_error_says_why_triton_cannot_run(less, device, why, machine, monkeypatch):
     machine(**less)
     what_else = "; use 'auto', or 'lean', which runs anywhere$"
     with pytest.raises(BackendError, match=f"^backend='triton' cannot run here: {why}{what_else}"):
@@ -66,7 +66,7 @@ def test_triton_where_it_cannot_run(less, device, why, machine, monkeypatch):
         choose_backend("auto", device)
 
 
-def test_environment_decides_where_the_argument_does_not(monkeypatch):
+def test_auto_follows_the_environment_variable(monkeypatch):
     monkeypatch.setenv("NSE_BACKEND", "reference")
     assert choose_backend() == "reference"
     assert choose_backend("lean") == "lean"
@@ -74,7 +74,7 @@ def test_environment_decides_where_the_argument_does_not(monkeypatch):
     assert choose_backend() == "lean"
 
 
-def test_a_backend_that_cannot_run_here_is_told(monkeypatch):
+def test_an_unknown_backend_is_named_with_a_suggestion(monkeypatch):
     with pytest.raises(BackendError, match="backend='laen' cannot run here: did you mean 'lean'"):
         choose_backend("laen")
     monkeypatch.setenv("NSE_BACKEND", "cuda-magic")
@@ -89,7 +89,7 @@ def arguments(p):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_runs_what_was_chosen(backend, machine, monkeypatch):
+def test_the_chosen_backend_runs(backend, machine, monkeypatch):
     machine(capability=None, interpreter="1")
     p = make_problem(dtype=torch.float32)
     called = []
@@ -109,7 +109,7 @@ UNCOVERED = {
 
 
 @pytest.mark.parametrize(("what", "extra"), UNCOVERED.items(), ids=UNCOVERED.keys())
-def test_lean_stands_in_for_what_triton_does_not_cover(what, extra, machine, monkeypatch, caplog):
+def test_lean_runs_what_triton_does_not_support_and_logs_it_once(what, extra, machine, monkeypatch, caplog):
     machine(capability=None, interpreter="1")
     monkeypatch.setitem(BACKENDS, "triton", None)
     monkeypatch.setattr(module, "MAX_SIZE", 5)  # more would be gigabytes of weights
@@ -123,7 +123,7 @@ def test_lean_stands_in_for_what_triton_does_not_cover(what, extra, machine, mon
     assert told == f"the triton backend does not support {what}: lean runs instead, with the same results"
 
 
-def test_sequences_without_steps_are_for_lean_too(machine, monkeypatch):
+def test_lean_runs_batches_without_steps(machine, monkeypatch):
     machine(capability=None, interpreter="1")
     monkeypatch.setitem(BACKENDS, "triton", None)
     p = make_problem(2, 0, 3, slots=2, dtype=torch.float32)

@@ -24,7 +24,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_equals_the_equations(case):
+def test_the_reference_equals_the_equations(case):
     p = make_problem(**case)
     assert_close(p.run(reference.recurrence), solve_by_equations(p), 1e-12)
 
@@ -32,7 +32,7 @@ def test_equals_the_equations(case):
 @pytest.mark.parametrize(
     "case", [{}, {"shared": (2,), "layers": 2, "dropout": 0.3}, {"slots": 0, "lengths": None}]
 )
-def test_gradcheck(case):
+def test_gradients_of_the_reference_pass_gradcheck(case):
     p = make_problem(B=2, T=3, k=2, **case)
     leaves = p.leaves()
     assert torch.autograd.gradcheck(lambda *_: tuple(list_tensors(p.run(reference.recurrence))), leaves)
@@ -61,14 +61,14 @@ def test_a_finished_sequence_stops_changing():
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-def test_any_float_type(dtype):
+def test_every_float_type_is_supported(dtype):
     p = make_problem(dtype=dtype, shared=(2,))
     result = p.run(reference.recurrence)
     assert {t.dtype for t in list_tensors(result)} == {dtype}
     assert_close(result, solve_by_equations(p), {torch.float64: 1e-12, torch.float32: 1e-5}.get(dtype, 0.1))
 
 
-def test_nothing_real_gives_zero_and_finite_gradients():
+def test_empty_sequences_and_memories_give_zero_and_finite_gradients():
     p = make_problem(B=3, T=4, lengths=[0, 0, 0])
     p.read = p.write = tuple(torch.zeros_like(s) for s in p.read)
     result = p.run(reference.recurrence)
@@ -76,7 +76,7 @@ def test_nothing_real_gives_zero_and_finite_gradients():
     assert all(t.isfinite().all() for t in (*list_tensors(result), *p.gradients(reference.recurrence)))
 
 
-def test_what_stands_in_the_padding_does_not_matter():
+def test_nan_in_the_padding_changes_nothing():
     p = make_problem(B=3, T=5, lengths=[2, 5, 0], shared=(4,))
     clean = p.run(reference.recurrence)
     with torch.no_grad():
@@ -88,7 +88,7 @@ def test_what_stands_in_the_padding_does_not_matter():
     assert all(g.isfinite().all() for g in p.gradients(reference.recurrence))
 
 
-def test_blank_slots_go_in_front():
+def test_prepend_puts_slots_in_front():
     memory = Memory(torch.ones(2, 3, 4), torch.tensor([1, 3]))
     for blank in (torch.zeros(5, 4), torch.zeros(2, 5, 4)):
         longer = memory.prepend(blank)

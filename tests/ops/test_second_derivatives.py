@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.* encountered:RuntimeWarning")
 
 
 def encoders(device, **settings):
-    """The same encoder by the kernels, and by the reference in float64."""
+    """Make an encoder for the kernels and its copy for the reference in float64."""
     fast = nse.NSE(3, backend="triton", init_range=0.7, device=device, **settings)
     slow = copy.deepcopy(fast).double()
     slow.backend = "reference"
@@ -28,7 +28,7 @@ def encoders(device, **settings):
 
 @pytest.mark.parametrize("settings", [{}, {"layers": 2, "shared": 1}], ids=["1 layer", "2 layers, shared"])
 @pytest.mark.parametrize("lengths", [[3, 0], None], ids=["lengths", "no lengths"])
-def test_a_gradient_penalty_has_the_references_gradients(settings, lengths, device):
+def test_gradients_of_a_gradient_penalty_equal_the_reference(settings, lengths, device):
     found = []
     for encoder in encoders(device, **settings):
         x, other = (
@@ -44,7 +44,7 @@ def test_a_gradient_penalty_has_the_references_gradients(settings, lengths, devi
     assert_near(*found, 1e-4)
 
 
-def test_the_kernels_by_themselves_refuse(device):
+def test_kernels_called_directly_refuse_second_derivatives(device):
     p = make_problem(2, 2, 3, dtype=torch.float32).to(device)
     loss = p.run(triton_recurrence.recurrence).outputs.sum()
     with pytest.raises(nse.BackendError, match=r'^create_graph=True: .*backend="reference"'):
@@ -53,7 +53,7 @@ def test_the_kernels_by_themselves_refuse(device):
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-def test_sequences_without_steps_have_gradients(layers, device):
+def test_batches_without_steps_have_second_derivatives(layers, device):
     fast, _ = encoders(device, layers=layers)
     out = fast(torch.randn(2, 3, 3, device=device), [0, 0])
     (out.last.sum() + out.outputs.sum()).backward()

@@ -23,7 +23,7 @@ CASES = {
 
 
 def made(**case):
-    """A problem in which all sequences have all steps, and every memory a slot at least."""
+    """Make a problem without padded steps or empty memories."""
     p = make_problem(**{"B": 4, **case})
     p.memories = tuple(
         Memory(m.slots, None if m.lengths is None else m.lengths.clamp(min=1)) for m in p.memories
@@ -37,7 +37,7 @@ def shut(memory):
 
 
 def stepped(x, lengths, memories, read, write, weights, c_mask=None, keys=False):
-    """The arguments and the result of a backend, by single steps; padded slots are zero as there."""
+    """Run a problem by single steps, with the signature of a backend."""
     assert lengths is None
     slots, closings = tuple(m.slots for m in memories), tuple(map(shut, memories))
     lower, upper = tuple(s[0] for s in read), tuple(s[0] for s in write)
@@ -60,7 +60,7 @@ def stepped(x, lengths, memories, read, write, weights, c_mask=None, keys=False)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_steps_are_the_recurrence(case):
+def test_steps_equal_the_recurrence(case):
     p = made(**case)
     found, gradients = p.outputs_and_gradients(stepped)
     wanted, wanted_gradients = p.outputs_and_gradients(reference.recurrence)
@@ -70,7 +70,7 @@ def test_steps_are_the_recurrence(case):
 
 
 @pytest.mark.parametrize("shared", [(), (3,)])
-def test_gradcheck(shared):
+def test_gradients_of_a_step_pass_gradcheck(shared):
     p = made(B=2, T=3, k=2, slots=3, shared=shared, dropout=0.3)
     leaves = p.leaves()
     assert torch.autograd.gradcheck(lambda *_: tuple(list_tensors(p.run(stepped))), leaves)
@@ -94,7 +94,7 @@ def test_padded_slots_are_neither_read_nor_written(shared):
 
 
 @pytest.mark.parametrize("value", [0.0, 1e6, -1e6])
-def test_what_stands_in_padded_slots_does_not_matter(value):
+def test_values_of_padded_slots_do_not_matter(value):
     p = made(B=3, slots=4, shared=(4,))
     p.memories = tuple(Memory(m.slots, torch.tensor([1, 4, 2])) for m in p.memories)
     wanted = p.run(stepped)
@@ -106,8 +106,8 @@ def test_what_stands_in_padded_slots_does_not_matter(value):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_a_memory_of_nothing_but_padding_stays_finite(dtype):
-    """Its first slot is taken for real: there is always something to read, and gradients are finite."""
+def test_an_empty_memory_gives_finite_results(dtype):
+    """The first slot is never masked."""
     p = made(B=3, T=6, slots=4, shared=(2,), dtype=dtype)
     p.memories = tuple(
         Memory(m.slots, torch.tensor([0, 4, 0]).clamp(max=m.slots.shape[1])) for m in p.memories
@@ -123,7 +123,7 @@ def test_a_memory_of_nothing_but_padding_stays_finite(dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
-def test_closed_shuts_the_padding(dtype):
+def test_the_score_mask_is_lowest_in_the_padding(dtype):
     found = make_score_mask(torch.tensor([2, 0, 3]), torch.ones(3, 3, 2, dtype=dtype))
     lowest = torch.finfo(dtype).min
     assert (found.shape, found.dtype) == ((3, 1, 3), dtype)
@@ -135,7 +135,7 @@ def test_closed_shuts_the_padding(dtype):
         assert (weights[found != 0] == 0).all()
 
 
-def test_one_step_of_an_lstm():
+def test_a_step_of_an_lstm_equals_pytorch():
     theirs = nn.LSTM(5, 4, batch_first=True, dtype=torch.float64)
     x = torch.randn(3, 5, dtype=torch.float64)
     h, c = torch.randn(2, 3, 4, dtype=torch.float64)
@@ -145,7 +145,7 @@ def test_one_step_of_an_lstm():
     assert_close(found[0], last[0], 1e-12)
 
 
-def test_more_layers_are_refused():
+def test_several_layers_are_refused():
     p = made(slots=3, layers=2)
     with pytest.raises(ValueError, match="too many values"):
         p.run(stepped)
