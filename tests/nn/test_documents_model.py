@@ -194,14 +194,14 @@ def test_models_have_as_many_parameters_as_in_the_paper():
 REFUSED = [
     ({"output_dropout": 1.0}, "output_dropout must be at least 0 and below 1, got 1.0"),
     ({"output_dropout": -0.1}, "output_dropout must be at least 0 and below 1, got -0.1"),
-    ({"padding": "paper", "max_words": 9}, 'documents are read in one direction, with padding = "masked"'),
-    ({"directions": 2}, 'documents are read in one direction, with padding = "masked"'),
+    ({"padding": "paper", "max_words": 9}, 'a document model needs directions = 1 and padding = "masked"'),
+    ({"directions": 2}, 'a document model needs directions = 1 and padding = "masked"'),
     ({"directions": 3}, "directions must be at least 1 and at most 2, got 3"),
     ({"size": 0}, "size must be at least 1 and at most 65,536, got 0"),
     ({"layers": 0}, "layers must be at least 1 and at most 64, got 0"),
     ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
     ({"max_words": -1}, "max_words must be at least 1 and at most 10,000, got -1"),
-    ({"padding": "paper"}, 'with padding = "masked"'),
+    ({"padding": "paper"}, 'directions = 1 and padding = "masked"'),
 ]
 
 

@@ -77,7 +77,7 @@ def test_scores_and_gradients_equal_the_cpu(name, directions):
 @EVERY
 @pytest.mark.parametrize("beam", [1, 3])
 def test_translations_equal_the_cpu(name, beam):
-    (here, there), batch = twins(name, beam=beam, most=6), pairs()
+    (here, there), batch = twins(name, beam=beam, max_target_words=6), pairs()
     ids = [
         model.eval().translate(*each.texts[0])[0].cpu()
         for model, each in ((here, batch), (there.cuda(), batch.to(torch.device("cuda"))))
@@ -150,7 +150,7 @@ def test_each_replay_draws_new_dropout_without_waiting(name):
     for batch in plan(6):
         step(*batch)
     assert len(step.graphs) == len(SHAPES)
-    assert step.padded  # nothing had to go on without a graph
+    assert step.needs_shapes  # nothing had to go on without a graph
     with forbid_synchronization():
         results = [step(*plan(1)[0]) for _ in range(4)]
     losses = [result[0].item() for result in results]

@@ -299,10 +299,10 @@ def test_a_second_direction_adds_an_encoder_a_linear_layer_and_a_memory():
 
 
 REFUSED = [
-    ({"encoder": "bow"}, "a bag of words leaves no states to translate from: encoder is nse or lstm"),
+    ({"encoder": "bow"}, 'a bag of words has no states for the decoder: set encoder = "nse" or "lstm"'),
     ({"encoder": "lstm", "decoder": "nse"}, 'decoder = "nse" needs encoder = "nse"'),
-    ({"padding": "paper", "max_words": 9}, 'translation takes padding = "masked" and layers = 1'),
-    ({"layers": 2}, 'translation takes padding = "masked" and layers = 1'),
+    ({"padding": "paper", "max_words": 9}, 'translation needs padding = "masked" and layers = 1'),
+    ({"layers": 2}, 'translation needs padding = "masked" and layers = 1'),
     ({"output_dropout": 1.0}, "output_dropout must be at least 0 and below 1, got 1.0"),
     ({"max_target_words": 0}, "max_target_words must be at least 1 and at most 10,000, got 0"),
     ({"beam": 0}, "beam must be at least 1 and at most 100, got 0"),

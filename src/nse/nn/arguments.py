@@ -76,13 +76,9 @@ def check_lengths(name: str, lengths: Any, batch: int, maximum: int, device: tor
     if not is_integer or tensor.shape != (batch,):
         raise make_error(name, f"{batch} integers, one for each sequence of the batch", lengths)
     # Reading values waits for a CUDA device, which a graph capture forbids, and breaks a compiled function.
-    capturing = tensor.is_cuda and torch.cuda.is_current_stream_capturing()
-    if (
-        not capturing
-        and not torch.compiler.is_compiling()
-        and batch
-        and (int(tensor.min()) < 0 or int(tensor.max()) > maximum)
-    ):
+    may_read = not torch.compiler.is_compiling()
+    may_read = may_read and not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
+    if may_read and batch and (int(tensor.min()) < 0 or int(tensor.max()) > maximum):
         wrong = [str(length) for length in tensor.tolist() if not 0 <= length <= maximum]
         raise InputError(f"{name}: expected each in 0..{maximum}, got {', '.join(wrong[:5])}")
     return tensor.to(device=device, dtype=torch.long)

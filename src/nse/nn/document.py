@@ -9,27 +9,27 @@ from torch import Tensor, nn
 
 from nse.nn.bounds import Probability, Range
 from nse.nn.sentence_encoder import Encoded, LSTMSentence, NSESentence
-from nse.nn.text_model import LONGEST, TextConfig, TextModel, make_init_settings, make_sentence_encoder
+from nse.nn.text_model import WORD_LIMIT, TextConfig, TextModel, make_init_settings, make_sentence_encoder
 
 
 @dataclass
 class DocumentConfig(TextConfig):
-    """The model of a document: `encoder` reads the words of a sentence, `reader` the sentences."""
+    """Configuration of a document model: `encoder` reads the words of a sentence, `reader` the sentences."""
 
     reader: Literal["nse", "lstm"] = "nse"
     """Encoder of the document, over the vectors of its sentences."""
 
-    max_words: Annotated[int, Range(1, LONGEST)] = 96
+    max_words: Annotated[int, Range(1, WORD_LIMIT)] = 96
     """Split longer sentences into several of at most this many words, which bounds the memory."""
 
     output_dropout: Probability = 0.0
     """Dropout rate on the document's vector."""
 
     def __post_init__(self) -> None:
-        """Refuse what makes no model."""
+        """Check ranges and combinations."""
         super().__post_init__()
         if self.padding == "paper" or self.directions == 2:
-            raise ValueError('documents are read in one direction, with padding = "masked"')
+            raise ValueError('a document model needs directions = 1 and padding = "masked"')
 
 
 class DocumentClassifier(TextModel):

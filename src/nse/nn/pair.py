@@ -20,7 +20,7 @@ Text = tuple[Tensor, Tensor]
 
 @dataclass
 class PairConfig(HeadConfig):
-    """The model of a pair of sentences."""
+    """Configuration of a model of sentence pairs."""
 
     encoder: Literal["nse", "mma", "lstm", "bow"] = "nse"  # type: ignore[assignment]  # one choice more
     """Encoder of a sentence. mma: two NSEs, the second also reads and writes the first one's memory."""
@@ -35,7 +35,7 @@ class PairConfig(HeadConfig):
     """Give the classifier the fraction of the second sentence's words that the first has, also by IDF."""
 
     def __post_init__(self) -> None:
-        """Refuse what makes no model."""
+        """Check ranges and combinations."""
         super().__post_init__()
         if self.reader != "none" and self.attention != "aligned":
             raise ValueError(f'reader = "{self.reader}" needs attention = "aligned"')

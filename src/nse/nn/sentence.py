@@ -11,7 +11,7 @@ from nse.nn.text_model import HeadConfig, HeadModel
 
 @dataclass
 class SentenceConfig(HeadConfig):
-    """The model of a sentence."""
+    """Configuration of a sentence model."""
 
 
 class SentenceClassifier(HeadModel):

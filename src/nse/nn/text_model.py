@@ -17,13 +17,13 @@ T = TypeVar("T")
 PAD, UNKNOWN, BEGIN, END = range(4)
 """Ids of padding, unknown words, and the begin and end of a translation."""
 
-LONGEST = 10_000
+WORD_LIMIT = 10_000
 """Largest number of words that a sentence may be limited to: time and memory grow with its square."""
 
 
 @dataclass
 class TextConfig:
-    """What every model of texts has: an encoder of sentences, and the words in front of it."""
+    """Configuration of word vectors and sentence encoder, which all models of texts share."""
 
     encoder: Literal["nse", "lstm", "bow"] = "nse"
     """Encoder of a sentence."""
@@ -52,7 +52,7 @@ class TextConfig:
     padding: Literal["masked", "paper"] = "masked"
     """masked: ignore padding. paper: pad on the left to `max_words` and read padding as words."""
 
-    max_words: Annotated[int, Range(0, LONGEST)] = 0
+    max_words: Annotated[int, Range(0, WORD_LIMIT)] = 0
     """Truncate sentences to this many words; 0 keeps them whole."""
 
     blanks: Annotated[int, Range(0, 1_000)] = 0
@@ -71,7 +71,7 @@ class TextConfig:
     """Linear layer from `embedding_size` to k. fixed: a random orthogonal matrix, never trained."""
 
     def __post_init__(self) -> None:
-        """Refuse sizes, probabilities and combinations that make no model."""
+        """Check ranges and combinations."""
         check_ranges(self)
         if self.padding == "paper" and not self.max_words:
             raise ValueError('padding = "paper" needs max_words, such as 32: how far to pad')
@@ -87,7 +87,7 @@ class TextConfig:
 
 @dataclass
 class HeadConfig(TextConfig):
-    """What a model has whose labels come out of a hidden layer over one vector of each sentence."""
+    """Configuration of a model with an MLP over pooled sentences."""
 
     pool: Pool = "last"
     """Pooling of the encoder's outputs: the last, the maximum over time, or mean and maximum."""

@@ -17,14 +17,14 @@ from nse.nn.decoder import DecoderSource, DecoderState, LSTMDecoder, NSEDecoder
 from nse.nn.encoder import NSE
 from nse.nn.search import Translations, beam_search, greedy
 from nse.nn.sentence_encoder import reverse_sequences, run_lstm_to_end
-from nse.nn.text_model import BEGIN, LONGEST, PAD, TextConfig, TextModel, make_init_settings
+from nse.nn.text_model import BEGIN, PAD, WORD_LIMIT, TextConfig, TextModel, make_init_settings
 from nse.ops.step import LayerState
 from nse.ops.types import Memory
 
 
 @dataclass
 class TranslationConfig(TextConfig):
-    """The model of a translation."""
+    """Configuration of a translator."""
 
     decoder: Literal["nse", "lstm"] = "nse"
     """Decoder of the translation. nse: reads and writes the memory of the encoder, which must be an NSE."""
@@ -35,7 +35,7 @@ class TranslationConfig(TextConfig):
     tie_embeddings: bool = False
     """Use the target word vectors as the weights of the output layer."""
 
-    max_target_words: Annotated[int, Range(1, LONGEST)] = 25
+    max_target_words: Annotated[int, Range(1, WORD_LIMIT)] = 25
     """Maximum length of a translation in words."""
 
     beam: Annotated[int, Range(1, 100)] = 1
@@ -48,14 +48,14 @@ class TranslationConfig(TextConfig):
     """Replace each unknown word by the source word with the largest attention weight."""
 
     def __post_init__(self) -> None:
-        """Refuse what makes no model."""
+        """Check ranges and combinations."""
         super().__post_init__()
         if self.encoder == "bow":
-            raise ValueError("a bag of words leaves no states to translate from: encoder is nse or lstm")
+            raise ValueError('a bag of words has no states for the decoder: set encoder = "nse" or "lstm"')
         if self.decoder == "nse" and self.encoder != "nse":
-            raise ValueError('decoder = "nse" needs encoder = "nse": it goes on with the memory of that')
+            raise ValueError('decoder = "nse" needs encoder = "nse", whose memory it reads')
         if self.padding == "paper" or self.layers > 1:
-            raise ValueError('translation takes padding = "masked" and layers = 1 (an LSTM has two anyway)')
+            raise ValueError('translation needs padding = "masked" and layers = 1 (an LSTM always has two)')
 
 
 class EncodedSource(NamedTuple):
