@@ -29,22 +29,22 @@ class Table(NamedTuple):
     keys: list[str]  # the same for rows that must stay together
 
 
-def read_table(file: Path, wanted: Mapping[str, str], check: Check = lambda _: None) -> Table:
+def read_table(file: Path, roles: Mapping[str, str], check: Check = lambda _: None) -> Table:
     """Read the rows of a file; raise `DataError` with the first wrong line and the number of others.
 
     Args:
         file: Path that ends in .jsonl, .json, .tsv or .csv, perhaps followed by .gz, .xz or .bz2.
-        wanted: Column of each role. Texts must not be blank; labels and groups may also be numbers.
+        roles: Column of each role. Texts must not be blank; labels and groups may also be numbers.
         check: Raises `BadLineError` for a wrong row, given as texts by role, or changes it.
     """
-    table = Table(file, {role: [] for role in wanted}, [])
-    key_role = next((role for role in ("group", "question", "source") if role in wanted), None)
+    table = Table(file, {role: [] for role in roles}, [])
+    key_role = next((role for role in ("group", "question", "source") if role in roles), None)
     mistakes: list[str] = []
-    for line, record in _read_records(file, wanted):
+    for line, record in _read_records(file, roles):
         try:
             if isinstance(record, BadLine):
                 raise BadLineError(record.why)
-            row = {role: _read_value(column, record, role in NOT_TEXTS) for role, column in wanted.items()}
+            row = {role: _read_value(column, record, role in NOT_TEXTS) for role, column in roles.items()}
             texts = (value for role, value in row.items() if role != "label")
             key = row[key_role] if key_role else "\0".join(texts)
             check(row)
@@ -77,7 +77,7 @@ def _read_value(column: str, record: Mapping[str, object], may_be_number: bool) 
     return text.strip() if may_be_number else text
 
 
-def _read_records(file: Path, wanted: Mapping[str, str]) -> Iterator[tuple[int, dict[str, Any] | BadLine]]:
+def _read_records(file: Path, roles: Mapping[str, str]) -> Iterator[tuple[int, dict[str, Any] | BadLine]]:
     """Yield records; raise `DataError` if the header, or the first JSON object, lacks a column."""
     form = guess_format(file)
     if form == Format.text:
@@ -85,17 +85,17 @@ def _read_records(file: Path, wanted: Mapping[str, str]) -> Iterator[tuple[int, 
         raise DataError(f"{file}: expected a name that ends in {ends}")
     checked = form != Format.jsonl
     with LineSource(file) as source:
-        for line, record in read_records(source, form, lambda names, _: _check_columns(file, wanted, names)):
+        for line, record in read_records(source, form, lambda names, _: _check_columns(file, roles, names)):
             if not isinstance(record, BadLine):
-                checked = checked or _check_columns(file, wanted, list(record))
+                checked = checked or _check_columns(file, roles, list(record))
             yield line, record
 
 
-def _check_columns(file: Path, wanted: Mapping[str, str], columns: Sequence[str]) -> bool:
-    """Raise if a wanted column is missing or there twice."""
-    if repeated := [column for column in wanted.values() if columns.count(column) > 1]:
+def _check_columns(file: Path, roles: Mapping[str, str], columns: Sequence[str]) -> bool:
+    """Raise if a column is missing or there twice."""
+    if repeated := [column for column in roles.values() if columns.count(column) > 1]:
         raise DataError(f"{file}: there is more than one column {repeated[0]}; give each a name of its own")
-    missing = {role: column for role, column in wanted.items() if column not in columns}
+    missing = {role: column for role, column in roles.items() if column not in columns}
     if not missing:
         return True
     near = {role: suggest(column, columns) for role, column in missing.items()}
