@@ -5,9 +5,11 @@ import re
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import nse
 from nse.cli.fixes import FIXES, describe_error
+from nse.cli.main import app
 from nse.errors import DataError
 
 SOURCE = Path(nse.__file__).parent
@@ -41,3 +43,9 @@ def test_the_page_names_no_option_and_no_command():
 def test_every_fix_is_used():
     strings = {text for file in BELOW for text in read_strings(file)}
     assert FIXES.keys() <= strings
+
+
+def test_flags_have_no_type_in_the_help_text():
+    help_text = CliRunner().invoke(app, ["train", "--help"], env={"COLUMNS": "120"}).output
+    assert "--resume" in help_text
+    assert "<bool>" not in help_text

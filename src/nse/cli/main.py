@@ -31,6 +31,14 @@ app.add_typer(data.app, name="data")
 class OptionNamingCommand(TyperCommand):
     """Command whose errors name an option where they named an argument: `--max-batch: ...`."""
 
+    def get_params(self, ctx: Any) -> Any:
+        """Return the parameters, without a type for flags in the help text."""
+        params = super().get_params(ctx)
+        for param in params:
+            if getattr(param, "is_flag", False):
+                param.metavar = " "  # or Typer shows <bool>, as if a flag took a value
+        return params
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
         options = {param.name: param.opts[0] for param in self.params if param.opts[0].startswith("--")}
