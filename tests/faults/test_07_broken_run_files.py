@@ -197,5 +197,5 @@ def test_a_broken_recipe_is_named(run, content, named):
     with pytest.raises(NSEError) as error:
         go_on(resume=True)
     message = str(error.value)
-    assert any(name in message for name in (str(file), f"{run} has a recipe", f"{run} holds no run"))
+    assert any(name in message for name in (str(file), f"{run} has a recipe", f"{run} is not a run"))
     assert (run / "checkpoint.pt").exists()

@@ -152,17 +152,18 @@ def test_a_run_can_be_resumed_by_its_folder_alone(tmp_path, killed):
     assert (result["recipe"], result["accuracy"]) == ("logic/bow", whole["accuracy"])
 
 
+WHICH_RECIPE = "train: name a recipe (`nse recipes` lists them), or continue a run with --resume --out RUN"
+NOT_A_RUN = "is not a run, because it has no recipe.toml: name a recipe to start one"
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ({"resume": True}, "name a recipe (nse recipes lists them), or go on with --resume --out RUN"),
-        ({}, "train: name a recipe (nse recipes lists them), or go on with --resume --out RUN"),
-        ({"out": "."}, "train: name a recipe (nse recipes lists them), or go on with --resume --out RUN"),
-        ({"out": ".", "resume": True}, "holds no run, for it has no recipe.toml: name a recipe to begin"),
-        (
-            {"out": "no", "resume": True},
-            "holds no run, for it has no recipe.toml: name a recipe to begin one",
-        ),
+        ({"resume": True}, WHICH_RECIPE),
+        ({}, WHICH_RECIPE),
+        ({"out": "."}, WHICH_RECIPE),
+        ({"out": ".", "resume": True}, NOT_A_RUN),
+        ({"out": "no", "resume": True}, NOT_A_RUN),
     ],
 )
 def test_without_recipe_and_run_the_error_says_what_to_type(tmp_path, monkeypatch, args, message):

@@ -245,8 +245,8 @@ def test_the_description_has_a_line_for_each_split(run):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "give either a model, or --scores"),
-        (["MODEL", "--scores", "RUN"], "give either a model, or --scores"),
+        ([], "give a model, or --scores"),
+        (["MODEL", "--scores", "RUN"], "give a model, or --scores"),
         (["--scores", "RUN", "--split", "dev"], "--split cannot be used with --scores"),
         (["--scores", "RUN", "--trec", "x", "--batch", "3"], "--batch, --trec cannot be used with --scores"),
         (["MODEL", "--qrels", "x"], "--qrels cannot be used with a model"),
