@@ -22,8 +22,8 @@ from nse.viz.trace import MemoryTrace
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.house import table as house_table
 from benchmarks.pictures import TRACES, compare_with_paper
-from benchmarks.speed.report import CUDNN, OURS, encoders, find
-from benchmarks.speed.sweeps import sweeps
+from benchmarks.speed.report import CUDNN, OURS, find_row, select_encoders
+from benchmarks.speed.sweeps import draw_sweeps
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -75,7 +75,7 @@ def write_cpu() -> str:
 
 def write_h200(key: str) -> str:
     """Write one figure of `make bench-gpu` for the shapes that were measured with every backend."""
-    rows = encoders(read_report("h200"))
+    rows = select_encoders(read_report("h200"))
     complete = {(row["B"], row["T"]) for row in rows if not row["backend"].endswith("graph")}
     rows = [row for row in rows if (row["B"], row["T"]) in complete]
     backends = ["reference", "lean", "lean graph", "triton", "triton graph", "cudnn", "cudnn graph", "jax"]
@@ -448,7 +448,7 @@ def write_speed() -> str:
     lines = ["| measure | figure | machine |", "| --- | ---: | --- |"]
     for machine, rows, *sides, B, T in shapes:
         shape = {"B": B, "T": T, "dtype": "float32", "mode": "train"}
-        ours, lstm = (find(rows["rows"], shape | {"backend": side}) for side in sides)
+        ours, lstm = (find_row(rows["rows"], shape | {"backend": side}) for side in sides)
         ratio = f"{ours['ms'] / lstm['ms']:.1f} times"
         lines.append(f"| training time over a two-layer `nn.LSTM`, {B} x {T} words | {ratio} | {machine} |")
     start = answers["start"]["seconds"]["first answer"]
@@ -529,4 +529,4 @@ if __name__ == "__main__":
     for document in TABLES:
         (ROOT / document).write_text(fill_tables(document), "utf-8")
     for picture, name in PICTURES.items():
-        sweeps(read_report(name)["rows"], ROOT / picture)
+        draw_sweeps(read_report(name)["rows"], ROOT / picture)

@@ -15,7 +15,7 @@ import forking
 import nse
 import stand_in
 from benchmarks.house import TARGETS, House
-from benchmarks.speed.sweeps import fingerprint
+from benchmarks.speed.sweeps import compute_fingerprint
 from nse import config, tasks
 from nse.tasks import load_recipe, make_recipe_class
 from nse.tasks.recipe import list_recipes, read_headline
@@ -190,7 +190,7 @@ def test_tables_are_made_from_the_measured_figures(document):
     assert tables["fill_tables"](document) == (ROOT / document).read_text("utf-8"), "run `make tables`"
     for picture, report in tables["PICTURES"].items():  # what, not how: that depends on matplotlib
         rows = tables["read_report"](report)["rows"]
-        assert fingerprint(rows) in (ROOT / picture).read_text("utf-8"), "run `make tables`"
+        assert compute_fingerprint(rows) in (ROOT / picture).read_text("utf-8"), "run `make tables`"
 
 
 def test_pictures_in_the_documents_are_of_their_traces():

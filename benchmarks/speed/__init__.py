@@ -1,4 +1,4 @@
-"""The benchmark: backends side by side in one run, and no speed without a green parity check."""
+"""Benchmark of the backends, in one run. Nothing is timed before it agrees with the reference."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from rich.console import Console
 
 from benchmarks.speed import cpu, gpu
 from benchmarks.speed.plan import FULL, QUICK
-from benchmarks.speed.report import figures, markdown, table
+from benchmarks.speed.report import compute_ratios, format_markdown, format_tables
 from nse.errors import BackendError
 
-__all__ = ["figures", "markdown", "run", "table"]
+__all__ = ["compute_ratios", "format_markdown", "format_tables", "run"]
 
 
 def run(
@@ -24,21 +24,21 @@ def run(
     device: str = "auto",
     save: Callable[[dict[str, Any]], None] = lambda report: None,
 ) -> dict[str, Any]:
-    """Measure on one device: where it was measured, and a row per side and shape.
+    """Measure on one device; return the machine and a row per side and shape.
 
     Args:
         quick: Tiny sizes, to see that everything works.
-        threads: CPU threads; of no account on a CUDA device.
-        log: Where each row is told as soon as it is measured.
-        device: "cpu", "cuda", or "auto" for a CUDA device where there is one.
+        threads: CPU threads; ignored on a CUDA device.
+        log: Console for each row as soon as it is measured.
+        device: "cpu", "cuda", or "auto" for a CUDA device if there is one.
         save: On a CUDA device, called after each shape with the report so far.
     """
-    there = torch.cuda.is_available()
-    if device == "cuda" and not there:
+    has_cuda = torch.cuda.is_available()
+    if device == "cuda" and not has_cuda:
         raise BackendError(
             "--device cuda: PyTorch finds no CUDA device here; "
             "use --device cpu, or a PyTorch built for CUDA on a machine that has one"
         )
-    if device == "cuda" or (device == "auto" and there):
+    if device == "cuda" or (device == "auto" and has_cuda):
         return gpu.run(QUICK if quick else FULL, log, save)
     return cpu.run(quick, threads, log)

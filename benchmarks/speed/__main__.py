@@ -25,7 +25,7 @@ def save(report: dict[str, Any], file: Path | None) -> None:
 
 
 def main(words: list[str] | None = None) -> None:
-    """Measure, print, and write; what was measured before an interruption stays beside the file."""
+    """Measure, print and write; after an interruption, the rows so far are in OUT.unfinished.json."""
     parser = argparse.ArgumentParser(description=__doc__, prog="python benchmarks/speed")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--out", type=Path, help="write the rows to this JSON file as well")
@@ -33,30 +33,30 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=2, help="CPU threads, on the CPU")
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
     parser.add_argument("--first-call", nargs=2, metavar=("BACKEND", "SHAPE"), help=argparse.SUPPRESS)
-    given = parser.parse_args(words)
-    if given.first_call:  # in the process that `cpu.first_call` starts
-        torch.set_num_threads(given.threads)
-        backend, shape = given.first_call
+    args = parser.parse_args(words)
+    if args.first_call:  # in the process that `cpu.first_call` starts
+        torch.set_num_threads(args.threads)
+        backend, shape = args.first_call
         print(json.dumps(measure_first_call(backend, Shape(*json.loads(shape)))))
         return
-    if given.out:  # minutes of measuring are not lost to a place that cannot be written
-        with explain_errors(f"{given.out} cannot be written"):
-            check_writable(given.out)
-    unfinished = given.out.with_suffix(".unfinished.json") if given.out else None
+    if args.out:  # minutes of measuring are not lost to a place that cannot be written
+        with explain_errors(f"{args.out} cannot be written"):
+            check_writable(args.out)
+    unfinished = args.out.with_suffix(".unfinished.json") if args.out else None
     report = speed.run(
-        quick=given.quick,
-        threads=given.threads,
+        quick=args.quick,
+        threads=args.threads,
         log=Console(stderr=True),
-        device=given.device,
+        device=args.device,
         save=lambda so_far: save(so_far, unfinished),
     )
-    save(report, given.out)
+    save(report, args.out)
     if unfinished:
         unfinished.unlink(missing_ok=True)
-    if given.json:
+    if args.json:
         print(json.dumps(report, indent=1, allow_nan=False))
     else:
-        Console().print(speed.table(report))
+        Console().print(speed.format_tables(report))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""What is timed on a CUDA device: one side at one shape, called eagerly or replayed as a CUDA graph.
+"""Calls to time on a CUDA device: one side at one shape, run eagerly or replayed as a CUDA graph.
 
 A call is a forward pass, or a training pass: forward, and the gradients of the words and of every weight of
-a randomly weighted sum of the outputs. Gradients are asked for by `torch.autograd.grad`, which computes what
-`backward` computes after `zero_grad(set_to_none=True)` and leaves nothing behind.
+a randomly weighted sum of the outputs. `torch.autograd.grad` computes the gradients of `backward` without
+storing them in the parameters.
 """
 
 from __future__ import annotations
@@ -17,57 +17,57 @@ from torch import Tensor, nn
 from nse.nn.encoder import NSE, Encoding
 
 Results = dict[str, Tensor]
-"""What a call computed: outputs, memory, and in training the gradient of everything, by name."""
+"""Tensors of a call by name: outputs, memory and, in training, all gradients."""
 
 WARM_UP = 2  # calls before a capture: libraries choose and compile their kernels
 
 
 class Problem(NamedTuple):
-    """What every side computes with: words, the weights of an NSE, and the weighting of the outputs."""
+    """Inputs of every side: words, weights of an NSE and weights of the outputs in the loss."""
 
     x: Tensor  # [B, T, k]
     weighting: Tensor  # [B, T, k], the gradient of the outputs
     weights: dict[str, Tensor]  # by the names of NSE's parameters
 
     @staticmethod
-    def random(B: int, T: int, k: int, dtype: torch.dtype, device: str) -> Problem:
-        """Drawn anew for every shape, the same for every side."""
+    def draw(B: int, T: int, k: int, dtype: torch.dtype, device: str) -> Problem:
+        """Draw a problem that depends on the shape only."""
         torch.manual_seed(1000 * B + T)
         x, weighting = torch.randn(2, B, T, k)
         weights = NSE(k, backend="reference").state_dict()
         return Problem(x, weighting, weights).to(dtype, device)
 
     def to(self, dtype: torch.dtype, device: torch.device | str | None = None) -> Problem:
-        """The same problem in another type or place."""
+        """Convert to another dtype or device."""
         weights = {name: weight.to(device=device, dtype=dtype) for name, weight in self.weights.items()}
         x, weighting = (tensor.to(device=device, dtype=dtype) for tensor in (self.x, self.weighting))
         return Problem(x, weighting, weights)
 
-    def encoder(self, backend: str) -> NSE:
-        """An NSE with these weights."""
+    def make_encoder(self, backend: str) -> NSE:
+        """Make an NSE with these weights."""
         model = NSE(self.x.shape[-1], backend=backend, device=self.x.device, dtype=self.x.dtype)
         model.load_state_dict(self.weights)
         return model
 
 
 class Call(Protocol):
-    """One side at one shape, ready to be timed."""
+    """One side at one shape."""
 
-    def results(self) -> Results:
+    def compute_results(self) -> Results:
         """Call once and return what came out."""
         ...
 
-    def memory(self) -> dict[str, float | None]:
-        """How much memory a call takes, in MiB: `peak_mb`, and in training `kept_mb`."""
+    def measure_memory(self) -> dict[str, float | None]:
+        """Measure the memory of a call in MiB: `peak_mb` and, in training, `kept_mb`."""
         ...
 
-    def times(self, calls: int) -> list[float]:
-        """Call so many times; milliseconds of a call, one or more figures."""
+    def measure_times(self, calls: int) -> list[float]:
+        """Call this many times; return milliseconds per call, one or more numbers."""
         ...
 
 
 class Eager:
-    """A module called as a program calls it, kernel by kernel."""
+    """Module run eagerly, kernel by kernel."""
 
     def __init__(self, model: nn.Module, problem: Problem, mode: str):
         self.training = mode == "train"
@@ -77,34 +77,34 @@ class Eager:
         self.inputs = {"x": self.x, **dict(model.named_parameters())}
 
     def __call__(self) -> Results:
-        """What is timed."""
+        """Run the pass to be timed."""
         if not self.training:
             with torch.no_grad():
                 return self.forward()
-        found = self.forward()
-        gradients = self.gradients(found)
+        results = self.forward()
+        gradients = self.gradients(results)
         # Detached, so that no node of this call's graph lives on into a capture on another stream.
-        return {**{name: tensor.detach() for name, tensor in found.items()}, **gradients}
+        return {**{name: tensor.detach() for name, tensor in results.items()}, **gradients}
 
     def forward(self) -> Results:
-        """The outputs, and the memory of an NSE."""
+        """Compute the outputs and, for an NSE, the memory."""
         output: Any = self.model(self.x)
         if isinstance(output, Encoding):
             return {"outputs": output.outputs, "memory": output.memory.slots}
         return {"outputs": output[0]}
 
-    def gradients(self, found: Results) -> Results:
-        """Of the words and of every weight."""
-        loss = (found["outputs"] * self.weighting).sum()
+    def gradients(self, results: Results) -> Results:
+        """Compute the gradients of the words and all weights."""
+        loss = (results["outputs"] * self.weighting).sum()
         gradients = torch.autograd.grad(loss, list(self.inputs.values()))
         return {f"gradient of {name}": each for name, each in zip(self.inputs, gradients, strict=True)}
 
-    def results(self) -> Results:
+    def compute_results(self) -> Results:
         """Call once and return what came out."""
         return self()
 
-    def memory(self) -> dict[str, float | None]:
-        """Memory of one call beyond its words and weights, in MiB.
+    def measure_memory(self) -> dict[str, float | None]:
+        """Measure the memory of one call, without words and weights, in MiB.
 
         Returns:
             `peak_mb`, the most at any time; `kept_mb`, the activation memory: what the forward pass leaves
@@ -116,22 +116,22 @@ class Eager:
         torch.cuda.reset_peak_memory_stats()
         before, kept = torch.cuda.memory_allocated(), None
         if self.training:
-            found = self.forward()
-            kept = mebibytes(torch.cuda.memory_allocated() - before)
-            self.gradients(found)
+            results = self.forward()
+            kept = to_mebibytes(torch.cuda.memory_allocated() - before)
+            self.gradients(results)
         else:
             self()
-        return {"peak_mb": mebibytes(torch.cuda.max_memory_allocated() - before), "kept_mb": kept}
+        return {"peak_mb": to_mebibytes(torch.cuda.max_memory_allocated() - before), "kept_mb": kept}
 
-    def times(self, calls: int) -> list[float]:
-        """Milliseconds of each call, by events on the device."""
-        return event_times(self, calls)
+    def measure_times(self, calls: int) -> list[float]:
+        """Measure milliseconds of each call with CUDA events."""
+        return measure_event_times(self, calls)
 
 
 class Graph:
-    """The same call captured once as a CUDA graph and replayed, which costs one launch for all kernels.
+    """Call captured once as a CUDA graph and replayed with a single launch.
 
-    Its memory is that of the eager call, which a graph takes once and holds for as long as it lives.
+    Its memory is that of the eager call; a graph holds it as long as it lives.
     """
 
     def __init__(self, call: Eager):
@@ -141,30 +141,30 @@ class Graph:
             for _ in range(WARM_UP):
                 call()
         torch.cuda.current_stream().wait_stream(aside)
-        self.figures = call.memory()
+        self.figures = call.measure_memory()
         self.call = call  # holds the words and weights that the graph reads
         self.graph = torch.cuda.CUDAGraph()
         # Of this thread alone: JAX's threads may talk to the device at any time.
         with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
             self.captured = call()
 
-    def results(self) -> Results:
+    def compute_results(self) -> Results:
         """Replay once and return what came out; the next replay overwrites it."""
         self.graph.replay()
         torch.cuda.synchronize()
         return self.captured
 
-    def memory(self) -> dict[str, float | None]:
-        """Memory of the eager call."""
+    def measure_memory(self) -> dict[str, float | None]:
+        """Return the memory of the eager call."""
         return self.figures
 
-    def times(self, calls: int) -> list[float]:
-        """Milliseconds of each replay, by events on the device."""
-        return event_times(self.graph.replay, calls)
+    def measure_times(self, calls: int) -> list[float]:
+        """Measure milliseconds of each replay with CUDA events."""
+        return measure_event_times(self.graph.replay, calls)
 
 
-def event_times(call: Callable[[], object], calls: int) -> list[float]:
-    """Milliseconds of each call between two events on the device's stream.
+def measure_event_times(call: Callable[[], object], calls: int) -> list[float]:
+    """Measure milliseconds of each call between two events on the device's stream.
 
     The host runs ahead as far as it can: a call bound by launches counts what the host takes, one bound by
     the device what the device takes.
@@ -179,6 +179,6 @@ def event_times(call: Callable[[], object], calls: int) -> list[float]:
     return [float(start.elapsed_time(end)) for start, end in marks]
 
 
-def mebibytes(count: int) -> float:
-    """Bytes in MiB, to three places."""
+def to_mebibytes(count: int) -> float:
+    """Convert bytes to MiB, rounded to three places."""
     return round(count / 2**20, 3)

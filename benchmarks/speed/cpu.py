@@ -1,4 +1,4 @@
-"""The benchmark on the CPU: backends side by side in one run, and no speed without a green parity check.
+"""Benchmark on the CPU: all backends in one run, timed only after they agree.
 
 Times are medians of repeated calls after a warm-up, the backends taking turns. The first call and peak memory
 are measured for each row in a process of its own: how long one call takes before the allocator has the
@@ -25,7 +25,7 @@ from nse.nn.encoder import NSE, Encoding
 
 
 class Shape(NamedTuple):
-    """One measurement: B sequences of T words of size k, forward only or with the backward pass."""
+    """Shape of a measurement: B sequences of T words of size k, with or without the backward pass."""
 
     B: int
     T: int
@@ -50,7 +50,7 @@ TOLERANCE = 1e-4
 
 
 def run(quick: bool, threads: int, log: Console) -> dict[str, Any]:
-    """Measure everything: the machine, its versions, and a row per backend and shape."""
+    """Measure all shapes; return the machine and a row per backend and shape."""
     torch.set_num_threads(threads)
     rows: list[dict[str, Any]] = []
     for shape in QUICK if quick else SHAPES:
@@ -70,15 +70,15 @@ def run(quick: bool, threads: int, log: Console) -> dict[str, Any]:
                     "ms_least": round(min(times[backend]), 3),
                     "ms_most": round(max(times[backend]), 3),
                     "calls": shape.repeats,
-                    **first_call(backend, shape, threads),
+                    **run_first_call(backend, shape, threads),
                 }
             )
             log.print(f"{backend} B={shape.B} T={shape.T} {shape.mode}: {rows[-1]['ms']} ms", highlight=False)
-    return {"machine": machine(threads), "rows": rows}
+    return {"machine": describe_machine(threads), "rows": rows}
 
 
-def machine(threads: int) -> dict[str, Any]:
-    """Where the figures were measured."""
+def describe_machine(threads: int) -> dict[str, Any]:
+    """Describe the machine and the versions."""
     cpu = platform.processor() or platform.machine()
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as info:
@@ -94,8 +94,8 @@ def machine(threads: int) -> dict[str, Any]:
     }
 
 
-def subject(backend: str, shape: Shape) -> tuple[nn.Module, Tensor]:
-    """What is measured, with the same weights and words for every backend."""
+def make_subject(backend: str, shape: Shape) -> tuple[nn.Module, Tensor]:
+    """Make a model and its input, with the same weights and words for every backend."""
     torch.manual_seed(0)
     x = torch.randn(shape.B, shape.T, shape.k, requires_grad=shape.mode == "train")
     if backend == PEER:
@@ -103,27 +103,27 @@ def subject(backend: str, shape: Shape) -> tuple[nn.Module, Tensor]:
     return NSE(shape.k, backend=backend), x
 
 
-def once(model: nn.Module, x: Tensor, mode: str) -> list[Tensor]:
-    """What is timed: a forward pass, or forward and backward for words and weights alike."""
+def run_once(model: nn.Module, x: Tensor, mode: str) -> list[Tensor]:
+    """Run a forward pass or, in training, a forward and backward pass for words and weights."""
     if mode == "forward":
         with torch.no_grad():
-            return results(model(x))
+            return list_tensors(model(x))
     model.zero_grad()
     x.grad = None
-    found = results(model(x))
-    found[0].sum().backward()
-    return [*found, *(p.grad for p in (x, *model.parameters()) if p.grad is not None)]
+    outputs = list_tensors(model(x))
+    outputs[0].sum().backward()
+    return [*outputs, *(p.grad for p in (x, *model.parameters()) if p.grad is not None)]
 
 
-def results(output: Any) -> list[Tensor]:
-    """The outputs of an NSE and its memory, or those of an LSTM."""
+def list_tensors(output: Any) -> list[Tensor]:
+    """List the outputs of an LSTM, or the outputs and memory of an NSE."""
     return [output.outputs, output.memory.slots] if isinstance(output, Encoding) else [output[0]]
 
 
 def check_parity(shape: Shape) -> None:
-    """Refuse to measure backends that do not agree."""
-    wanted, got = (once(*subject(backend, shape), shape.mode) for backend in SIDES)
-    for a, b in zip(got, wanted, strict=True):
+    """Raise BackendError if the backends do not agree."""
+    expected, actual = (run_once(*make_subject(backend, shape), shape.mode) for backend in SIDES)
+    for a, b in zip(actual, expected, strict=True):
         error = ((a - b).abs().max() / b.abs().max().clamp(min=1)).item()
         if not error < TOLERANCE:
             raise BackendError(
@@ -132,21 +132,21 @@ def check_parity(shape: Shape) -> None:
 
 
 def measure(shape: Shape) -> dict[str, list[float]]:
-    """Milliseconds of each call, the backends taking turns after a warm-up."""
-    sides = {backend: subject(backend, shape) for backend in (*SIDES, PEER)}
+    """Measure milliseconds of each call; the backends take turns after a warm-up."""
+    sides = {backend: make_subject(backend, shape) for backend in (*SIDES, PEER)}
     times: dict[str, list[float]] = {backend: [] for backend in sides}
     warm_up = 1 + shape.repeats // 2  # short calls need many: libraries go on preparing for a while
     for repeat in range(warm_up + shape.repeats):
         for backend, (model, x) in sides.items():
             started = time.perf_counter()
-            once(model, x, shape.mode)
+            run_once(model, x, shape.mode)
             if repeat >= warm_up:
                 times[backend].append(1e3 * (time.perf_counter() - started))
     return times
 
 
-def first_call(backend: str, shape: Shape, threads: int) -> dict[str, float]:
-    """Time and peak memory of one call, in a process of its own."""
+def run_first_call(backend: str, shape: Shape, threads: int) -> dict[str, float]:
+    """Measure time and peak memory of one call in a new process."""
     command = [sys.executable, str(Path(__file__).parent), "--threads", str(threads)]
     command += ["--first-call", backend, json.dumps(shape)]
     answer: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
@@ -154,18 +154,18 @@ def first_call(backend: str, shape: Shape, threads: int) -> dict[str, float]:
 
 
 def measure_first_call(backend: str, shape: Shape) -> dict[str, float]:
-    """Milliseconds of one call, and MiB by which it raises the high-water mark of resident memory."""
+    """Measure milliseconds of one call and the MiB that it adds to the peak of resident memory."""
     small = Shape(1, 2, shape.k, shape.mode, 1)
-    once(*subject(backend, small), small.mode)  # libraries load and threads start
-    model, x = subject(backend, shape)
-    before, started = resident("VmRSS"), time.perf_counter()
-    once(model, x, shape.mode)
+    run_once(*make_subject(backend, small), small.mode)  # libraries load and threads start
+    model, x = make_subject(backend, shape)
+    before, started = read_resident_memory("VmRSS"), time.perf_counter()
+    run_once(model, x, shape.mode)
     ms = 1e3 * (time.perf_counter() - started)
-    return {"first_ms": round(ms, 3), "peak_mb": round(max(0.0, resident("VmHWM") - before), 1)}
+    return {"first_ms": round(ms, 3), "peak_mb": round(max(0.0, read_resident_memory("VmHWM") - before), 1)}
 
 
-def resident(field: str) -> float:
-    """Resident memory of this process in MiB: now (VmRSS) or at most so far (VmHWM)."""
+def read_resident_memory(field: str) -> float:
+    """Read the resident memory of this process in MiB: now (VmRSS) or its peak (VmHWM)."""
     # Not getrusage: its maximum survives exec, so a child of a large process would start with that.
     with open("/proc/self/status", encoding="utf-8") as status:
         return next(float(line.split()[1]) / 1024 for line in status if line.startswith(field))

@@ -12,30 +12,32 @@ from benchmarks.speed.plan import ENCODERS, MODES
 FITTED = ("triton graph", "cudnn graph")
 
 
-def fits(rows: list[dict[str, Any]], B: int, T: int) -> list[dict[str, Any]]:
-    """A fit for each backend, mode and sweep: over T at this B, and over B at this T.
+def fit_sweeps(rows: list[dict[str, Any]], B: int, T: int) -> list[dict[str, Any]]:
+    """Fit a line for each backend, mode and sweep: over T at this B, and over B at this T.
 
     Returns:
         `fixed_ms` and `each_ms` (a step's, or a sequence's) of ms = fixed + each * T (or B); `worst`, the
         largest relative error of that line; `exponent` of the power law through the last two points.
     """
-    found = []
+    results = []
     rows = [row for row in rows if row["name"] in ENCODERS]
     for sweep, fixed in (("T", {"B": B}), ("B", {"T": T})):
         for backend in FITTED:
             for mode in MODES:
-                wanted = {"backend": backend, "mode": mode, "dtype": "float32", **fixed}
+                expected = {"backend": backend, "mode": mode, "dtype": "float32", **fixed}
                 points = {
-                    row[sweep]: row["ms"] for row in rows if all(row[key] == wanted[key] for key in wanted)
+                    row[sweep]: row["ms"]
+                    for row in rows
+                    if all(row[key] == expected[key] for key in expected)
                 }
                 if len(points) > 1:
                     where = {"backend": backend, "mode": mode, "sweep": sweep, **fixed}
-                    found.append({**where, **fit(sorted(points.items()))})
-    return found
+                    results.append({**where, **fit_line(sorted(points.items()))})
+    return results
 
 
-def fit(points: list[tuple[int, float]]) -> dict[str, float]:
-    """The line through (size, ms) of least squares of relative errors, so that short times count too."""
+def fit_line(points: list[tuple[int, float]]) -> dict[str, float]:
+    """Fit a line through (size, ms) with least squares of relative errors."""
     size, ms = np.array(points, dtype=float).T
     terms = np.stack([1 / ms, size / ms], axis=1)
     fixed, each = np.linalg.lstsq(terms, np.ones_like(ms), rcond=None)[0]

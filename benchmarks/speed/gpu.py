@@ -1,4 +1,4 @@
-"""The benchmark on a CUDA device: NSE's backends, cuDNN's LSTM and JAX side by side in one run.
+"""Benchmark on a CUDA device: NSE's backends, cuDNN's LSTM and JAX in one run.
 
 At every shape, each side of an NSE is compared with the reference in float64 before any is timed there; one
 that differs stops the benchmark, and nothing is reported. One that fails (out of memory, not for this shape)
@@ -20,18 +20,18 @@ from rich.console import Console
 
 from benchmarks.speed import parity, peers
 from benchmarks.speed.calls import Call, Eager, Graph, Problem, Results
-from benchmarks.speed.fits import fits
-from benchmarks.speed.plan import ENCODERS, MODES, SIDES, Case, Plan, Side, cases
-from benchmarks.speed.step import snli_step_rows
+from benchmarks.speed.fits import fit_sweeps
+from benchmarks.speed.plan import ENCODERS, MODES, SIDES, Case, Plan, Side, list_cases
+from benchmarks.speed.step import measure_snli_steps
 from nse.errors import BackendError
 from nse.nn.encoder import NSE
 
 ROUNDS = 5
-MOST_CALLS_A_ROUND = 40
+MAX_CALLS_PER_ROUND = 40
 
 
 class Ledger:
-    """What was measured and what could not be, each told as soon as it is known."""
+    """Rows of results and of failures, each logged at once."""
 
     def __init__(self, log: Console):
         self.rows: list[dict[str, Any]] = []
@@ -39,21 +39,21 @@ class Ledger:
         self.log = log
 
     def add(self, side: Side, case: Case, mode: str, figures: dict[str, float | None]) -> None:
-        """A side was measured."""
+        """Add the result of a side."""
         name = ENCODERS[side.backend == "cudnn"]
-        self.rows.append({"name": name, "backend": side.name, **case.where(mode), **figures})
-        self.log.print(f"{side.name} {case.told(mode)}: {figures['ms']} ms", highlight=False)
+        self.rows.append({"name": name, "backend": side.name, **case.describe(mode), **figures})
+        self.log.print(f"{side.name} {case.label(mode)}: {figures['ms']} ms", highlight=False)
 
     def leave_out(self, side: str, case: Case, mode: str, error: Exception) -> None:
-        """A side failed at this shape."""
+        """Add the failure of a side at a shape."""
         reason = peers.first_line(error)
-        self.missing.append({"backend": side, **case.where(mode), "reason": reason})
+        self.missing.append({"backend": side, **case.describe(mode), "reason": reason})
         self.log.print(
-            f"{side} {case.told(mode)} is left out: {reason}", highlight=False, markup=False, soft_wrap=True
+            f"{side} {case.label(mode)} is left out: {reason}", highlight=False, markup=False, soft_wrap=True
         )
 
-    def leave_out_everywhere(self, backend: str, reason: str) -> None:
-        """A backend does not exist on this machine."""
+    def leave_out_backend(self, backend: str, reason: str) -> None:
+        """Add a backend that does not run on this machine."""
         names = [side.name for side in SIDES if side.backend == backend]
         self.missing += [{"backend": name, "reason": reason} for name in names]
         self.log.print(
@@ -67,58 +67,58 @@ def run(
     save: Callable[[dict[str, Any]], None] = lambda report: None,
     device: str = "cuda",
 ) -> dict[str, Any]:
-    """Measure everything: the machine, rows by side, shape and mode, fits of the sweeps, what is missing.
+    """Measure all shapes; return the machine, rows, fits of the sweeps and what is missing.
 
     Args:
-        plan: Which shapes.
-        log: Where each row is told as soon as it is measured.
-        save: Called after each shape with what is known so far.
-        device: Where to measure; another than "cuda" only makes sense in tests.
+        plan: Shapes to measure.
+        log: Console for each row as soon as it is measured.
+        save: Called after each shape with the report so far.
+        device: Device to measure on; only tests use another than "cuda".
     """
     ledger = Ledger(log)
-    there = available(device, ledger)
-    with tf32():
-        for case in cases(plan):
-            sides = [side for side in there if side.name in case.sides]
+    available = list_available_sides(device, ledger)
+    with enable_tf32():
+        for case in list_cases(plan):
+            sides = [side for side in available if side.name in case.sides]
             try:
                 measure(case, sides, plan.seconds, device, ledger)
             except parity.ParityError:
                 raise
             except Exception as error:  # the reference in float64 failed: no side can be checked
                 ledger.leave_out("every side", case, "of both modes", error)
-            save(report(ledger, plan))
-        ledger.rows += snli_step_rows(log) if plan.steps else []
+            save(make_report(ledger, plan))
+        ledger.rows += measure_snli_steps(log) if plan.steps else []
     if not ledger.rows:
         raise BackendError(f"nothing could be measured; the first reason: {ledger.missing[0]['reason']}")
-    return report(ledger, plan)
+    return make_report(ledger, plan)
 
 
-def report(ledger: Ledger, plan: Plan) -> dict[str, Any]:
-    """What was measured."""
+def make_report(ledger: Ledger, plan: Plan) -> dict[str, Any]:
+    """Make the report of what has been measured so far."""
     return {
-        "machine": machine(),
+        "machine": describe_machine(),
         "rows": ledger.rows,
-        "fits": fits(ledger.rows, plan.lengths[0], plan.batches[0]),
+        "fits": fit_sweeps(ledger.rows, plan.lengths[0], plan.batches[0]),
         "missing": ledger.missing,
     }
 
 
-def available(device: str, ledger: Ledger) -> list[Side]:
-    """The sides that exist here."""
+def list_available_sides(device: str, ledger: Ledger) -> list[Side]:
+    """List the sides that run on this machine."""
     backends = dict.fromkeys(side.backend for side in SIDES)
-    reasons = {backend: why_not(backend, device) for backend in backends}
+    reasons = {backend: find_obstacle(backend, device) for backend in backends}
     for backend, reason in reasons.items():
         if reason is not None:
-            ledger.leave_out_everywhere(backend, reason)
+            ledger.leave_out_backend(backend, reason)
     return [side for side in SIDES if reasons[side.backend] is None]
 
 
-def why_not(backend: str, device: str) -> str | None:
-    """Why a backend cannot be measured on this device, or `None` where it can."""
+def find_obstacle(backend: str, device: str) -> str | None:
+    """Return why a backend cannot be measured on this device, or `None`."""
     if backend == "cudnn":
         return None
     if backend == "jax":
-        return peers.why_no_jax(device)
+        return peers.find_jax_obstacle(device)
     try:
         NSE(1, backend=backend)
     except BackendError as error:
@@ -128,12 +128,12 @@ def why_not(backend: str, device: str) -> str | None:
 
 def measure(case: Case, sides: list[Side], seconds: float, device: str, ledger: Ledger) -> None:
     """Measure one case in both modes, on the same words and weights."""
-    problem = Problem.random(case.B, case.T, case.k, getattr(torch, case.dtype), device)
-    wanted = parity.exact(problem)
+    problem = Problem.draw(case.B, case.T, case.k, getattr(torch, case.dtype), device)
+    expected = parity.compute_reference(problem)
     for mode in MODES:
-        release()
-        measure_mode(case, mode, sides, problem, wanted, seconds, ledger)
-    release()
+        free_memory()
+        measure_mode(case, mode, sides, problem, expected, seconds, ledger)
+    free_memory()
 
 
 def measure_mode(
@@ -141,18 +141,18 @@ def measure_mode(
     mode: str,
     sides: list[Side],
     problem: Problem,
-    wanted: Results,
+    expected: Results,
     seconds: float,
     ledger: Ledger,
 ) -> None:
-    """Prepare every side, then time them in turns; a side that fails on the way is left out."""
+    """Prepare every side, then time them in turns; leave out sides that fail."""
     calls: dict[Side, Call] = {}
     figures: dict[Side, dict[str, float | None]] = {}
     for side in sides:
         try:
             call = prepare(side, problem, mode)
-            check(side, call, case, mode, wanted)
-            figures[side] = call.memory()
+            check(side, call, case, mode, expected)
+            figures[side] = call.measure_memory()
             calls[side] = call
         except parity.ParityError:
             raise
@@ -166,54 +166,56 @@ def measure_mode(
                 if turn == 0:
                     bursts[side] = warm_up(calls[side], seconds)
                 else:
-                    times[side] += calls[side].times(bursts[side])
+                    times[side] += calls[side].measure_times(bursts[side])
             except Exception as error:
                 del times[side]
                 ledger.leave_out(side.name, case, mode, error)
-    for side, found in times.items():
-        ledger.add(side, case, mode, {**summary(found), "calls": ROUNDS * bursts[side], **figures[side]})
+    for side, side_times in times.items():
+        ledger.add(
+            side, case, mode, {**summarize(side_times), "calls": ROUNDS * bursts[side], **figures[side]}
+        )
 
 
 def prepare(side: Side, problem: Problem, mode: str) -> Call:
-    """A side, ready to be called."""
+    """Prepare the call of a side."""
     if side.backend == "jax":
         return peers.Jax(problem, mode)
-    model = peers.lstm(problem) if side.backend == "cudnn" else problem.encoder(side.backend)
+    model = peers.lstm(problem) if side.backend == "cudnn" else problem.make_encoder(side.backend)
     eager = Eager(model, problem, mode)
     return Graph(eager) if side.graph else eager
 
 
-def check(side: Side, call: Call, case: Case, mode: str, wanted: Results) -> None:
-    """Call a side once; refuse it where it is an NSE and differs."""
-    found = call.results()
+def check(side: Side, call: Call, case: Case, mode: str, expected: Results) -> None:
+    """Call a side once; raise ParityError if it is an NSE and differs from the reference."""
+    results = call.compute_results()
     if side.backend != "cudnn":
-        parity.check(f"{side.name} at {case.told(mode)}", found, wanted, parity.TOLERANCES[case.dtype])
+        parity.check(f"{side.name} at {case.label(mode)}", results, expected, parity.TOLERANCES[case.dtype])
 
 
 def warm_up(call: Call, seconds: float) -> int:
-    """See how long a call takes; return how many make a round, so that all rounds take about `seconds`."""
-    ms = min(call.times(2))
-    burst = max(1, min(MOST_CALLS_A_ROUND, int(1e3 * seconds / ROUNDS / max(ms, 1e-3))))
+    """Warm up; return the calls per round with which all rounds take about `seconds`."""
+    ms = min(call.measure_times(2))
+    burst = max(1, min(MAX_CALLS_PER_ROUND, int(1e3 * seconds / ROUNDS / max(ms, 1e-3))))
     if burst > 1:  # short calls need more: clocks rise, libraries go on preparing for a while
-        call.times(burst)
+        call.measure_times(burst)
     return burst
 
 
-def summary(times: list[float]) -> dict[str, float | None]:
-    """The median in milliseconds, and between what it lies."""
+def summarize(times: list[float]) -> dict[str, float | None]:
+    """Compute median, minimum and maximum in milliseconds."""
     least, middle, most = min(times), statistics.median(times), max(times)
     return {"ms": round(middle, 4), "ms_least": round(least, 4), "ms_most": round(most, 4)}
 
 
-def release() -> None:
-    """Give the memory of calls and graphs that are gone back to the device."""
+def free_memory() -> None:
+    """Return memory of deleted calls and graphs to the device."""
     gc.collect()
     torch.cuda.empty_cache()
 
 
 @contextmanager
-def tf32() -> Iterator[None]:
-    """Let products of float32 matrices be TF32, as cuDNN's and JAX's are by default."""
+def enable_tf32() -> Iterator[None]:
+    """Use TF32 for float32 matrix products, as cuDNN and JAX do by default."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:
@@ -222,23 +224,23 @@ def tf32() -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def machine() -> dict[str, Any]:
-    """Where the figures were measured."""
+def describe_machine() -> dict[str, Any]:
+    """Describe the machine and the versions."""
     return {
         "device": "cuda",
         "gpu": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version(),
-        "triton": installed("triton"),
-        "jax": installed("jax"),
+        "triton": find_version("triton"),
+        "jax": find_version("jax"),
         "python": platform.python_version(),
         "tf32": True,
     }
 
 
-def installed(package: str) -> str | None:
-    """The version of a package, or `None` where it is not installed."""
+def find_version(package: str) -> str | None:
+    """Return the version of a package, or `None` if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""What the NSE is measured against: PyTorch's own LSTM (cuDNN), and the NSE as one would write it in JAX."""
+"""Peers to compare with: PyTorch's LSTM (cuDNN), and the NSE written in JAX."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ JAX_BATCH = 10  # calls in flight for one reading of the clock
 
 
 def lstm(problem: Problem) -> nn.LSTM:
-    """An LSTM of two layers, as many recurrences as an NSE has: what a recurrence costs at best."""
+    """Make an LSTM of two layers, as many as an NSE has."""
     k = problem.x.shape[-1]
     return nn.LSTM(k, k, 2, batch_first=True, device=problem.x.device, dtype=problem.x.dtype)
 
 
-def why_no_jax(device: str) -> str | None:
-    """Why JAX cannot be measured on this device, or `None` where it can."""
+def find_jax_obstacle(device: str) -> str | None:
+    """Return why JAX cannot be measured on this device, or `None`."""
     if importlib.util.find_spec("jax") is None:
         return "jax is not installed"
     # Read when JAX starts: it would take three quarters of the device's memory for itself.
@@ -31,19 +31,15 @@ def why_no_jax(device: str) -> str | None:
     try:
         import jax
 
-        found = str(jax.default_backend())
+        results = str(jax.default_backend())
     except Exception as error:  # a JAX that does not fit its CUDA libraries fails in many ways
         return f"jax does not start: {first_line(error)}"
-    wanted = "gpu" if device == "cuda" else device
-    return None if found == wanted else f"jax runs on {found} only"
+    expected = "gpu" if device == "cuda" else device
+    return None if results == expected else f"jax runs on {results} only"
 
 
 class Jax:
-    """The NSE as two scans under `jit`, called as `Call` says.
-
-    There are no events to time it by: the clock on the wall is read over batches of calls, dispatched one
-    after the other, until the last of them is done.
-    """
+    """`Call` of the NSE as two scans under `jit`, timed by wall clock over batches of calls."""
 
     def __init__(self, problem: Problem, mode: str):
         import jax
@@ -53,49 +49,49 @@ class Jax:
         tensors = (problem.x, problem.weights, problem.weighting)
         self.inputs = jax.tree.map(lambda t: jax.numpy.asarray(t.detach().cpu().numpy()), tensors)
 
-    def results(self) -> Results:
+    def compute_results(self) -> Results:
         """Call once and return what came out."""
-        found = self.call(*self.inputs)
-        return {name: torch.from_numpy(np.array(array)).to(self.device) for name, array in found.items()}
+        results = self.call(*self.inputs)
+        return {name: torch.from_numpy(np.array(array)).to(self.device) for name, array in results.items()}
 
-    def memory(self) -> dict[str, float | None]:
-        """Unknown: JAX has an allocator of its own."""
+    def measure_memory(self) -> dict[str, float | None]:
+        """Return no numbers: JAX has its own allocator."""
         return {"peak_mb": None, "kept_mb": None}
 
-    def times(self, calls: int) -> list[float]:
-        """Milliseconds of a call, one figure for every batch of calls."""
+    def measure_times(self, calls: int) -> list[float]:
+        """Measure milliseconds per call, one number per batch of calls."""
         figures = []
         for start in range(0, calls, JAX_BATCH):
             batch = min(JAX_BATCH, calls - start)
             started = time.perf_counter()
             for _ in range(batch):
-                found = self.call(*self.inputs)
-            found["outputs"].block_until_ready()  # calls are done in the order of their dispatch
+                results = self.call(*self.inputs)
+            results["outputs"].block_until_ready()  # calls are done in the order of their dispatch
             figures.append(1e3 * (time.perf_counter() - started) / batch)
         return figures
 
 
 def forward(x: Any, weights: dict[str, Any], weighting: Any) -> dict[str, Any]:
-    """The outputs and the memory; `weighting` is for `train` alone."""
+    """Compute outputs and memory; only `train` uses `weighting`."""
     outputs, memory = encode(x, weights)
     return {"outputs": outputs, "memory": memory}
 
 
 def train(x: Any, weights: dict[str, Any], weighting: Any) -> dict[str, Any]:
-    """The same, with the gradients of the words and of every weight."""
+    """Compute outputs, memory and the gradients of words and weights."""
     import jax
 
     def loss(x: Any, weights: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        found = forward(x, weights, weighting)
-        return (found["outputs"] * weighting).sum(), found
+        results = forward(x, weights, weighting)
+        return (results["outputs"] * weighting).sum(), results
 
-    (of_x, of_weights), found = jax.grad(loss, argnums=(0, 1), has_aux=True)(x, weights)
+    (of_x, of_weights), results = jax.grad(loss, argnums=(0, 1), has_aux=True)(x, weights)
     gradients = {f"gradient of {name}": gradient for name, gradient in of_weights.items()}
-    return {**found, "gradient of x": of_x, **gradients}
+    return {**results, "gradient of x": of_x, **gradients}
 
 
 def encode(x: Any, weights: dict[str, Any]) -> tuple[Any, Any]:
-    """Equations 1-6 in JAX: a scan of the read LSTM, then one of the memory. Outputs [B, T, k], memory."""
+    """Compute equations 1-6 with two scans: outputs [B, T, k] and memory [B, T, k]."""
     import jax
     from jax import lax
     from jax import numpy as jnp
@@ -124,7 +120,7 @@ def encode(x: Any, weights: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def layer(weights: dict[str, Any], name: str) -> tuple[Any, Any, Any]:
-    """Input matrix, recurrent matrix and bias of an LSTM, to be multiplied from the right."""
+    """Return input matrix, recurrent matrix and bias of an LSTM, transposed for x @ W."""
     ih, hh, bias_ih, bias_hh = (
         weights[f"{name}.{part}_l0"] for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     )
@@ -132,7 +128,7 @@ def layer(weights: dict[str, Any], name: str) -> tuple[Any, Any, Any]:
 
 
 def lstm_step(gates: Any, c: Any) -> tuple[Any, Any]:
-    """The new h and c of an LSTM, from the sums at its gates."""
+    """Compute the new h and c of an LSTM from its gates."""
     import jax
     from jax import numpy as jnp
 

@@ -1,4 +1,4 @@
-"""What the benchmark on a CUDA device measures: sides and shapes, as data."""
+"""Sides and shapes that the benchmark measures on a CUDA device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ENCODERS = ("NSE", "LSTM, two layers")
 
 
 class Side(NamedTuple):
-    """What is measured: an NSE on a backend, or a peer; called eagerly or replayed as a CUDA graph."""
+    """NSE on a backend, or a peer, run eagerly or replayed as a CUDA graph."""
 
     name: str
     backend: str
@@ -27,15 +27,15 @@ SIDES = (
     Side("cudnn graph", "cudnn", graph=True),
     Side("jax", "jax"),
 )
-EVERY_SIDE = tuple(side.name for side in SIDES)
-SWEPT = ("triton graph", "cudnn graph", "lean graph")
-SWEPT_FAR = ("triton graph", "cudnn graph")
-LONGEST_LEAN_GRAPH = 100  # in a sweep: a graph of many thousands of kernels takes long to capture
-IN_BFLOAT16 = ("triton", "triton graph", "lean graph", "cudnn graph")
+ALL_SIDES = tuple(side.name for side in SIDES)
+SWEEP_SIDES = ("triton graph", "cudnn graph", "lean graph")
+LONG_SWEEP_SIDES = ("triton graph", "cudnn graph")
+MAX_LEAN_GRAPH_LENGTH = 100  # in a sweep: a graph of many thousands of kernels takes long to capture
+BFLOAT16_SIDES = ("triton", "triton graph", "lean graph", "cudnn graph")
 
 
 class Plan(NamedTuple):
-    """Which shapes are measured: the main ones on every side, and two sweeps."""
+    """Shapes to measure: main shapes on every side, and two sweeps."""
 
     k: int
     main: tuple[tuple[int, int], ...]  # B, T
@@ -67,7 +67,7 @@ QUICK = Plan(
 
 
 class Case(NamedTuple):
-    """One shape and type, and the names of the sides that are measured there."""
+    """Shape and dtype with the names of the sides to measure."""
 
     B: int
     T: int
@@ -75,20 +75,20 @@ class Case(NamedTuple):
     dtype: str
     sides: tuple[str, ...]
 
-    def where(self, mode: str) -> dict[str, Any]:
-        """The columns of a row that say what was measured."""
+    def describe(self, mode: str) -> dict[str, Any]:
+        """Return the columns of a row that identify the measurement."""
         return {"B": self.B, "T": self.T, "k": self.k, "dtype": self.dtype, "mode": mode}
 
-    def told(self, mode: str) -> str:
-        """The same in few words."""
+    def label(self, mode: str) -> str:
+        """Return a short label for the log."""
         return f"B={self.B} T={self.T} {self.dtype} {mode}"
 
 
-def cases(plan: Plan) -> list[Case]:
-    """Every shape once: one that belongs to a sweep and to the main ones is measured on every side."""
-    sides = dict.fromkeys(plan.main, EVERY_SIDE)
+def list_cases(plan: Plan) -> list[Case]:
+    """List every shape once; main shapes are measured on every side, even if in a sweep."""
+    sides = dict.fromkeys(plan.main, ALL_SIDES)
     (B, lengths), (T, batches) = plan.lengths, plan.batches
     for shape in [*((B, each) for each in lengths), *((each, T) for each in batches)]:
-        sides.setdefault(shape, SWEPT if shape[1] <= LONGEST_LEAN_GRAPH else SWEPT_FAR)
+        sides.setdefault(shape, SWEEP_SIDES if shape[1] <= MAX_LEAN_GRAPH_LENGTH else LONG_SWEEP_SIDES)
     exact = [Case(*shape, plan.k, "float32", names) for shape, names in sides.items()]
-    return exact + [Case(*shape, plan.k, "bfloat16", IN_BFLOAT16) for shape in plan.bfloat16]
+    return exact + [Case(*shape, plan.k, "bfloat16", BFLOAT16_SIDES) for shape in plan.bfloat16]

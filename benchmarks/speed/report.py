@@ -1,4 +1,4 @@
-"""Reports as tables, for a terminal and for documents, and the ratios that sum one up."""
+"""Tables of a report for terminals and documents, and its main ratios."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Report = dict[str, Any]
 
 
 class Sheet(NamedTuple):
-    """A table of text, however it is shown."""
+    """Table of text."""
 
     title: str
     columns: Sequence[str]
@@ -22,7 +22,7 @@ class Sheet(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A ratio between two sides at one shape, in float32: a field of `above` over that of `below`."""
+    """Ratio of a field of two sides, `above` over `below`, at one shape in float32."""
 
     name: str
     B: int
@@ -64,35 +64,35 @@ FIT_COLUMNS = ("backend", "mode", "sweep", "at", "fixed ms", "ms each", "worst e
 TEXT_COLUMNS = ("batches", "dtype", "mode", "backend", "sweep", "at", "figure")  # the others are numbers
 
 
-def table(report: Report) -> Group:
-    """Everything for a terminal."""
-    return Group(*(for_terminal(sheet) for sheet in sheets(report).values() if sheet.lines))
+def format_tables(report: Report) -> Group:
+    """Format all tables for a terminal."""
+    return Group(*(make_rich_table(sheet) for sheet in make_sheets(report).values() if sheet.lines))
 
 
-def markdown(report: Report, sheet: str = "main") -> str:
-    """One sheet for a document."""
-    title, columns, lines = sheets(report)[sheet]
+def format_markdown(report: Report, sheet: str = "main") -> str:
+    """Format one sheet as Markdown."""
+    title, columns, lines = make_sheets(report)[sheet]
     ruled = [columns, ["---"] * len(columns), *lines]
     return f"{title}:\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in ruled) + "\n"
 
 
-def sheets(report: Report) -> dict[str, Sheet]:
-    """The sheets of a report by name; each has `main`."""
+def make_sheets(report: Report) -> dict[str, Sheet]:
+    """Make the sheets of a report by name; `main` is always there."""
     if report["machine"]["device"] == "cpu":
-        return {"main": Sheet(cpu_title(report), CPU_COLUMNS, cpu_lines(report))}
-    ratios = [[name, f"{value:.3g}"] for name, value in figures(report).items()]
+        return {"main": Sheet(make_cpu_title(report), CPU_COLUMNS, make_cpu_lines(report))}
+    ratios = [[name, f"{value:.3g}"] for name, value in compute_ratios(report).items()]
     return {
-        "main": Sheet(gpu_title(report), GPU_COLUMNS, gpu_lines(report)),
+        "main": Sheet(make_gpu_title(report), GPU_COLUMNS, make_gpu_lines(report)),
         "steps": Sheet(
-            "A training step of 128 pairs with the lengths of SNLI", STEP_COLUMNS, step_lines(report)
+            "A training step of 128 pairs with the lengths of SNLI", STEP_COLUMNS, make_step_lines(report)
         ),
-        "fits": Sheet("Time as a line, ms = fixed + each * size", FIT_COLUMNS, fit_lines(report)),
+        "fits": Sheet("Time as a line, ms = fixed + each * size", FIT_COLUMNS, make_fit_lines(report)),
         "figures": Sheet("In short, the NSE on triton in a graph", ("figure", "ratio"), ratios),
     }
 
 
-def for_terminal(sheet: Sheet) -> Table:
-    """A sheet as rich draws it."""
+def make_rich_table(sheet: Sheet) -> Table:
+    """Convert a sheet to a rich table."""
     shown = Table(title=sheet.title)
     for column in sheet.columns:
         shown.add_column(column, justify="left" if column in TEXT_COLUMNS else "right")
@@ -101,14 +101,14 @@ def for_terminal(sheet: Sheet) -> Table:
     return shown
 
 
-def cpu_title(report: Report) -> str:
-    """Where the figures were measured, in a line."""
+def make_cpu_title(report: Report) -> str:
+    """Describe the machine in a line."""
     where = report["machine"]
     return f"{where['cpu']}, {where['threads']} threads, torch {where['torch']}, float32"
 
 
-def cpu_lines(report: Report) -> list[list[str]]:
-    """The rows, each with how it compares with the reference at the same shape."""
+def make_cpu_lines(report: Report) -> list[list[str]]:
+    """Make the lines, each with ratios to the reference at the same shape."""
     lines = []
     for row in report["rows"]:
         if row["backend"] == "reference":
@@ -120,24 +120,24 @@ def cpu_lines(report: Report) -> list[list[str]]:
     return lines
 
 
-def gpu_title(report: Report) -> str:
-    """Where the figures were measured, in a line."""
+def make_gpu_title(report: Report) -> str:
+    """Describe the machine in a line."""
     where = report["machine"]
     names = {"torch": "torch", "cuda": "CUDA", "cudnn": "cuDNN", "triton": "triton", "jax": "jax"}
     versions = [f"{name} {where[key]}" for key, name in names.items() if where[key]]
-    sizes = sorted({row["k"] for row in encoders(report)})
+    sizes = sorted({row["k"] for row in select_encoders(report)})
     products = ["float32 products in TF32"] if where["tf32"] else []
     return ", ".join([where["gpu"], *versions, *products, *(f"k = {k}" for k in sizes)])
 
 
-def gpu_lines(report: Report) -> list[list[str]]:
-    """The rows of the main shapes, which are those with more than graphs, as sweeps have."""
-    rows = encoders(report)
+def make_gpu_lines(report: Report) -> list[list[str]]:
+    """Make the lines of the main shapes: those that are not only measured with graphs."""
+    rows = select_encoders(report)
     main = {(row["B"], row["T"]) for row in rows if not row["backend"].endswith("graph")}
     lines = []
     for row in rows:
         if (row["B"], row["T"]) in main:
-            reference, cudnn = (beside(rows, row, backend) for backend in ("reference", CUDNN))
+            reference, cudnn = (find_counterpart(rows, row, backend) for backend in ("reference", CUDNN))
             lines.append(
                 [
                     *(str(row[name]) for name in GPU_COLUMNS[:5]),
@@ -150,8 +150,8 @@ def gpu_lines(report: Report) -> list[list[str]]:
     return lines
 
 
-def step_lines(report: Report) -> list[list[str]]:
-    """The rows of whole training steps."""
+def make_step_lines(report: Report) -> list[list[str]]:
+    """Make the lines of whole training steps."""
     return [
         [
             *(str(row[name]) for name in ("batches", "backend", "T")),
@@ -164,24 +164,24 @@ def step_lines(report: Report) -> list[list[str]]:
     ]
 
 
-def encoders(report: Report) -> list[dict[str, Any]]:
-    """The rows that measure an encoder alone."""
+def select_encoders(report: Report) -> list[dict[str, Any]]:
+    """Select the rows that measure an encoder alone."""
     return [row for row in report["rows"] if row["name"] in ENCODERS]
 
 
-def beside(rows: list[dict[str, Any]], row: dict[str, Any], backend: str) -> dict[str, Any] | None:
-    """The row of another backend at the same shape, type and mode, if it was measured."""
-    wanted = {**{key: row[key] for key in ("B", "T", "k", "dtype", "mode")}, "backend": backend}
-    return find(rows, wanted)
+def find_counterpart(rows: list[dict[str, Any]], row: dict[str, Any], backend: str) -> dict[str, Any] | None:
+    """Find the row of another backend at the same shape, dtype and mode."""
+    expected = {**{key: row[key] for key in ("B", "T", "k", "dtype", "mode")}, "backend": backend}
+    return find_row(rows, expected)
 
 
-def find(rows: list[dict[str, Any]], wanted: dict[str, Any]) -> dict[str, Any] | None:
-    """The first row with these values."""
-    return next((row for row in rows if all(row[key] == wanted[key] for key in wanted)), None)
+def find_row(rows: list[dict[str, Any]], expected: dict[str, Any]) -> dict[str, Any] | None:
+    """Find the first row with these values."""
+    return next((row for row in rows if all(row[key] == expected[key] for key in expected)), None)
 
 
-def fit_lines(report: Report) -> list[list[str]]:
-    """The fits."""
+def make_fit_lines(report: Report) -> list[list[str]]:
+    """Make the lines of the fits."""
     lines = []
     for fit in report["fits"]:
         sweep, at = ("T", f"B = {fit['B']}") if fit["sweep"] == "T" else ("B", f"T = {fit['T']}")
@@ -191,12 +191,12 @@ def fit_lines(report: Report) -> list[list[str]]:
     return lines
 
 
-def figures(report: Report) -> dict[str, float]:
-    """The ratios that sum a report up, by name; those that were measured."""
-    found = {}
+def compute_ratios(report: Report) -> dict[str, float]:
+    """Compute the main ratios by name, if both sides were measured."""
+    results = {}
     for name, B, T, mode, field, *sides in FIGURES:
-        place = {"B": B, "T": T, "dtype": "float32", "mode": mode}
-        above, below = (find(encoders(report), {**place, "backend": side}) for side in sides)
+        shape = {"B": B, "T": T, "dtype": "float32", "mode": mode}
+        above, below = (find_row(select_encoders(report), {**shape, "backend": side}) for side in sides)
         if above and below and above[field] and below[field]:
-            found[name] = above[field] / below[field]
-    return found
+            results[name] = above[field] / below[field]
+    return results

@@ -1,4 +1,4 @@
-"""A whole training step of the size of SNLI: what a user of a CUDA device waits for.
+"""Whole training step with the sizes of SNLI.
 
 The paper's pair model (section 4.1) with fixed word vectors: a batch is picked out of data that lies on the
 device, both sentences are encoded, and the loss, its gradient, clipping and Adam follow; operation by
@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from benchmarks.speed.calls import mebibytes
+from benchmarks.speed.calls import to_mebibytes
 from nse.nn.pair import PairClassifier, PairConfig
 from nse.ops.dispatch import choose_backend
 from nse.tasks.task import compute_cross_entropy
@@ -36,11 +36,11 @@ PREMISES = (2.56, 0.40, 82)
 HYPOTHESES = (2.04, 0.37, 44)
 
 
-def snli_step_rows(log: Console) -> list[dict[str, Any]]:
+def measure_snli_steps(log: Console) -> list[dict[str, Any]]:
     """Measure the step on random batches and on batches of similar length, without and with a graph.
 
     Args:
-        log: Where each row is told as soon as it is measured.
+        log: Console for each row as soon as it is measured.
 
     Returns:
         A row each. `ms` is the mean over steps of different shapes, `ms_least` and `ms_most` are of single
@@ -49,7 +49,7 @@ def snli_step_rows(log: Console) -> list[dict[str, Any]]:
         cannot be captured.
     """
     generator = torch.Generator().manual_seed(0)
-    premise, hypothesis = (random_texts(*of, generator) for of in (PREMISES, HYPOTHESES))
+    premise, hypothesis = (draw_texts(*of, generator) for of in (PREMISES, HYPOTHESES))
     pairs = LabelledRows((premise, hypothesis), torch.randint(LABELS, (PAIRS,), generator=generator))
     plans = {
         "random": draw_batches(PAIRS, BATCH, generator),
@@ -84,8 +84,8 @@ def snli_step_rows(log: Console) -> list[dict[str, Any]]:
     return rows
 
 
-def random_texts(mean: float, deviation: float, longest: int, generator: torch.Generator) -> Texts:
-    """Random words, in texts of log-normal length."""
+def draw_texts(mean: float, deviation: float, longest: int, generator: torch.Generator) -> Texts:
+    """Draw texts of random words with log-normal lengths."""
     logarithms = mean + deviation * torch.randn(PAIRS, generator=generator)
     lengths = logarithms.exp().round().long().clamp(1, longest)
     columns = int(lengths.max())
@@ -94,7 +94,7 @@ def random_texts(mean: float, deviation: float, longest: int, generator: torch.G
 
 
 def measure(pairs: LabelledRows, plan: list[tuple[Tensor, Shape]], graph: bool) -> dict[str, Any] | None:
-    """Time and memory of the steps of a plan; `None` where a graph was wanted and none can be captured."""
+    """Measure time and memory of the steps of a plan; `None` if no graph can be captured."""
     gc.collect()
     torch.cuda.empty_cache()
     torch.manual_seed(0)
@@ -103,12 +103,12 @@ def measure(pairs: LabelledRows, plan: list[tuple[Tensor, Shape]], graph: bool) 
     model.embedding.weight.requires_grad_(False)
     data = pairs.to(device)
 
-    def loss_of(index: Tensor, shape: Shape | None) -> tuple[Tensor, Tensor]:
+    def compute_loss(index: Tensor, shape: Shape | None) -> tuple[Tensor, Tensor]:
         batch = data.select(index, shape)
         return compute_cross_entropy(model(*batch.inputs), batch.labels)
 
     step = (CapturedStep if graph else TrainStep)(
-        make_adam(model.parameters(), RATE, L2, device), loss_of, CLIP
+        make_adam(model.parameters(), RATE, L2, device), compute_loss, CLIP
     )
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
@@ -131,5 +131,5 @@ def measure(pairs: LabelledRows, plan: list[tuple[Tensor, Shape]], graph: bool) 
         "ms_least": round(min(times), 4),
         "ms_most": round(max(times), 4),
         "calls": len(times),
-        "peak_mb": mebibytes(torch.cuda.max_memory_allocated() - before),
+        "peak_mb": to_mebibytes(torch.cuda.max_memory_allocated() - before),
     }

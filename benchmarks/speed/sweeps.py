@@ -1,4 +1,4 @@
-"""How time grows with the length and with the batch, drawn from the benchmark's rows."""
+"""Picture of the time by length and by batch size, drawn from the rows of the benchmark."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SERIES = {  # backend: its name in the picture, its colour (told apart by the co
 STYLES = {"train": "-", "forward": "--"}
 
 
-def sweeps(rows: Sequence[Row], path: Path, *, B: int = 32, T: int = 25) -> None:
+def draw_sweeps(rows: Sequence[Row], path: Path, *, B: int = 32, T: int = 25) -> None:
     """Draw milliseconds by T at this B, and by B at this T, as an SVG file.
 
     The same rows give the same file, which names their `fingerprint`, so that a test can tell a picture of
@@ -39,8 +39,8 @@ def sweeps(rows: Sequence[Row], path: Path, *, B: int = 32, T: int = 25) -> None
     try:
         import matplotlib
     except ModuleNotFoundError:
-        wanted = "pip install 'neural-semantic-encoders[figures]'"
-        raise InputError(f"pictures need matplotlib: {wanted}") from None
+        expected = "pip install 'neural-semantic-encoders[figures]'"
+        raise InputError(f"pictures need matplotlib: {expected}") from None
     from matplotlib.figure import Figure
 
     look: dict[Any, Any] = {
@@ -52,25 +52,27 @@ def sweeps(rows: Sequence[Row], path: Path, *, B: int = 32, T: int = 25) -> None
     with matplotlib.rc_context(look):
         picture = Figure(figsize=(9.6, 4.2), layout="constrained")
         left, right = picture.subplots(1, 2, sharey=True)
-        panel(left, rows, "T", {"B": B}, f"words in a sequence, T ({B} sequences)")
-        panel(right, rows, "B", {"T": T}, f"sequences in a batch, B ({T} words)")
+        draw_panel(left, rows, "T", {"B": B}, f"words in a sequence, T ({B} sequences)")
+        draw_panel(right, rows, "B", {"T": T}, f"sequences in a batch, B ({T} words)")
         left.set_ylabel("milliseconds")
         handles, labels = left.get_legend_handles_labels()
         picture.legend(handles, labels, loc="outside upper center", ncols=len(SERIES), frameon=False)
-        about = {"Title": "Time of a pass by length and by batch", "Identifier": fingerprint(rows)}
+        about = {"Title": "Time of a pass by length and by batch", "Identifier": compute_fingerprint(rows)}
         content = BytesIO()
         picture.savefig(content, format="svg", metadata={**about, "Creator": None, "Date": None})
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, content.getvalue())
 
 
-def panel(axes: Axes, rows: Sequence[Row], over: str, fixed: Row, label: str) -> None:
+def draw_panel(axes: Axes, rows: Sequence[Row], over: str, fixed: Row, label: str) -> None:
     """Draw one sweep: a line for each series and mode."""
     sizes = set()
     for backend, (name, colour) in SERIES.items():
         for mode, style in STYLES.items():
-            wanted = {"backend": backend, "mode": mode, "dtype": "float32", **fixed}
-            points = sorted((row[over], row["ms"]) for row in drawn(rows) if wanted.items() <= row.items())
+            expected = {"backend": backend, "mode": mode, "dtype": "float32", **fixed}
+            points = sorted(
+                (row[over], row["ms"]) for row in select_encoder_rows(rows) if expected.items() <= row.items()
+            )
             if points:
                 size, ms = zip(*points, strict=True)
                 axes.loglog(size, ms, style, color=colour, marker="o", markersize=3, label=f"{name}, {mode}")
@@ -82,11 +84,11 @@ def panel(axes: Axes, rows: Sequence[Row], over: str, fixed: Row, label: str) ->
     axes.grid(alpha=0.3)
 
 
-def drawn(rows: Sequence[Row]) -> list[Row]:
-    """The rows of encoders alone; a report holds others beside them."""
+def select_encoder_rows(rows: Sequence[Row]) -> list[Row]:
+    """Select the rows that measure an encoder alone."""
     return [row for row in rows if row["name"] in ("NSE", "LSTM, two layers")]
 
 
-def fingerprint(rows: Sequence[Row]) -> str:
-    """A hash of the rows, the same wherever it is computed."""
+def compute_fingerprint(rows: Sequence[Row]) -> str:
+    """Compute a hash of the rows."""
     return "sha256:" + hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()

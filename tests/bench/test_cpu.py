@@ -34,7 +34,7 @@ def test_nan_is_not_agreement(monkeypatch):
 def test_peak_memory_sees_that_the_reference_keeps_a_memory_per_step():
     shape = cpu.Shape(4, 400, 64, "train", 1)
     one_memory = 4 * 400 * 64 * 4 / 2**20
-    reference, lean = (cpu.first_call(backend, shape, threads=1)["peak_mb"] for backend in cpu.SIDES)
+    reference, lean = (cpu.run_first_call(backend, shape, threads=1)["peak_mb"] for backend in cpu.SIDES)
     assert reference > 400 * one_memory
     assert lean < reference / 4
 

@@ -3,11 +3,11 @@
 import pytest
 
 from bench.made_up import made_up
-from benchmarks.speed.fits import FITTED, fit, fits
+from benchmarks.speed.fits import FITTED, fit_line, fit_sweeps
 
 
 def test_a_line_is_found():
-    found = fit([(size, 0.3 + 0.02 * size) for size in (1, 8, 32, 800)])
+    found = fit_line([(size, 0.3 + 0.02 * size) for size in (1, 8, 32, 800)])
     assert found["fixed_ms"] == pytest.approx(0.3)
     assert found["each_ms"] == pytest.approx(0.02)
     assert found["worst"] == 0
@@ -15,13 +15,13 @@ def test_a_line_is_found():
 
 def test_errors_are_relative():
     """A tenth more at a long time is worth no more than a tenth more at a short one."""
-    found = fit([(1, 1.0), (2, 2.2), (1000, 1000.0), (2000, 2200.0)])
+    found = fit_line([(1, 1.0), (2, 2.2), (1000, 1000.0), (2000, 2200.0)])
     assert found["worst"] == pytest.approx(0.05, abs=0.03)
     assert found["each_ms"] == pytest.approx(1.05, abs=0.03)
 
 
 def test_the_last_exponent():
-    assert fit([(1, 5.0), (2, 1.0), (4, 4.0)])["exponent"] == 2
+    assert fit_line([(1, 5.0), (2, 1.0), (4, 4.0)])["exponent"] == 2
 
 
 def test_each_sweep_of_each_backend_and_mode():
@@ -40,5 +40,5 @@ def test_each_sweep_of_each_backend_and_mode():
 def test_rows_of_other_things_and_single_points_do_not_count():
     report = made_up()
     step = {**report["rows"][0], "name": "SNLI step", "backend": "triton graph", "B": 32, "T": 25, "ms": 1e6}
-    assert fits([*report["rows"], step], 32, 25) == report["fits"]
-    assert fits(report["rows"][:3], 32, 25) == []
+    assert fit_sweeps([*report["rows"], step], 32, 25) == report["fits"]
+    assert fit_sweeps(report["rows"][:3], 32, 25) == []

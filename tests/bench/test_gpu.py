@@ -12,7 +12,7 @@ from rich.console import Console
 from benchmarks import speed as bench
 from benchmarks.speed import gpu, peers
 from benchmarks.speed.calls import Graph
-from benchmarks.speed.plan import FULL, QUICK, SIDES, SWEPT, cases
+from benchmarks.speed.plan import FULL, QUICK, SIDES, SWEEP_SIDES, list_cases
 from nse import BackendError
 from nse.ops.dispatch import BACKENDS
 
@@ -80,7 +80,7 @@ def test_every_side_has_its_rows(pretended):
     assert report["machine"]["tf32"]
     assert torch.get_float32_matmul_precision() == "highest"
     assert "cudnn graph" in {fit["backend"] for fit in report["fits"]}
-    Console(file=log).print(bench.table(report))
+    Console(file=log).print(bench.format_tables(report))
 
 
 def test_a_wrong_backend_stops_everything(pretended, monkeypatch):
@@ -98,7 +98,7 @@ def test_a_side_that_fails_is_left_out_and_told(pretended, monkeypatch):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory.\nTried to allocate [everything]")
 
     monkeypatch.setattr(peers, "lstm", fails)
-    monkeypatch.setattr(Graph, "times", fails)
+    monkeypatch.setattr(Graph, "measure_times", fails)
     log = io.StringIO()
     report = measured(log)
     assert {row["backend"] for row in report["rows"]} >= {"reference", "lean"}
@@ -117,25 +117,25 @@ def test_without_an_oracle_there_is_no_speed(pretended, monkeypatch):
     def fails(*_):
         raise RuntimeError("no room [for it]")
 
-    monkeypatch.setattr(gpu.parity, "exact", fails)
-    monkeypatch.setattr(gpu, "available", lambda *_: list(SIDES))
+    monkeypatch.setattr(gpu.parity, "compute_reference", fails)
+    monkeypatch.setattr(gpu, "list_available_sides", lambda *_: list(SIDES))
     with pytest.raises(BackendError, match=r"nothing could be measured; .* RuntimeError: no room \[for it\]"):
         measured()
 
 
 def test_shapes_are_measured_once():
-    shapes = [case[:4] for case in cases(FULL)]
+    shapes = [case[:4] for case in list_cases(FULL)]
     assert len(set(shapes)) == len(shapes)
-    by_shape = {case[:4]: case.sides for case in cases(FULL)}
+    by_shape = {case[:4]: case.sides for case in list_cases(FULL)}
     assert "reference" in by_shape[32, 400, 300, "float32"]
-    assert by_shape[32, 100, 300, "float32"] == SWEPT
+    assert by_shape[32, 100, 300, "float32"] == SWEEP_SIDES
     assert "lean graph" not in by_shape[32, 800, 300, "float32"]
     assert "jax" not in by_shape[128, 25, 300, "bfloat16"]
 
 
 def test_jax_that_is_not_there(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    assert peers.why_no_jax("cuda") == "jax is not installed"
+    assert peers.find_jax_obstacle("cuda") == "jax is not installed"
 
 
 def test_device_is_chosen(monkeypatch):
@@ -166,4 +166,4 @@ def test_a_real_device():
             assert row["peak_mb"] > 0
             assert row["mode"] == "forward" or 0 < row["kept_mb"] <= row["peak_mb"]
     assert report["fits"]
-    assert "NVIDIA" in bench.markdown(report)
+    assert "NVIDIA" in bench.format_markdown(report)

@@ -34,7 +34,7 @@ def test_an_interruption_leaves_what_was_measured(tmp_path, monkeypatch):
     assert not file.exists()
     assert json.loads((tmp_path / "bench.unfinished.json").read_text()) == {"rows": [1]}
     monkeypatch.setattr(speed, "run", lambda save, **_: save({"rows": [1]}) or {"rows": [1, 2]})
-    monkeypatch.setattr(speed, "table", lambda report: "")
+    monkeypatch.setattr(speed, "format_tables", lambda report: "")
     main(["--out", str(file)])
     assert json.loads(file.read_text()) == {"rows": [1, 2]}
     assert not (tmp_path / "bench.unfinished.json").exists()

@@ -5,14 +5,14 @@ import re
 import pytest
 
 from bench.made_up import made_up
-from benchmarks.speed.sweeps import SERIES, fingerprint, sweeps
+from benchmarks.speed.sweeps import SERIES, compute_fingerprint, draw_sweeps
 from nse import InputError
 
 
 def test_every_series_is_drawn_and_the_file_is_reproducible(tmp_path):
     rows = made_up()["rows"]
-    sweeps(rows, tmp_path / "new" / "one.svg")
-    sweeps(rows, tmp_path / "two.svg")
+    draw_sweeps(rows, tmp_path / "new" / "one.svg")
+    draw_sweeps(rows, tmp_path / "two.svg")
     text = (tmp_path / "two.svg").read_text("utf-8")
     assert (tmp_path / "new" / "one.svg").read_text("utf-8") == text
     for name, colour in SERIES.values():
@@ -21,16 +21,16 @@ def test_every_series_is_drawn_and_the_file_is_reproducible(tmp_path):
         assert colour.lower() in text.lower()
     for size in (10, 25, 800, 1, 1024):
         assert re.search(rf">{size}<", text)
-    assert fingerprint(rows) in text
+    assert compute_fingerprint(rows) in text
 
 
 def test_other_rows_are_another_picture():
     rows = made_up()["rows"]
-    assert fingerprint(rows) == fingerprint([dict(reversed(row.items())) for row in rows])
-    assert fingerprint(rows) != fingerprint([{**rows[0], "ms": 1.5}, *rows[1:]])
+    assert compute_fingerprint(rows) == compute_fingerprint([dict(reversed(row.items())) for row in rows])
+    assert compute_fingerprint(rows) != compute_fingerprint([{**rows[0], "ms": 1.5}, *rows[1:]])
 
 
 def test_without_matplotlib_it_says_what_to_type(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     with pytest.raises(InputError, match=r"pip install 'neural-semantic-encoders\[figures\]'"):
-        sweeps([], tmp_path / "none.svg")
+        draw_sweeps([], tmp_path / "none.svg")

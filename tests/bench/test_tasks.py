@@ -41,7 +41,7 @@ def data(tmp_path, monkeypatch):
     ("name", "unit", "many"), [("multi30k", "target words", 20 * 7), ("yelp13", "documents", 20)]
 )
 def test_models_are_measured_beside_their_baseline(tasks, data, name, unit, many):
-    rows = tasks.measured(name, data, epochs=2)
+    rows = tasks.measure_models(name, data, epochs=2)
     assert [row["recipe"] for row in rows] == [f"{name}/{model}" for model in tasks.MODELS]
     assert rows[0]["times_the_baseline"] == 1
     for row in rows:
