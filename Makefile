@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+CHECK  := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 AXE    := 4.14.0
 # Where tests for a GPU are: other files import what a machine with one need not have.
 GPU    := tests/bench tests/nn tests/ops tests/text tests/train tests/inference/test_folder.py tests/inference/test_tracing_gpu.py \
@@ -20,8 +21,8 @@ demo: $(VENV)/.runtime   ## train NSE and two baselines on the built-in corpus, 
 	$(BIN)/nse demo
 
 test: $(VENV)/.browser   ## all tests that fit in a few minutes, and beside them lint, types, import contracts
-	@$(MAKE) --no-print-directory check >$(VENV)/check.log 2>&1 & check=$$!; \
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not gpu"; tests=$$?; \
+	@{ $(CHECK); } >$(VENV)/check.log 2>&1 & check=$$!; \
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow and not gpu"; tests=$$?; \
 	wait $$check; check=$$?; cat $(VENV)/check.log; [ $$tests$$check = 00 ]
 
 coverage: check $(VENV)/.browser   ## the same tests, and which lines they reach, which takes a quarter longer
@@ -34,10 +35,7 @@ test-gpu:       ## parity on a CUDA device, with the Python that has one (PYTHON
 	PYTHONPATH=src $(PYTHON) -m pytest -m gpu -p no:cacheprovider $(GPU)
 
 check: $(VENV)/.test   ## ruff, mypy, import-linter
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(CHECK)
 
 format: $(VENV)/.test   ## let ruff put the source in order
 	$(BIN)/ruff check --fix .

@@ -98,7 +98,7 @@ def one_line(errors, message):
     return errors.splitlines()[-1:] == [f"nse: {message}"] and "Traceback" not in errors
 
 
-CLOSED = "standard output is closed, and there is something to print: leave out >&-"
+CLOSED = "standard output is closed: leave out >&-"
 FULL = "standard output cannot be written: No space left on device"
 
 

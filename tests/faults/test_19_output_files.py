@@ -184,7 +184,7 @@ def test_formats_that_cannot_be_streamed_are_not_written_to_a_fifo(ending, tmp_p
     os.mkfifo(out)
     thread, _ = reader_of(out)
     with (
-        pytest.raises(InputError, match=rf"is a pipe, which can take \.jsonl, but not \{ending}"),
+        pytest.raises(InputError, match=rf"is a pipe: write \.jsonl to it, \{ending} needs a file"),
         open_writer(out, (".npy", ".parquet", ".jsonl"), format_json),
     ):
         pytest.fail("it was begun")
