@@ -34,7 +34,7 @@ from faults.fuzzing import (  # noqa: E402
     try_recipe,
 )
 from faults.made_checkpoints import checkpoints, stopped_run, try_checkpoint  # noqa: E402
-from faults.made_models import saved  # noqa: E402
+from faults.made_models import save_model  # noqa: E402
 from nse.files import write_text  # noqa: E402
 from nse.train.environment import describe_environment  # noqa: E402
 from serve.made_bodies import draw_bodies, make_body_sender  # noqa: E402
@@ -67,7 +67,7 @@ def try_inputs(inputs: int, strategy: Any, attempt: Callable[[Any], object]) -> 
 
 def make_kinds(folder: Path) -> dict[str, Kind]:
     """Return strategy and function for each kind of input; valid files to damage are made in a folder."""
-    saved(folder / "good")
+    save_model(folder / "good")
     files = {file.name: file.read_bytes() for file in (folder / "good").iterdir()}
     checkpoint = stopped_run(folder / "run")
     return {

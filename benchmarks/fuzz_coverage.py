@@ -39,13 +39,13 @@ Reader = tuple[list[bytes], Callable[[bytes], object]]
 def make_json_reader(folder: Path) -> Reader:
     """Return a reader of JSON: a model's configuration, lines of a file, or the body of a request."""
     from faults.fuzzing import SUMS, try_folder
-    from faults.made_models import saved
+    from faults.made_models import save_model
     from nse.cli.rows import Columns, read_rows
     from nse.data.records import Format, LineSource
     from nse.errors import DataError
     from serve.made_bodies import PATHS, make_body_sender
 
-    saved(folder / "good")
+    save_model(folder / "good")
     files = {file.name: file.read_bytes() for file in (folder / "good").iterdir()}
     ask, lines = make_body_sender(folder / "good"), folder / "lines.jsonl"
     columns = Columns(("question", "answer"), listed="candidates")
@@ -96,7 +96,7 @@ def make_toml_reader(folder: Path) -> Reader:
 def make_folder_reader(folder: Path) -> Reader:
     """Return a reader of model folders: configuration, vocabulary and weights."""
     from faults.fuzzing import FILES, SUMS, try_folder
-    from faults.made_models import saved
+    from faults.made_models import save_model
 
     def attempt(content: bytes) -> None:
         parts = dict(zip(FILES, content.split(SEPARATOR), strict=False))
@@ -105,7 +105,7 @@ def make_folder_reader(folder: Path) -> Reader:
     changes: list[dict[str, Any]] = [{}, {"weights": "float16", "vectors": "int8"}, {"kind": "sentence"}]
     models = [folder / f"{number}" for number in range(len(changes))]
     for model, change in zip(models, changes, strict=True):
-        saved(model, **change)
+        save_model(model, **change)
     return [SEPARATOR.join((model / name).read_bytes() for name in FILES) for model in models], attempt
 
 

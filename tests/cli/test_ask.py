@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import forking
 import nse
-from faults.made_models import saved
+from faults.made_models import save_model
 from nse.cli import ask
 from nse.cli import main as cli
 from nse.cli import rows as rows_module
@@ -39,7 +39,7 @@ GROUPS = {"who runs ?": ["the cat sleeps", "a dog runs", "runs"], "who sleeps ?"
 def models(tmp_path_factory):
     """A model of each kind."""
     folder = tmp_path_factory.mktemp("models")
-    saved(folder / "pair")
+    save_model(folder / "pair")
     return {
         "pair": folder / "pair",
         "sentence": save_sentence_model(folder / "sentence"),

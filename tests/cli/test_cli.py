@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 import forking
 import nse
-from faults.made_models import saved
+from faults.made_models import save_model
 from nse.cli import main as cli
 from nse.cli import train
 from nse.errors import BackendError
@@ -208,7 +208,7 @@ def test_bench_on_cuda_without_a_gpu_is_refused(monkeypatch, capsys):
 @pytest.fixture
 def models(tmp_path):
     """A model of each kind: of sentences, of pairs, and one that ranks."""
-    saved(tmp_path / "pair")
+    save_model(tmp_path / "pair")
     return {
         "sentence": str(save_sentence_model(tmp_path / "sentence")),
         "pair": str(tmp_path / "pair"),

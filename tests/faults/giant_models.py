@@ -13,7 +13,7 @@ import resource
 import sys
 from pathlib import Path
 
-from faults.made_models import saved
+from faults.made_models import save_model
 from nse.errors import ModelError
 from nse.inference import folder as hub
 from nse.inference import weights
@@ -23,7 +23,7 @@ from nse.text.vocabulary import Vocabulary
 
 def make(folder, size):
     """Make a folder whose weights are as long as its configuration says, and nothing but a hole."""
-    saved(folder)
+    save_model(folder)
     (folder / SUMS).unlink()
     config = json.loads((folder / "config.json").read_text())
     config["model"]["size"] = size

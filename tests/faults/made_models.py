@@ -15,7 +15,7 @@ WORDS = ["all", "bark", "dance", "do", "dogs", "not", "some", "that", "caf\u00e9
 LABELS = ["entailment", "contradiction", "neutral"]
 
 
-def configured(**changes):
+def make_config(**changes):
     """The configuration of a small model; changes go to it or, by the name `model`, to the model's own."""
     kind = SentenceConfig if changes.get("kind") == "sentence" else PairConfig
     model = kind(**{"size": 6, "hidden": 4, **changes.pop("model", {})})
@@ -23,7 +23,7 @@ def configured(**changes):
     return hub.ModelConfig(**settings, model=model)
 
 
-def made(config, seed=0):
+def make_model(config, seed=0):
     """The model of a configuration and its vocabulary."""
     vocabulary = Vocabulary(WORDS)
     torch.manual_seed(seed)
@@ -31,10 +31,10 @@ def made(config, seed=0):
     return kind(config.model, len(vocabulary), len(config.labels)), vocabulary
 
 
-def saved(folder, seed=0, **changes):
+def save_model(folder, seed=0, **changes):
     """A model folder; returns the model that is in it."""
-    config = configured(**changes)
-    model, vocabulary = made(config, seed)
+    config = make_config(**changes)
+    model, vocabulary = make_model(config, seed)
     hub.save(folder, model, config, vocabulary, {"accuracy": {"dev": 0.5}})
     return model
 
@@ -45,7 +45,7 @@ def write_sums(folder):
     (folder / "SHA256SUMS").write_bytes(weights.write_sums({item.name: item.read_bytes() for item in loaded}))
 
 
-def same(one, other):
+def have_same_weights(one, other):
     """Whether two models have the same weights, bit by bit."""
     a, b = one.state_dict(), other.state_dict()
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
@@ -57,7 +57,7 @@ def shell(*words, cwd, **environment):
     return forking.run(["-m", "nse", *words], cwd=cwd, env=environment)
 
 
-def refused(answer):
+def get_refusal(answer):
     """What the command said, if it refused as it should: exit 2, one line, no traceback, nothing printed."""
     assert answer.returncode == 2, answer.stderr
     assert answer.stdout == ""

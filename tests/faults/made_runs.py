@@ -39,17 +39,17 @@ def words(folder, *overrides, recipe="logic/nse", processes=1):
     return [*(launcher if processes > 1 else []), *program]
 
 
-def finished(folder, *overrides, seconds=120, **settings):
+def run_to_end(folder, *overrides, seconds=120, **settings):
     """Run to the end; return the completed process."""
     return forking.run(words(folder, *overrides, **settings), timeout=seconds)
 
 
-def started(folder, *overrides, **settings):
+def start_run(folder, *overrides, **settings):
     """Start a run in the background."""
     return forking.Popen(words(folder, *overrides, **settings), stderr=subprocess.PIPE, text=True)
 
 
-def wait_for(process, there, seconds=60):
+def wait_for_file(process, there, seconds=60):
     """Wait until a file is there; the process must live as long."""
     end = time.monotonic() + seconds
     while not there.exists():

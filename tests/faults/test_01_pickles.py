@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import nse
-from faults.made_models import refused, saved, shell, write_sums
+from faults.made_models import get_refusal, save_model, shell, write_sums
 from nse.errors import ModelError
 from nse.inference import folder as hub
 
@@ -42,7 +42,7 @@ FORMS = {
 
 @pytest.fixture
 def folder(tmp_path):
-    saved(tmp_path / "mine")
+    save_model(tmp_path / "mine")
     return tmp_path / "mine"
 
 
@@ -79,7 +79,7 @@ def test_weights_that_start_like_a_pickle_are_loaded(folder):
 def test_the_command_refuses_a_pickle_in_one_line(folder, tmp_path):
     marker = tmp_path / "marker"
     (folder / "model.safetensors").write_bytes(FORMS["pt"](Bomb(marker)))
-    message = refused(shell("evaluate", folder, cwd=tmp_path))
+    message = get_refusal(shell("evaluate", folder, cwd=tmp_path))
     assert f"{folder}/model.safetensors is a pickle or a .pt file, not safetensors" in message
     assert "get the model as safetensors" in message
     assert not marker.exists()

@@ -6,14 +6,14 @@ import struct
 
 import pytest
 
-from faults.made_models import refused, saved, shell
+from faults.made_models import get_refusal, save_model, shell
 from nse.errors import ModelError
 from nse.inference import folder as hub
 
 
 @pytest.fixture
 def file(tmp_path):
-    saved(tmp_path / "mine")
+    save_model(tmp_path / "mine")
     return tmp_path / "mine" / "model.safetensors"
 
 
@@ -70,6 +70,6 @@ def test_weights_of_random_bytes_are_refused(content, file):
 def test_the_command_refuses_broken_weights_in_one_line(content, file, tmp_path):
     whole = file.read_bytes()
     file.write_bytes(whole[: len(whole) // 2] if content is None else content)
-    message = refused(shell("evaluate", "mine", "--split", "test", cwd=tmp_path))
+    message = get_refusal(shell("evaluate", "mine", "--split", "test", cwd=tmp_path))
     assert "mine/model.safetensors is not a whole safetensors file" in message
     assert "get the whole model folder again" in message

@@ -7,14 +7,14 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from faults.made_models import refused, saved, shell, write_sums
+from faults.made_models import get_refusal, save_model, shell, write_sums
 from nse.errors import ModelError
 from nse.inference import folder as hub
 
 
 @pytest.fixture
 def folder(tmp_path):
-    saved(tmp_path / "mine")
+    save_model(tmp_path / "mine")
     return tmp_path / "mine"
 
 
@@ -114,9 +114,9 @@ def test_weights_without_the_fingerprint_of_a_vocabulary_are_refused(folder):
 
 
 def test_weights_of_another_model_are_refused(folder, tmp_path):
-    saved(tmp_path / "other", model={"hidden": 5})
+    save_model(tmp_path / "other", model={"hidden": 5})
     (tmp_path / "other" / "model.safetensors").replace(folder / "model.safetensors")
-    message = refused(shell("evaluate", folder, cwd=tmp_path))
+    message = get_refusal(shell("evaluate", folder, cwd=tmp_path))
     assert "model.safetensors does not fit the configuration and vocabulary beside it" in message
     for name in ("head.0.bias", "head.0.weight", "head.3.weight"):
         assert name in message
@@ -124,5 +124,5 @@ def test_weights_of_another_model_are_refused(folder, tmp_path):
 
 def test_the_command_names_an_unknown_key(folder, tmp_path):
     configure(folder, lambda data: data["model"].update(sise=6))
-    message = refused(shell("evaluate", folder, cwd=tmp_path))
+    message = get_refusal(shell("evaluate", folder, cwd=tmp_path))
     assert "config.json: model.sise: no such key; did you mean model.size?" in message

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from faults.made_runs import SMALL, checkpoint, finished, stop, train
+from faults.made_runs import SMALL, checkpoint, run_to_end, stop, train
 from nse import RunError
 from nse.tasks import TASKS, load_recipe
 from nse.train import checkpoints, run, state
@@ -22,7 +22,7 @@ from nse.train.train_step import EpochSums, NotFiniteError, StepAccumulator, Tra
 
 
 def test_the_run_stops_and_its_last_checkpoint_is_valid(tmp_path):
-    process = finished(
+    process = run_to_end(
         tmp_path / "run", "train.lr=1e30", "train.clip_norm=1e30", "train.checkpoint_minutes=0"
     )
     assert process.returncode == 2

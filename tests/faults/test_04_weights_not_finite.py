@@ -5,7 +5,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from faults.made_models import refused, saved, shell, write_sums
+from faults.made_models import get_refusal, save_model, shell, write_sums
 from nse.errors import ModelError
 from nse.inference import folder as hub
 
@@ -31,7 +31,7 @@ def spoil(folder, name, value):
     ],
 )
 def test_a_weight_that_is_not_finite_is_refused(stored, name, value, tmp_path):
-    saved(tmp_path / "mine", **stored)
+    save_model(tmp_path / "mine", **stored)
     hub.load(tmp_path / "mine")
     spoil(tmp_path / "mine", name, value)
     with pytest.raises(ModelError, match=rf"model\.safetensors: NaN or infinity in {name}$"):
@@ -39,14 +39,14 @@ def test_a_weight_that_is_not_finite_is_refused(stored, name, value, tmp_path):
 
 
 def test_weights_whose_product_is_infinite_are_refused(tmp_path):
-    saved(tmp_path / "mine", vectors="int8")
+    save_model(tmp_path / "mine", vectors="int8")
     spoil(tmp_path / "mine", "embedding.weight.scale", torch.finfo(torch.float32).max)
     with pytest.raises(ModelError, match=r"NaN or infinity in embedding\.weight"):
         hub.load(tmp_path / "mine")
 
 
 def test_the_command_refuses_weights_that_are_not_finite_in_one_line(tmp_path):
-    saved(tmp_path / "mine")
+    save_model(tmp_path / "mine")
     spoil(tmp_path / "mine", "head.0.bias", float("nan"))
-    message = refused(shell("evaluate", "mine", "--json", cwd=tmp_path))
+    message = get_refusal(shell("evaluate", "mine", "--json", cwd=tmp_path))
     assert "mine/model.safetensors: NaN or infinity in head.0.bias" in message

@@ -12,10 +12,10 @@ from faults.made_runs import (
     assert_same_end,
     checkpoint,
     end,
-    started,
+    start_run,
     stop,
     train,
-    wait_for,
+    wait_for_file,
     words,
 )
 
@@ -107,8 +107,8 @@ def test_after_a_killed_write_the_checkpoint_file_is_valid(tmp_path):
 
 def test_a_killed_run_resumes_from_its_last_step(tmp_path):
     folder, settings = tmp_path / "run", ["train.checkpoint_minutes=0", "train.epochs=400"]
-    process = started(folder, *settings, recipe="logic/bow")
-    wait_for(process, folder / "checkpoint.pt")
+    process = start_run(folder, *settings, recipe="logic/bow")
+    wait_for_file(process, folder / "checkpoint.pt")
     time.sleep(0.2)
     code, message = end(process, signal.SIGKILL)
     assert code == -signal.SIGKILL

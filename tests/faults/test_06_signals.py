@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from faults.made_runs import ENVIRONMENT, checkpoint, end, started, wait_for, words
+from faults.made_runs import ENVIRONMENT, checkpoint, end, start_run, wait_for_file, words
 from nse.train.signals import StopRequest, catch_signals
 
 
@@ -20,8 +20,8 @@ from nse.train.signals import StopRequest, catch_signals
 )
 def test_a_signal_saves_a_checkpoint_and_exits_with_its_code(tmp_path, number, code):
     folder = tmp_path / "run"
-    process = started(folder, "train.epochs=2000", recipe="logic/bow")
-    wait_for(process, folder / "checkpoint.pt")
+    process = start_run(folder, "train.epochs=2000", recipe="logic/bow")
+    wait_for_file(process, folder / "checkpoint.pt")
     exit_code, message = end(process, number)
     assert exit_code == code
     last = message.strip().split("\n")[-1]

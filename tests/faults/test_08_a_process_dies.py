@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from faults.made_runs import checkpoint, started, stop, wait_for
+from faults.made_runs import checkpoint, start_run, stop, wait_for_file
 
 
 def process_of(launcher, rank):
@@ -26,8 +26,8 @@ def process_of(launcher, rank):
 @pytest.mark.parametrize("rank", [0, 1])
 def test_the_others_end_with_an_error_and_the_run_can_be_resumed(tmp_path, rank):
     folder = tmp_path / "run"
-    process = started(folder, "train.epochs=300", recipe="logic/bow", processes=2)
-    wait_for(process, folder / "checkpoint.pt")
+    process = start_run(folder, "train.epochs=300", recipe="logic/bow", processes=2)
+    wait_for_file(process, folder / "checkpoint.pt")
     time.sleep(0.3)  # so that all processes know of a checkpoint
     began = time.monotonic()
     os.kill(process_of(process.pid, rank), signal.SIGKILL)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import nse
-from faults.made_models import refused, saved, shell
+from faults.made_models import get_refusal, save_model, shell
 from nse.nn.folded import fold_model
 from small_models import save_sentence_model
 
@@ -59,14 +59,14 @@ def test_a_row_of_padding_has_the_same_outputs_with_folded_weights(tmp_path):
 
 
 def test_a_blank_text_on_the_command_line_is_named(tmp_path):
-    saved(tmp_path / "mine")
+    save_model(tmp_path / "mine")
     for first, second, name in (("", "dogs", "premise"), ("dogs", " \t", "hypothesis")):
-        message = refused(shell("predict", "mine", first, second, cwd=tmp_path))
+        message = get_refusal(shell("predict", "mine", first, second, cwd=tmp_path))
         assert f"{name} 1 is empty: give it at least one word" in message
 
 
 def test_unknown_words_and_single_tokens_are_answered(tmp_path):
-    saved(tmp_path / "mine")
+    save_model(tmp_path / "mine")
     answer = shell("predict", "mine", "zyx qwv", "dogs", cwd=tmp_path)
     assert answer.returncode == 0, answer.stderr
     assert "2 of 3 words unknown" in answer.stdout

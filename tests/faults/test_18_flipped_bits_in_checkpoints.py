@@ -7,7 +7,7 @@ import shutil
 import pytest
 import torch
 
-from faults.made_runs import assert_same_end, finished, stop, train
+from faults.made_runs import assert_same_end, run_to_end, stop, train
 from nse import RunError
 from nse.train import checkpoints
 from nse.train.checkpoints import BAD, CURRENT, PREVIOUS
@@ -102,7 +102,7 @@ def test_other_damage_to_the_newest_checkpoint_costs_only_its_steps(run, content
 def test_two_damaged_checkpoints_are_named_in_one_line(run):
     for name in (CURRENT, PREVIOUS):
         flip(run / name, 3000, 0)
-    answer = finished(run)
+    answer = run_to_end(run)
     assert answer.returncode == 2
     (line,) = answer.stderr.strip().split("\n")
     assert str(run / CURRENT) in line

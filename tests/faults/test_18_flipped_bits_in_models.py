@@ -9,7 +9,7 @@ import subprocess
 import pytest
 from safetensors import safe_open
 
-from faults.made_models import refused, saved, shell, write_sums
+from faults.made_models import get_refusal, save_model, shell, write_sums
 from nse.errors import ModelError
 from nse.inference import folder as hub
 from nse.inference.weights import SUMS
@@ -22,7 +22,7 @@ FILES = ["config.json", "model.safetensors", "vocabulary.txt", "target.txt", SUM
 def folders(tmp_path_factory):
     """A pair model in half precision, as shipped ones are, and a translator."""
     room = tmp_path_factory.mktemp("good")
-    saved(room / "pair", weights="float16", vectors="int8")
+    save_model(room / "pair", weights="float16", vectors="int8")
     save_translator(room / "translator")
     return {"pair": room / "pair", "translator": room / "translator"}
 
@@ -113,7 +113,7 @@ def test_two_swapped_words_of_a_translator_are_detected(copied):
 
 def test_files_of_another_model_of_the_same_sizes_are_detected(copied, tmp_path):
     folder = copied("pair")
-    saved(tmp_path / "other", seed=1, weights="float16", vectors="int8")
+    save_model(tmp_path / "other", seed=1, weights="float16", vectors="int8")
     shutil.copy(tmp_path / "other" / "model.safetensors", folder)
     assert message_of(folder).startswith(f"{folder / 'model.safetensors'} does not match its checksum")
 
@@ -190,5 +190,5 @@ def test_the_command_refuses_a_changed_file_in_one_line(tmp_path):
     shutil.copytree(hub.list_shipped()["sentiment"], tmp_path / "mine")
     file = tmp_path / "mine" / "model.safetensors"
     flip(file, 8 * (file.stat().st_size - 1001) + 2)
-    message = refused(shell("predict", "./mine", "good", cwd=tmp_path))
+    message = get_refusal(shell("predict", "./mine", "good", cwd=tmp_path))
     assert message.startswith("nse: mine/model.safetensors does not match its checksum in SHA256SUMS;")

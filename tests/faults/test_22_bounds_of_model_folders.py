@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from faults.made_models import saved, write_sums
+from faults.made_models import save_model, write_sums
 from nse.config import MAX_LABELS, MAX_NAME_LENGTH, describe
 from nse.data.readers.table import list_labels, read_table
 from nse.errors import ConfigError, DataError, ModelError
@@ -29,7 +29,7 @@ from small_models import save_document_model, save_ranking_model, save_sentence_
 pytestmark = pytest.mark.timeout(20)  # whatever comes, nothing hangs
 
 MAKERS = {
-    "pair": saved,
+    "pair": save_model,
     "sentence": save_sentence_model,
     "document": save_document_model,
     "translation": save_translator,
@@ -60,7 +60,7 @@ def folders(tmp_path_factory):
 
 @pytest.fixture
 def folder(tmp_path):
-    saved(tmp_path / "mine")
+    save_model(tmp_path / "mine")
     return tmp_path / "mine"
 
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 
 from faults.fuzzing import folders, plausible, recipes, try_folder, try_plausible, try_recipe
 from faults.made_checkpoints import Broken, changed, damaged_bytes, stopped_run, try_checkpoint
-from faults.made_models import saved
+from faults.made_models import save_model
 from serve.made_heads import draw_heads, try_heads
 
 CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
@@ -38,7 +38,7 @@ def outcomes(strategy, attempt, inputs=60):
 def folder(tmp_path_factory):
     """A folder with a good model and a run that was stopped."""
     folder = tmp_path_factory.mktemp("good")
-    saved(folder / "good")
+    save_model(folder / "good")
     stopped_run(folder / "run")
     return folder
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import nse
-from faults.made_models import saved
+from faults.made_models import save_model
 from nse.errors import InputError, ModelError, RunError
 from nse.inference import folder as hub
 from small_models import CANDIDATES, SENTENCES, save_document_model, save_ranking_model, save_sentence_model
@@ -58,7 +58,7 @@ def test_a_batch_gives_each_sentence_the_label_it_gets_alone(batch, encoder, tmp
 
 
 def test_a_batch_gives_each_pair_the_label_it_gets_alone(tmp_path):
-    saved(tmp_path / "mine")
+    save_model(tmp_path / "mine")
     loaded = hub.load(tmp_path / "mine")
     pairs = [("all dogs bark", "some dogs bark"), ("some dogs", "not zebras"), ("dogs", "dogs dance")]
     rows = loaded.predict(pairs, 2)
@@ -179,7 +179,7 @@ def test_an_empty_list_gives_no_answers(tmp_path):
 def test_an_error_names_the_empty_text(blank, tmp_path):
     with pytest.raises(InputError, match="sentence 2 is empty: give it at least one word"):
         nse.load(save_sentence_model(tmp_path / "mine")).predict(["good", blank])
-    saved(tmp_path / "pair")
+    save_model(tmp_path / "pair")
     with pytest.raises(InputError, match="hypothesis 1 is empty"):
         nse.load(tmp_path / "pair").predict([("dogs", blank)])
     with pytest.raises(InputError, match="premise 2 is empty"):
@@ -244,14 +244,14 @@ def test_a_model_of_another_kind_refuses_and_names_its_method(tmp_path):
         nse.load(ranks).predict(["good"])
     with pytest.raises(InputError, match=r"gives a sentence a label .*; it cannot rank: use predict"):
         nse.load(save_sentence_model(tmp_path / "mine")).rank("who", ["dog"])
-    saved(tmp_path / "pair")
+    save_model(tmp_path / "pair")
     with pytest.raises(InputError, match="gives a pair of sentences a label"):
         nse.load(tmp_path / "pair").rank("who", ["dog"])
 
 
 def test_the_inputs_of_a_model_do_not_depend_on_its_task(tmp_path):
     for task in ("chess", "sst", "documents"):
-        saved(tmp_path / task, task=task)
+        save_model(tmp_path / task, task=task)
         with pytest.raises(InputError, match="texts: expected 2, premise 1 and hypothesis 1, got 1"):
             nse.load(tmp_path / task).predict(["a"])
         assert len(nse.load(tmp_path / task).predict([("a", "b")])) == 1
@@ -273,7 +273,7 @@ def test_a_value_that_is_not_a_text_is_refused(texts, message, tmp_path):
 
 
 def test_wrong_arguments_raise_a_clear_error(tmp_path):
-    saved(tmp_path / "pair")
+    save_model(tmp_path / "pair")
     with pytest.raises(InputError, match="texts: expected 2, premise 1 and hypothesis 1, got 1"):
         nse.load(tmp_path / "pair").predict(["dogs"])
     with pytest.raises(InputError, match="candidates: expected a list of texts"):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import nse
-from faults.made_models import saved
+from faults.made_models import save_model
 from nse.errors import RunError
 from nse.inference import batches as computing
 from small_models import (
@@ -87,9 +87,9 @@ def test_the_thread_pool_uses_every_core_with_one_torch_thread_each():
 @pytest.mark.parametrize(
     ("make", "model"),
     [
-        (saved, {}),
-        (saved, {"model": {"encoder": "mma", "directions": 2}}),
-        (saved, {"model": {"attention": "aligned", "pool": "mean-max"}}),
+        (save_model, {}),
+        (save_model, {"model": {"encoder": "mma", "directions": 2}}),
+        (save_model, {"model": {"attention": "aligned", "pool": "mean-max"}}),
         (save_sentence_model, {}),
         (save_sentence_model, {"pool": "mean-max", "padding": "paper", "max_words": 3}),
         (save_sentence_model, {"encoder": "lstm", "directions": 2, "embedding_size": 4}),

@@ -13,7 +13,15 @@ from huggingface_hub import ModelCard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from faults.made_models import LABELS, WORDS, configured, made, same, saved, write_sums
+from faults.made_models import (
+    LABELS,
+    WORDS,
+    have_same_weights,
+    make_config,
+    make_model,
+    save_model,
+    write_sums,
+)
 from nse.errors import InputError, ModelError, NSEError
 from nse.inference import card, weights
 from nse.inference import folder as hub
@@ -26,7 +34,7 @@ LENGTHS = torch.tensor([3, 1])
 
 @pytest.fixture
 def folder(tmp_path):
-    saved(tmp_path / "mine")
+    save_model(tmp_path / "mine")
     return tmp_path / "mine"
 
 
@@ -37,11 +45,11 @@ def scores(model):
 
 @pytest.mark.parametrize("encoder", ["nse", "lstm", "bow"])
 def test_a_saved_model_is_loaded_unchanged(encoder, tmp_path):
-    config = configured(model={"encoder": encoder, "dropout": 0.5, "trainable": False})
-    model, vocabulary = made(config)
+    config = make_config(model={"encoder": encoder, "dropout": 0.5, "trainable": False})
+    model, vocabulary = make_model(config)
     hub.save(tmp_path / "new" / "mine", model, config, vocabulary, {})
     loaded = hub.load(tmp_path / "new" / "mine")
-    assert same(model, loaded.module)
+    assert have_same_weights(model, loaded.module)
     assert loaded.config == config
     assert loaded.vocabulary.words == vocabulary.words
     assert loaded.tokenize("all  dogs") == ["all", "dogs"]
@@ -64,7 +72,7 @@ def test_a_saved_model_is_loaded_unchanged(encoder, tmp_path):
 )
 def test_a_sentence_model_is_loaded(encoder, settings, tmp_path):
     labels = ["negative", "positive"]
-    config = configured(
+    config = make_config(
         kind="sentence",
         task="sst",
         labels=labels,
@@ -72,13 +80,13 @@ def test_a_sentence_model_is_loaded(encoder, settings, tmp_path):
         data="sst-binary",
         model={"encoder": encoder, "embedding_dropout": 0.3, "pool": "mean-max", **settings},
     )
-    model, vocabulary = made(config)
+    model, vocabulary = make_model(config)
     hub.save(tmp_path / "mine", model, config, vocabulary, {})
     loaded = hub.load(tmp_path / "mine")
     assert isinstance(loaded.module, SentenceClassifier)
     assert loaded.config == config
     assert isinstance(loaded.config.model, SentenceConfig)
-    assert same(model, loaded.module)
+    assert have_same_weights(model, loaded.module)
     assert loaded.tokenize("-LRB- All dogs") == ["(", "all", "dogs"]
     with torch.no_grad():
         assert torch.equal(loaded.module(IDS, LENGTHS), model.eval()(IDS, LENGTHS))
@@ -104,15 +112,15 @@ def test_a_folder_with_the_wrong_kind_is_refused(folder, tmp_path):
         hub.load(folder)
     file.write_text(json.dumps(good))
     hub.load(folder)
-    config = configured(kind="sentence")
+    config = make_config(kind="sentence")
     with pytest.raises(ModelError, match="the model does not fit its configuration"):
-        hub.save(tmp_path / "other", *made(configured())[:1], config, made(config)[1], {})
+        hub.save(tmp_path / "other", *make_model(make_config())[:1], config, make_model(config)[1], {})
 
 
 @pytest.mark.parametrize("stored", ["float32", "float16"])
 def test_the_rarity_of_words_is_saved(stored, tmp_path):
-    config = configured(tokenizer="lower", labels=["right"], weights=stored, model={"word_overlap": True})
-    model, vocabulary = made(config)
+    config = make_config(tokenizer="lower", labels=["right"], weights=stored, model={"word_overlap": True})
+    model, vocabulary = make_model(config)
     model.rarity.copy_(torch.rand(len(vocabulary)))
     hub.save(tmp_path / "mine", model, config, vocabulary, {})
     loaded = hub.load(tmp_path / "mine")
@@ -131,23 +139,23 @@ def test_a_folder_of_an_older_version_is_loaded(folder):
     assert before == {"layers": 1, "embedding_dropout": 0.0, "word_overlap": False}
     file.write_text(json.dumps(told))
     (folder / "SHA256SUMS").unlink()
-    assert hub.load(folder).config == configured()
+    assert hub.load(folder).config == make_config()
 
 
 def test_saving_a_model_twice_writes_the_same_bytes(tmp_path):
     for name in ("one", "other"):
-        saved(tmp_path / name)
+        save_model(tmp_path / name)
     for name in os.listdir(tmp_path / "one"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
 
 
 def test_loading_does_not_change_the_random_state(folder):
-    model, vocabulary = made(configured())
+    model, vocabulary = make_model(make_config())
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
     hub.load(folder)
-    hub.save(folder, model, configured(), vocabulary, {})
+    hub.save(folder, model, make_config(), vocabulary, {})
     assert torch.equal(torch.rand(3), expected)
 
 
@@ -165,7 +173,7 @@ def test_runs_and_shipped_models_are_found_by_name(folder, tmp_path, monkeypatch
     with pytest.raises(ModelError, match=r"\.\./\.\./x: no such model; .* or one of tiny"):
         hub.load("../../x")
     monkeypatch.chdir(tmp_path)
-    saved(tmp_path / "tiny", seed=1)
+    save_model(tmp_path / "tiny", seed=1)
     assert hub.load("tiny").folder == room / "tiny"
     assert hub.load("./tiny").folder == Path("tiny")
 
@@ -201,8 +209,8 @@ def test_cuda_without_a_gpu_is_refused(folder, monkeypatch):
 @pytest.mark.gpu
 @pytest.mark.parametrize("encoder", ["nse", "lstm"])
 def test_a_model_of_a_gpu_is_saved_and_loaded_there(encoder, tmp_path):
-    config = configured(model={"encoder": encoder})
-    model, vocabulary = made(config)
+    config = make_config(model={"encoder": encoder})
+    model, vocabulary = make_model(config)
     hub.save(tmp_path / "cpu", model, config, vocabulary, {})
     hub.save(tmp_path / "gpu", model.cuda(), config, vocabulary, {})
     name = "model.safetensors"
@@ -231,11 +239,11 @@ def test_a_compact_model_stores_the_requested_types(stored, vectors, folder, tmp
             assert ((found - tensor).abs() <= step * 0.5001).all()
             assert not found[0].any()  # padding stays zero
     hub.compact(tmp_path / "small", tmp_path / "again", stored, vectors)  # loses nothing more
-    assert same(small.module, hub.load(tmp_path / "again").module)
+    assert have_same_weights(small.module, hub.load(tmp_path / "again").module)
 
 
 def test_a_compact_model_is_smaller_and_may_have_a_new_card(tmp_path):
-    saved(tmp_path / "whole", model={"size": 64, "hidden": 64})
+    save_model(tmp_path / "whole", model={"size": 64, "hidden": 64})
     hub.compact(tmp_path / "whole", tmp_path / "small", card={"title": "Another"})
     sizes = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("whole", "small")]
     assert sizes[1] < 0.55 * sizes[0]
@@ -243,8 +251,8 @@ def test_a_compact_model_is_smaller_and_may_have_a_new_card(tmp_path):
 
 
 def test_compact_may_add_words_of_the_same_vectors(tmp_path):
-    config = configured(model={"trainable": False})
-    model, vocabulary = made(config)
+    config = make_config(model={"trainable": False})
+    model, vocabulary = make_model(config)
     hub.save(tmp_path / "whole", model, config, vocabulary, {})
     own = {word: row for row, word in enumerate(vocabulary.words[2:])}
     rows = np.concatenate([model.embedding.weight[2:].detach().numpy(), np.full((2, config.model.size), 0.5)])
@@ -272,54 +280,54 @@ def same_but_words(one, other):
 
 
 def test_words_cannot_be_added_to_a_model_with_trained_vectors(folder, tmp_path):
-    words = WordVectors("mine", {"zebra": 0}, np.ones((1, configured().model.size), np.float32))
+    words = WordVectors("mine", {"zebra": 0}, np.ones((1, make_config().model.size), np.float32))
     with pytest.raises(ModelError, match="it trained its word vectors"):
         hub.compact(folder, tmp_path / "more", words=words)
 
 
 def test_a_double_precision_model_is_stored_as_float32(tmp_path):
-    config = configured()
-    model, vocabulary = made(config)
+    config = make_config()
+    model, vocabulary = make_model(config)
     hub.save(tmp_path / "mine", model.double(), config, vocabulary, {})
-    assert same(hub.load(tmp_path / "mine").module, model.float())
+    assert have_same_weights(hub.load(tmp_path / "mine").module, model.float())
 
 
 def test_non_finite_weights_are_not_saved(folder):
     before = (folder / "model.safetensors").read_bytes()
-    model, vocabulary = made(configured())
+    model, vocabulary = make_model(make_config())
     with torch.no_grad():
         model.head[0].bias[1] = float("nan")
     with pytest.raises(ModelError, match=r"NaN or infinity in head\.0\.bias"):
-        hub.save(folder, model, configured(), vocabulary, {})
+        hub.save(folder, model, make_config(), vocabulary, {})
     with torch.no_grad():
         model.head[0].bias[1] = 1e5
     with pytest.raises(ModelError, match=r"the weights as float16: NaN or infinity in head\.0\.bias"):
-        hub.save(folder, model, configured(weights="float16"), vocabulary, {})
+        hub.save(folder, model, make_config(weights="float16"), vocabulary, {})
     assert (folder / "model.safetensors").read_bytes() == before
 
 
 def test_a_model_that_does_not_fit_its_configuration_is_not_saved(tmp_path):
-    model, vocabulary = made(configured())
+    model, vocabulary = make_model(make_config())
     with pytest.raises(ModelError, match=r"head\.3\.weight: expected F32 \[2, 4\], found F32 \[3, 4\]"):
-        hub.save(tmp_path / "mine", model, configured(labels=["yes", "no"]), vocabulary, {})
+        hub.save(tmp_path / "mine", model, make_config(labels=["yes", "no"]), vocabulary, {})
     assert not os.listdir(tmp_path)
 
 
 def test_saving_refuses_a_folder_with_other_files(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(ModelError, match=r"holds other files than a model's: thesis\.tex; choose another"):
-        saved(tmp_path)
+        save_model(tmp_path)
     (tmp_path / "file").write_text("mine")
     with pytest.raises(ModelError, match="file cannot be written: Not a directory"):
-        saved(tmp_path / "file")
+        save_model(tmp_path / "file")
     assert sorted(os.listdir(tmp_path)) == ["file", "thesis.tex"]
 
 
 def test_a_link_to_a_model_folder_is_followed(folder, tmp_path):
     (tmp_path / "link").symlink_to(folder)
-    new = saved(tmp_path / "link", seed=1)
+    new = save_model(tmp_path / "link", seed=1)
     assert (tmp_path / "link").is_symlink()
-    assert same(hub.load(folder).module, new)
+    assert have_same_weights(hub.load(folder).module, new)
     assert sorted(os.listdir(tmp_path)) == ["link", "mine"]
 
 
@@ -351,8 +359,8 @@ def interrupted(monkeypatch, at, error):
 @pytest.mark.parametrize("error", [PowerCut(), OSError(28, "No space left on device")])
 def test_an_interrupted_save_leaves_a_complete_model(error, tmp_path, monkeypatch):
     place, seen, messages = tmp_path / "mine", set(), set()
-    old, config = saved(place), configured()
-    new, vocabulary = made(config, seed=1)
+    old, config = save_model(place), make_config()
+    new, vocabulary = make_model(config, seed=1)
     for at in range(100):
         with monkeypatch.context() as patch:
             interrupted(patch, at, error)
@@ -362,11 +370,11 @@ def test_an_interrupted_save_leaves_a_complete_model(error, tmp_path, monkeypatc
             except (PowerCut, ModelError) as told:
                 messages.add(str(told))
         found = hub.load(place)
-        assert same(found.module, old) or same(found.module, new)
-        seen.add((found.folder.name, same(found.module, new)))
+        assert have_same_weights(found.module, old) or have_same_weights(found.module, new)
+        seen.add((found.folder.name, have_same_weights(found.module, new)))
         hub.save(place, old, config, vocabulary, {})  # the next save cleans up
         assert os.listdir(tmp_path) == ["mine"]
-        assert same(hub.load(place).module, old)
+        assert have_same_weights(hub.load(place).module, old)
     assert at > 10
     if isinstance(error, OSError):
         assert messages == {
@@ -388,8 +396,8 @@ def test_the_hub_can_read_the_card(tmp_path):
         "nothing": None,
         "rate": 0.0003,
     }
-    config = configured(data="snli")
-    model, vocabulary = made(config)
+    config = make_config(data="snli")
+    model, vocabulary = make_model(config)
     hub.save(tmp_path / "mine", model, config, vocabulary, told)
     text = (tmp_path / "mine" / "README.md").read_text("utf-8")
     front = ModelCard(text).data.to_dict()
@@ -412,7 +420,7 @@ def test_the_hub_can_read_the_card(tmp_path):
 
 
 def test_a_card_without_figures_has_no_table(tmp_path):
-    config = configured(kind="sentence", task="chess", data="", labels=["win", "loss"])
+    config = make_config(kind="sentence", task="chess", data="", labels=["win", "loss"])
     text = card.write_card(config, {}).decode()
     assert "Figures" not in text
     assert ModelCard(text).data.to_dict()["license"] == "mit"
@@ -507,7 +515,7 @@ def test_an_error_names_the_missing_file(name, folder):
 def test_any_change_of_any_byte_loads_a_valid_model_or_is_refused(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("fuzzed") / "mine"
     vectors = data.draw(st.sampled_from(["float32", "int8"]))
-    saved(folder, vectors=vectors)
+    save_model(folder, vectors=vectors)
     file = folder / data.draw(st.sampled_from(["config.json", "model.safetensors", "vocabulary.txt"]))
     content = bytearray(file.read_bytes())
     # Half of the changes go to the beginning, where the header of the weights is.

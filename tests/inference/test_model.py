@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import nse
-from faults.made_models import saved, write_sums
+from faults.made_models import save_model, write_sums
 from nse.errors import InputError, ModelError
 from small_models import (
     CANDIDATES,
@@ -26,7 +26,7 @@ from small_models import (
 
 KINDS = {
     "sentence": save_sentence_model,
-    "pair": saved,
+    "pair": save_model,
     "mma": save_ranking_model,
     "document": save_document_model,
     "translator": save_translator,
@@ -211,12 +211,12 @@ def test_a_module_in_training_mode_is_refused(kind, tmp_path):
 
 def test_the_configuration_of_older_folders_is_upgraded(tmp_path):
     """A pair of one label was a ranking; what a user's own texts are called followed from the task."""
-    saved(tmp_path / "ranker", labels=["right"])
+    save_model(tmp_path / "ranker", labels=["right"])
     ranker = nse.load(tmp_path / "ranker")
     assert (ranker.config.kind, ranker.inputs, ranker.task) == ("ranking", ("answer", "question"), "rank")
     assert len(ranker.rank("some dogs", ["all dogs"])) == 1
     for task, inputs in {"own-pair": ("first", "second"), "mine": ("premise", "hypothesis")}.items():
-        saved(tmp_path / task, task=task)
+        save_model(tmp_path / task, task=task)
         config = json.loads((tmp_path / task / "config.json").read_text())
         del config["inputs"]
         (tmp_path / task / "config.json").write_text(json.dumps(config))
@@ -225,17 +225,17 @@ def test_the_configuration_of_older_folders_is_upgraded(tmp_path):
 
 
 def test_errors_use_the_input_names_of_the_configuration(tmp_path):
-    saved(tmp_path / "mine", inputs=["one", "other"])
+    save_model(tmp_path / "mine", inputs=["one", "other"])
     model = nse.load(tmp_path / "mine")
     with pytest.raises(InputError, match="other 1 is empty"):
         model.predict([("dogs", " ")])
     assert [text.name for text in model.trace("all dogs", "some dogs").texts] == ["one", "other"]
     for inputs in (["one"], ["one", "one"]):
         with pytest.raises(ValueError, match="inputs must name 2"):
-            saved(tmp_path / "wrong", inputs=inputs)
+            save_model(tmp_path / "wrong", inputs=inputs)
 
 
-def in_cache(tmp_path, monkeypatch, made=saved, repository="someone/dogs"):
+def in_cache(tmp_path, monkeypatch, made=save_model, repository="someone/dogs"):
     """A model as huggingface_hub keeps it once it was fetched; nothing can be fetched here."""
     from huggingface_hub import constants
 
@@ -288,7 +288,7 @@ def test_only_the_files_of_a_model_folder_are_fetched(monkeypatch, tmp_path):
 
     def fetch(repository, **given):
         asked.update(given, repository=repository)
-        saved(tmp_path / "mine")
+        save_model(tmp_path / "mine")
         return str(tmp_path / "mine")
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)

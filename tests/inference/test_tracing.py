@@ -103,9 +103,9 @@ def test_padding_of_the_paper_is_part_of_the_trace(starts, tmp_path):
 
 
 def make_pair_model(folder, **model):
-    from faults.made_models import saved
+    from faults.made_models import save_model
 
-    saved(folder, model={"init_range": 0.5, **model})
+    save_model(folder, model={"init_range": 0.5, **model})
     return hub.load(folder)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import nse
-from faults.made_models import saved
+from faults.made_models import save_model
 from small_models import save_document_model, save_ranking_model, save_sentence_model
 
 TEXTS = {
@@ -26,7 +26,7 @@ def make_folder(name, path):
         case "document":
             return save_document_model(path)
         case "pair" | "mma":
-            saved(path, model={"encoder": name.replace("pair", "nse"), "starts": 1, "init_range": 0.5})
+            save_model(path, model={"encoder": name.replace("pair", "nse"), "starts": 1, "init_range": 0.5})
             return path
     return name
 

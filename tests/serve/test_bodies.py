@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from faults.made_models import saved
+from faults.made_models import save_model
 from serve.inside import serve_inside
 from serve.made_bodies import draw_bodies, try_request
 from small_models import save_document_model, save_ranking_model, save_sentence_model, save_translator
@@ -20,7 +20,7 @@ FEW = settings(
 
 
 @pytest.mark.parametrize(
-    "make", [save_sentence_model, saved, save_ranking_model, save_translator, save_document_model]
+    "make", [save_sentence_model, save_model, save_ranking_model, save_translator, save_document_model]
 )
 def test_random_bodies_get_an_answer_or_a_well_formed_error(tmp_path, make):
     make(tmp_path / "mine")

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import nse
-from faults.made_models import saved
+from faults.made_models import save_model
 from nse.serve.handlers import find_examples
 from nse.serve.settings import MAX_BEAM
 from serve.inside import serve_inside
@@ -47,7 +47,7 @@ def test_examples_have_known_words_only(name):
 
 def test_a_model_without_the_words_of_the_examples_has_none(tmp_path):
     assert find_examples(nse.load(save_sentence_model(tmp_path / "mine"))) == []
-    saved(tmp_path / "logic")
+    save_model(tmp_path / "logic")
     assert find_examples(nse.load(tmp_path / "logic"))[0] == ["all dogs bark", "some dogs bark"]
 
 
@@ -60,7 +60,7 @@ def test_predict_labels_sentences(tmp_path):
 
 
 def test_predict_labels_pairs(tmp_path):
-    saved(tmp_path / "mine")
+    save_model(tmp_path / "mine")
     model = nse.load(tmp_path / "mine")
     with serve_inside(model) as server:
         answer = read_json(server.ask("/v1/predict", {"texts": PAIRS}))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from faults.made_models import saved
+from faults.made_models import save_model
 from serve.running import run_server
 from small_models import save_document_model, save_ranking_model, save_sentence_model, save_translator
 
@@ -46,7 +46,7 @@ def test_schemathesis_finds_no_issue_in_a_server_with_api_keys(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "make", [save_sentence_model, saved, save_ranking_model, save_translator, save_document_model]
+    "make", [save_sentence_model, save_model, save_ranking_model, save_translator, save_document_model]
 )
 def test_schemathesis_finds_no_issue_in_any_kind_of_model(tmp_path, make):
     make(tmp_path / "mine")

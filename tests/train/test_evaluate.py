@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import nse
-from faults.made_models import LABELS, saved
+from faults.made_models import LABELS, save_model
 from nse.data.readers import logic, logic_grammar
 from nse.errors import DataError, InputError, ModelError, RunError
 from nse.inference import folder as hub
@@ -150,7 +150,7 @@ def test_a_logic_model_without_a_run_is_evaluated_on_the_default_corpus(tmp_path
     monkeypatch.setattr(
         logic, "generate_pairs", lambda data: {"dev": [logic.Pair("all dogs", "some dogs", 0)] * data.dev}
     )
-    saved(tmp_path / "mine")
+    save_model(tmp_path / "mine")
     assert evaluate(str(tmp_path / "mine"), "dev", device="cpu")["n"] == logic.LogicData().dev
 
 
@@ -165,18 +165,18 @@ def test_wrong_arguments_raise_errors_that_name_them(data, tmp_path):
         evaluate(name, "x", data, device="cpu")
     with pytest.raises(InputError, match="batch: expected at least 1, got 0"):
         evaluate(name, "test", data, 0, "cpu")
-    saved(tmp_path / "none", data="")
+    save_model(tmp_path / "none", data="")
     with pytest.raises(ModelError, match=r"config\.json names no data set"):
         evaluate(str(tmp_path / "none"), device="cpu")
-    saved(tmp_path / "other", data="chess")
+    save_model(tmp_path / "other", data="chess")
     with pytest.raises(ModelError, match="chess is not published"):
         evaluate(str(tmp_path / "other"), "test", data, device="cpu")
-    saved(tmp_path / "spaces", data="snli")
+    save_model(tmp_path / "spaces", data="snli")
     with pytest.raises(
         ModelError, match="the model uses the tokenizer whitespace, and snli was prepared with paper"
     ):
         evaluate(str(tmp_path / "spaces"), "test", data, device="cpu")
-    saved(tmp_path / "labels", data="snli", tokenizer="paper", labels=["entailment", "neutral", "no"])
+    save_model(tmp_path / "labels", data="snli", tokenizer="paper", labels=["entailment", "neutral", "no"])
     with pytest.raises(ModelError, match="the model does not have the data's labels contradiction"):
         evaluate(str(tmp_path / "labels"), "test", data, device="cpu")
 
@@ -420,6 +420,6 @@ def test_a_translator_can_be_evaluated_on_other_translations_only(parallel, tmp_
 
 
 def test_data_without_a_column_of_the_model_raises_an_error(reviews, tmp_path):
-    saved(tmp_path / "mine", task="snli", data="yelp13", tokenizer="treebank")
+    save_model(tmp_path / "mine", task="snli", data="yelp13", tokenizer="treebank")
     with pytest.raises(ModelError, match="needs a premise, and yelp13 has none"):
         evaluate(str(tmp_path / "mine"), "test", reviews, device="cpu")
