@@ -29,11 +29,11 @@ def attended(attention, words, question):
 
 def test_attention_equals_its_formula():
     attention, words, question = Attention(6).double(), sentences(), torch.randn(4, 6, dtype=torch.float64)
-    found = attention(words, LENGTHS, question)
-    assert found.shape == (4, 6)
+    actual = attention(words, LENGTHS, question)
+    assert actual.shape == (4, 6)
     for b, length in enumerate(LENGTHS):
-        assert_close(found[b], attended(attention, words[b, :length], question[b]), 1e-12)
-    assert (found[2] == 0).all()
+        assert_close(actual[b], attended(attention, words[b, :length], question[b]), 1e-12)
+    assert (actual[2] == 0).all()
 
 
 def test_attention_has_as_many_parameters_as_in_the_paper():
@@ -43,14 +43,14 @@ def test_attention_has_as_many_parameters_as_in_the_paper():
 def test_padding_gets_no_attention_and_no_gradient():
     attention, words = Attention(6).double(), sentences().requires_grad_()
     question = torch.randn(4, 6, dtype=torch.float64)
-    found = attention(words, LENGTHS, question)
-    found.square().sum().backward()
+    actual = attention(words, LENGTHS, question)
+    actual.square().sum().backward()
     other = words.detach().clone()
     for b, length in enumerate(LENGTHS):
         assert (words.grad[b, length:] == 0).all()
         assert (words.grad[b, :length] != 0).any(dim=-1).all()
         other[b, length:] = 1e6
-    assert torch.equal(attention(other, LENGTHS, question), found)
+    assert torch.equal(attention(other, LENGTHS, question), actual)
     assert all(p.grad.isfinite().all() for p in attention.parameters())
 
 
@@ -60,8 +60,8 @@ def test_masked_softmax_is_zero_outside_the_mask(dtype):
     allowed = torch.tensor([[True, False, True], [False, True, False], [False, False, False]])
     weights = masked_softmax(scores, allowed)
     first = torch.tensor([3.0, 1.0], dtype=dtype).softmax(dim=0)
-    wanted = torch.tensor([[first[0], 0.0, first[1]], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
-    assert_close(weights, wanted, 1e-2 if dtype == torch.bfloat16 else 1e-6)
+    expected = torch.tensor([[first[0], 0.0, first[1]], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
+    assert_close(weights, expected, 1e-2 if dtype == torch.bfloat16 else 1e-6)
     assert (weights[~allowed] == 0).all()
 
 
@@ -104,11 +104,11 @@ def test_alignment_is_symmetric():
 def test_alignment_ignores_the_padding():
     alignment = Alignment(6, 3, dropout=0.0).double()
     premise, hypothesis, lengths = sentences(5), sentences(4), torch.tensor([4, 0, 3, 1])
-    wanted = alignment(premise, LENGTHS, hypothesis, lengths)
+    expected = alignment(premise, LENGTHS, hypothesis, lengths)
     for words, real in ((premise, LENGTHS), (hypothesis, lengths)):
         for row, length in enumerate(real):
             words[row, length:] = 1e3
-    assert_close(alignment(premise, LENGTHS, hypothesis, lengths), wanted, 1e-12)
+    assert_close(alignment(premise, LENGTHS, hypothesis, lengths), expected, 1e-12)
 
 
 def test_alignment_has_dropout_only_in_training():

@@ -58,9 +58,9 @@ def test_blanks_and_starts_equal_slots_and_words_that_a_caller_adds(blanks, star
 def test_blanks_and_starts_work_beside_a_shared_memory(blanks, starts):
     made, x = encoder(blanks, starts, shared=1), words()
     shared = [nse.Memory(words(7), torch.tensor([7, 2, 0, 4]))]
-    found = made(x, LENGTHS, shared=shared, trace=True)
-    assert found.shared_keys[0].shape == (4, 5, 7)
-    assert_close(found, by_hand(made, x, LENGTHS, shared), 1e-12)
+    actual = made(x, LENGTHS, shared=shared, trace=True)
+    assert actual.shared_keys[0].shape == (4, 5, 7)
+    assert_close(actual, by_hand(made, x, LENGTHS, shared), 1e-12)
 
 
 @BOTH
@@ -98,20 +98,20 @@ def test_a_sequence_depends_on_neither_batch_nor_padding(blanks, starts, backend
         alone = made(x[b : b + 1, :length])
         real = blanks + starts + length
         for out in (together, padded):
-            found = out.outputs[b, :length], out.last[b], out.memory.slots[b, :real]
-            assert_close(found, (alone.outputs[0], alone.last[0], alone.memory.slots[0]), 1e-12)
+            actual = out.outputs[b, :length], out.last[b], out.memory.slots[b, :real]
+            assert_close(actual, (alone.outputs[0], alone.last[0], alone.memory.slots[0]), 1e-12)
 
 
 @BOTH
 def test_backends_agree_on_outputs_and_gradients(blanks, starts):
-    made, x, found = encoder(blanks, starts), words().requires_grad_(), []
+    made, x, actual = encoder(blanks, starts), words().requires_grad_(), []
     for backend in ANYWHERE:
         made.backend = backend
         out = made(x, LENGTHS, trace=True)
         loss = out.outputs.square().sum() + out.last.sum() + out.memory.slots.square().sum()
-        found.append((out, torch.autograd.grad(loss, [x, *made.parameters()])))
-    for other in found[1:]:
-        assert_close(other, found[0], 1e-12)
+        actual.append((out, torch.autograd.grad(loss, [x, *made.parameters()])))
+    for other in actual[1:]:
+        assert_close(other, actual[0], 1e-12)
 
 
 @BOTH

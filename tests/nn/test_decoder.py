@@ -57,12 +57,12 @@ def recurred(decoder, x, lower, upper, memories, masks):
         return *states, ()
     states = [(h[None], c[None]) for h, c in (lower, upper)]
     if mask is None:
-        found = decoder.nse.step(x, State(*states), memory=memories[0], shared=memories[1:])
-        memories = (found.memory, *found.shared)
-        return *((h[0], c[0]) for h, c in found.state[:2]), memories
-    found = reference.recurrence(x[:, None], None, memories, *states, decoder.nse.get_weights(), mask)
-    slots = tuple(Memory(s, m.lengths) for s, m in zip(found.memories, memories, strict=True))
-    return *((h[0], c[0]) for h, c in (found.read, found.write)), slots
+        actual = decoder.nse.step(x, State(*states), memory=memories[0], shared=memories[1:])
+        memories = (actual.memory, *actual.shared)
+        return *((h[0], c[0]) for h, c in actual.state[:2]), memories
+    actual = reference.recurrence(x[:, None], None, memories, *states, decoder.nse.get_weights(), mask)
+    slots = tuple(Memory(s, m.lengths) for s, m in zip(actual.memories, memories, strict=True))
+    return *((h[0], c[0]) for h, c in (actual.read, actual.write)), slots
 
 
 def by_hand(decoder, words, outputs, lengths, memories, lower, upper, masks=None):
@@ -87,9 +87,9 @@ def test_a_step_equals_its_formulas(kind):
         now, weights = decoder.step(words[:, t], source, now)
         assert_close([now.attended, now.lower, now.upper], [attended, lower, upper], 1e-12)
         assert len(now.memories) == len(memories) == KINDS[kind][1]
-        for slots, wanted in zip(now.memories, memories, strict=True):
+        for slots, expected in zip(now.memories, memories, strict=True):
             for b, length in enumerate(LENGTHS.tolist()):
-                assert_close(slots[b, :length], wanted.slots[b, :length], 1e-12)
+                assert_close(slots[b, :length], expected.slots[b, :length], 1e-12)
         for b, length in enumerate(LENGTHS.tolist()):
             assert (weights[b, length:] == 0).all()
             assert_close(
@@ -108,11 +108,11 @@ def context(now, decoder, encoded, b):
 def test_teacher_forcing_equals_single_steps(kind):
     decoder, encoded, words = made(kind), left(kind), numbers(3, 6, K)
     source, now = begun(decoder, *encoded)
-    found = decoder.teacher_force(words, source, now)
-    assert found.shape == (3, 6, K)
+    actual = decoder.teacher_force(words, source, now)
+    assert actual.shape == (3, 6, K)
     for t in range(6):
         now, _ = decoder.step(words[:, t], source, now)
-        assert_close(found[:, t], now.attended, 1e-12)
+        assert_close(actual[:, t], now.attended, 1e-12)
 
 
 @EVERY
@@ -127,8 +127,8 @@ def test_the_first_step_starts_from_zeros_and_the_encoders_states(kind):
     word = numbers(3, K)
     alone, _ = decoder.step(word, source, now)
     x = word @ decoder.feed.weight[:, :K].T + decoder.feed.bias  # nothing of a vector before
-    wanted, *_ = recurred(decoder, x, lower, upper, encoded[2], (None, None))
-    assert_close(alone.lower, wanted, 1e-12)
+    expected, *_ = recurred(decoder, x, lower, upper, encoded[2], (None, None))
+    assert_close(alone.lower, expected, 1e-12)
     other, _ = decoder.step(word, source, now._replace(attended=numbers(3, K)))
     assert not torch.allclose(other.lower[0], alone.lower[0])
 
@@ -151,7 +151,7 @@ def test_the_attentional_vector_is_fed_into_the_next_step(kind):
 @EVERY
 def test_a_sentence_depends_on_neither_batch_nor_padding(kind):
     decoder, encoded, words = made(kind), left(kind), numbers(3, 4, K)
-    found = decoder.teacher_force(words, *begun(decoder, *encoded))
+    actual = decoder.teacher_force(words, *begun(decoder, *encoded))
     outputs, lengths, memories, lower, upper = encoded
     wide = torch.cat([outputs, numbers(3, 3, K)], dim=1)
     wider = tuple(Memory(torch.cat([m.slots, numbers(3, 2, K)], dim=1), m.lengths) for m in memories)
@@ -160,7 +160,7 @@ def test_a_sentence_depends_on_neither_batch_nor_padding(kind):
         for memory in wider:
             memory.slots[b, length:] = -100.0
     assert_close(
-        decoder.teacher_force(words, *begun(decoder, wide, lengths, wider, lower, upper)), found, 1e-12
+        decoder.teacher_force(words, *begun(decoder, wide, lengths, wider, lower, upper)), actual, 1e-12
     )
     for b, length in enumerate(lengths.tolist()):
         row = slice(b, b + 1)
@@ -171,7 +171,7 @@ def test_a_sentence_depends_on_neither_batch_nor_padding(kind):
             tuple(Memory(m.slots[row, :length]) for m in memories),  # no lengths: all are real
             *((h[row], c[row]) for h, c in (lower, upper)),
         )
-        assert_close(decoder.teacher_force(words[row], *alone), found[row], 1e-12)
+        assert_close(decoder.teacher_force(words[row], *alone), actual[row], 1e-12)
 
 
 @EVERY
@@ -181,9 +181,9 @@ def test_select_can_repeat_rows(kind):
     source, now = begun(decoder, *encoded)
     now, _ = decoder.step(words[:, 0], source, now)
     rows = torch.tensor([2, 0, 0, 1])
-    wanted, weights = decoder.step(words[:, 1], source, now)
-    found, taken = decoder.step(words[rows, 1], source.select(rows), now.select(rows))
-    assert_close(list_tensors(found), [each[rows] for each in list_tensors(wanted)], 1e-12)
+    expected, weights = decoder.step(words[:, 1], source, now)
+    actual, taken = decoder.step(words[rows, 1], source.select(rows), now.select(rows))
+    assert_close(list_tensors(actual), [each[rows] for each in list_tensors(expected)], 1e-12)
     assert_close(taken, weights[rows], 1e-12)
 
 
@@ -242,10 +242,10 @@ def test_the_encoder_learns_through_its_memory(kind):
     decoder, lengths = made(kind), LENGTHS
     encoders = [NSE(K, dtype=torch.float64) for _ in range(KINDS[kind][1])]
     x = numbers(3, 5, K)
-    found = [encoder(x, lengths) for encoder in encoders]
-    states = [(h[0].detach(), c[0].detach()) for h, c in found[0].state[:2]]
-    memories = tuple(each.memory for each in found)
-    source, now = begun(decoder, found[0].outputs.detach(), lengths, memories, *states)
+    actual = [encoder(x, lengths) for encoder in encoders]
+    states = [(h[0].detach(), c[0].detach()) for h, c in actual[0].state[:2]]
+    memories = tuple(each.memory for each in actual)
+    source, now = begun(decoder, actual[0].outputs.detach(), lengths, memories, *states)
     decoder.teacher_force(numbers(3, 4, K), source, now).square().sum().backward()
     for encoder in encoders:
         for name, parameter in encoder.named_parameters():
@@ -258,9 +258,9 @@ def test_the_encoder_learns_through_its_memory(kind):
 def test_attend_equals_attention():
     attention, words, question = Attention(K).double(), numbers(3, 5, K), numbers(3, K)
     keys, shut = attention.key(words), make_score_mask(LENGTHS, words)
-    found, weights = attend(words, keys, shut, attention.query(question), attention.score)
-    assert_close(found, attention(words, LENGTHS, question), 1e-12)
-    assert_close(torch.einsum("bt,btk->bk", weights, words), found, 1e-12)
+    actual, weights = attend(words, keys, shut, attention.query(question), attention.score)
+    assert_close(actual, attention(words, LENGTHS, question), 1e-12)
+    assert_close(torch.einsum("bt,btk->bk", weights, words), actual, 1e-12)
     assert_close(weights.sum(dim=-1), torch.ones(3), 1e-12)
     scores = attention.score(torch.relu(keys + attention.query(question)[:, None])).squeeze(-1)
     for b, length in enumerate(LENGTHS.tolist()):
@@ -291,12 +291,12 @@ def test_dropout_is_on_the_input_of_both_lstms(kind):
     decoder, encoded, words = made(kind, 0.5).train(), left(kind), numbers(3, 4, K)
     source, now = begun(decoder, *encoded)
     torch.manual_seed(7)
-    found = decoder.teacher_force(words, source, now)
+    actual = decoder.teacher_force(words, source, now)
     torch.manual_seed(7)
     masks = list(zip(*decoder.draw_masks(words.transpose(0, 1)), strict=True))
-    wanted = [attended for attended, *_ in by_hand(decoder, words, *encoded, masks=masks)]
-    assert_close(found, torch.stack(wanted, dim=1), 1e-12)
-    assert not torch.allclose(decoder.teacher_force(words, source, now), found)
+    expected = [attended for attended, *_ in by_hand(decoder, words, *encoded, masks=masks)]
+    assert_close(actual, torch.stack(expected, dim=1), 1e-12)
+    assert not torch.allclose(decoder.teacher_force(words, source, now), actual)
     decoder.eval()
     assert torch.equal(decoder.teacher_force(words, source, now), decoder.teacher_force(words, source, now))
 

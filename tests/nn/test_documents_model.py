@@ -71,10 +71,10 @@ def by_hand(model, document):
 @EVERY
 def test_a_document_equals_its_sentences_one_by_one(encoder, reader):
     model = classifier(encoder, reader)
-    found = model(*batch())
-    assert found.shape == (len(MADE), LABELS)
-    assert_close(found, torch.stack([by_hand(model, document) for document in MADE]), 1e-12)
-    assert len(found.unique(dim=0)) == len(MADE)
+    actual = model(*batch())
+    assert actual.shape == (len(MADE), LABELS)
+    assert_close(actual, torch.stack([by_hand(model, document) for document in MADE]), 1e-12)
+    assert len(actual.unique(dim=0)) == len(MADE)
 
 
 @EVERY
@@ -99,13 +99,13 @@ def test_a_document_depends_on_neither_batch_nor_padding(encoder, reader, settin
 def test_ids_in_the_padding_change_nothing(encoder, reader):
     model = classifier(encoder, reader)
     ids, lengths, rows, counts = batch(shape=(40, 12, 9))
-    wanted = model(ids, lengths, rows, counts)
+    expected = model(ids, lengths, rows, counts)
     ids, rows = ids.clone(), rows.clone()
     for row, length in enumerate(lengths.tolist()):
         ids[row, length:] = torch.randint(2, WORDS, (9 - length,))
     for b, count in enumerate(counts.tolist()):
         rows[b, count:] = torch.randint(0, 40, (12 - count,))
-    assert_close(model(ids, lengths, rows, counts), wanted, 1e-12)
+    assert_close(model(ids, lengths, rows, counts), expected, 1e-12)
 
 
 @EVERY
@@ -144,11 +144,11 @@ def test_the_order_of_sentences_matters(encoder, reader):
 
 def test_a_document_does_not_read_sentences_of_others():
     model = classifier()
-    wanted = model(*batch([0, 2, 5]))
+    expected = model(*batch([0, 2, 5]))
     changed = documents([MADE[0], [[9, 9, 9]], MADE[5]]).select(torch.arange(3))
-    found = model(*changed)
-    assert_close(found[[0, 2]], wanted[[0, 2]], 1e-12)
-    assert not torch.allclose(found[1], wanted[1])
+    actual = model(*changed)
+    assert_close(actual[[0, 2]], expected[[0, 2]], 1e-12)
+    assert not torch.allclose(actual[1], expected[1])
 
 
 def test_long_sentences_are_truncated():
@@ -183,11 +183,11 @@ def test_models_have_as_many_parameters_as_in_the_paper():
 
     nse = lstm(k) + 2 * k * (2 * k + 1) + lstm(2 * k)
     head = k * labels + labels
-    for name, wanted in (("nse-nse", 2 * nse), ("nse-lstm", nse + lstm(k)), ("lstm-lstm", 2 * lstm(k))):
+    for name, expected in (("nse-nse", 2 * nse), ("nse-lstm", nse + lstm(k)), ("lstm-lstm", 2 * lstm(k))):
         config = load_recipe(f"yelp13/{name}").model
         with torch.device("meta"):
             model = DocumentClassifier(config, vocab_size=7, labels=labels)
-        assert sum(p.numel() for p in model.parameters() if p.requires_grad) == wanted + head
+        assert sum(p.numel() for p in model.parameters() if p.requires_grad) == expected + head
         assert not model.embedding.weight.requires_grad
 
 

@@ -41,9 +41,9 @@ def encoder(k=6, **kwargs):
     return nse.NSE(k, **{**KIND, **kwargs})
 
 
-def assert_same(got, wanted):
+def assert_same(got, expected):
     """But for rounding."""
-    assert_close(got, wanted, 1e-12 if KIND["dtype"] == torch.float64 else 1e-5)
+    assert_close(got, expected, 1e-12 if KIND["dtype"] == torch.float64 else 1e-5)
 
 
 def test_the_encoding_has_the_documented_shapes(backend):

@@ -48,9 +48,9 @@ def test_a_folded_model_scores_pairs_the_same(settings, first, second):
     before = [each.clone() for each in inputs]
     with torch.inference_mode():
         torch.testing.assert_close(quick(*inputs), model(*inputs), rtol=1e-5, atol=1e-5)
-        wanted = model.represent(*inputs[:2])
-        torch.testing.assert_close(quick.represent(*inputs[:2]), wanted, rtol=1e-5, atol=1e-5)
-        assert wanted.std() > 0.01  # or it would be no wonder
+        expected = model.represent(*inputs[:2])
+        torch.testing.assert_close(quick.represent(*inputs[:2]), expected, rtol=1e-5, atol=1e-5)
+        assert expected.std() > 0.01  # or it would be no wonder
     assert all(torch.equal(*each) for each in zip(inputs, before, strict=True))
 
 
@@ -71,8 +71,8 @@ def test_a_folded_model_scores_empty_sentences_the_same():
     model = made(PairClassifier, PairConfig(size=5, hidden=6, starts=1, pool="max"))
     ids, none = torch.ones(3, 4, dtype=torch.long), torch.zeros(3, dtype=torch.long)
     with torch.inference_mode():
-        found, wanted = (each(ids, none, ids, none + 2) for each in (fold_model(model), model))
-        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+        actual, expected = (each(ids, none, ids, none + 2) for each in (fold_model(model), model))
+        torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_other_models_are_not_folded():

@@ -20,7 +20,7 @@ def _seeded():
     torch.manual_seed(1)
 
 
-def found(keys, at):
+def actual(keys, at):
     """Compute the fraction of steps whose largest weight is at the expected slot."""
     return (keys.argmax(-1) == at).float().mean().item()
 
@@ -28,18 +28,18 @@ def found(keys, at):
 @pytest.mark.parametrize("layers", [1, 2])
 def test_with_lookup_each_word_reads_its_own_slot(layers):
     x, own = words(), torch.arange(T)
-    assert found(nse.NSE(K, init="lookup", layers=layers)(x, trace=True).keys, own) > 0.95
-    assert found(nse.NSE(K, layers=layers)(x, trace=True).keys, own) < 0.5
+    assert actual(nse.NSE(K, init="lookup", layers=layers)(x, trace=True).keys, own) > 0.95
+    assert actual(nse.NSE(K, layers=layers)(x, trace=True).keys, own) < 0.5
 
 
 def test_with_lookup_a_word_is_read_from_a_shared_memory():
     x, order = words(), torch.tensor([3, 0, 6, 1, 5, 2, 4])
     first, second = nse.NSE(K, init="lookup"), nse.NSE(K, shared=1, init="lookup")
     [keys] = second(x[:, order], shared=[first(x).memory], trace=True).shared_keys
-    assert found(keys, order) > 0.95
+    assert actual(keys, order) > 0.95
     first, second = nse.NSE(K), nse.NSE(K, shared=1)
     [keys] = second(x[:, order], shared=[first(x).memory], trace=True).shared_keys
-    assert found(keys, order) < 0.5
+    assert actual(keys, order) < 0.5
 
 
 @pytest.mark.parametrize("layers", [1, 2])
@@ -63,7 +63,7 @@ def test_the_random_part_has_the_given_range():
 def test_reset_parameters_restores_the_lookup():
     encoder = nse.NSE(K, init="lookup")
     encoder.reset_parameters()
-    assert found(encoder(words(), trace=True).keys, torch.arange(T)) > 0.95
+    assert actual(encoder(words(), trace=True).keys, torch.arange(T)) > 0.95
 
 
 @pytest.mark.parametrize("init_range", [0.0, 0.05])

@@ -77,12 +77,12 @@ def test_a_pair_depends_on_neither_batch_nor_padding(settings, padding):
 @EVERY
 def test_a_batch_of_empty_sentences_has_finite_scores(settings):
     model, nothing = classifier(**settings), torch.zeros(2, dtype=torch.long)
-    found = model(torch.zeros(2, 0, dtype=torch.long), nothing, torch.zeros(2, 0, dtype=torch.long), nothing)
+    actual = model(torch.zeros(2, 0, dtype=torch.long), nothing, torch.zeros(2, 0, dtype=torch.long), nothing)
     padded = model(torch.zeros(2, 3, dtype=torch.long), nothing, torch.zeros(2, 3, dtype=torch.long), nothing)
-    assert found.isfinite().all()
-    assert_close(padded, found, 1e-12)
+    assert actual.isfinite().all()
+    assert_close(padded, actual, 1e-12)
     batch = pairs()
-    assert_close(model(*batch)[4].expand(2, -1), found, 1e-12)
+    assert_close(model(*batch)[4].expand(2, -1), actual, 1e-12)
 
 
 @EVERY
@@ -105,18 +105,18 @@ def test_long_sentences_are_truncated(settings):
     premise, n, hypothesis, m = batch
     whole = classifier(**settings)
     whole.load_state_dict(model.state_dict())
-    found = model(*batch)
-    assert_close(found, whole(premise[:, :3], n.clamp(max=3), hypothesis[:, :3], m.clamp(max=3)), 1e-12)
-    assert not torch.allclose(found[:2], whole(*batch)[:2])
-    assert_close(found[2:], whole(*batch)[2:], 1e-12)
+    actual = model(*batch)
+    assert_close(actual, whole(premise[:, :3], n.clamp(max=3), hypothesis[:, :3], m.clamp(max=3)), 1e-12)
+    assert not torch.allclose(actual[:2], whole(*batch)[:2])
+    assert_close(actual[2:], whole(*batch)[2:], 1e-12)
 
 
 @ENCODERS
 def test_only_a_bag_of_words_ignores_order(encoder):
     ids, lengths = torch.tensor([[5, 6, 7]]), torch.tensor([3])
     model = classifier(encoder)
-    found, turned = (model(premise, lengths, ids, lengths) for premise in (ids, ids.flip(1)))
-    assert torch.allclose(found, turned) == (encoder == "bow")
+    actual, turned = (model(premise, lengths, ids, lengths) for premise in (ids, ids.flip(1)))
+    assert torch.allclose(actual, turned) == (encoder == "bow")
 
 
 @ENCODERS
@@ -225,9 +225,9 @@ def test_invalid_settings_are_refused(settings, message):
 def test_pad_left_equals_a_loop():
     ids, lengths = torch.randint(2, WORDS, (5, 6)), PREMISE
     for longest in (6, 9):
-        found, counted = pad_left(ids, lengths, longest)
+        actual, counted = pad_left(ids, lengths, longest)
         assert counted.tolist() == [longest] * 5
-        for row, length, padded in zip(ids.tolist(), lengths.tolist(), found.tolist(), strict=True):
+        for row, length, padded in zip(ids.tolist(), lengths.tolist(), actual.tolist(), strict=True):
             assert padded == [PAD] * (longest - length) + row[:length]
     again = pad_left(*pad_left(ids, lengths, 9), 9)
     assert_close(again, pad_left(ids, lengths, 9), 0)
@@ -281,9 +281,9 @@ def test_a_long_sentence_keeps_its_first_32_words_with_the_papers_padding():
     model = classifier(padding="paper", max_words=32)
     ids, all_of_it, some = torch.randint(2, WORDS, (2, 40)), torch.tensor([40, 33]), torch.tensor([32, 32])
     other, m = torch.randint(2, WORDS, (2, 4)), torch.tensor([4, 2])
-    found = model(ids, all_of_it, other, m)
-    assert_close(model(ids[:, :32], some, other, m), found, 1e-12)
-    assert not torch.allclose(model(ids[:, -32:], some, other, m), found)
+    actual = model(ids, all_of_it, other, m)
+    assert_close(model(ids[:, :32], some, other, m), actual, 1e-12)
+    assert not torch.allclose(model(ids[:, -32:], some, other, m), actual)
 
 
 # MMA-NSE: the hypothesis reads and writes the premise's memory.
@@ -428,17 +428,17 @@ def test_invalid_settings_of_a_sentence_model_are_refused(settings, message):
 
 
 @pytest.mark.parametrize(
-    ("assignment", "told"),
+    ("assignment", "message"),
     [
         ("model.encoder=mma", 'model.encoder: expected "nse" or "lstm" or "bow", got string "mma"'),
         ("model.attention=paper", "override model.attention: no such key"),
         ("model.word_overlap=true", "override model.word_overlap: no such key"),
     ],
 )
-def test_a_sentence_model_refuses_settings_of_pairs(assignment, told):
+def test_a_sentence_model_refuses_settings_of_pairs(assignment, message):
     with pytest.raises(ConfigError) as refused:
         load_recipe("sst/fine", [assignment])
-    assert told in str(refused.value)
+    assert message in str(refused.value)
 
 
 # Two layers, words that are mapped and dropped, and words that are counted.
@@ -497,14 +497,14 @@ def test_overlap_equals_a_count_by_hand():
     first = torch.tensor([[5, 6, 7, 6], [5, UNKNOWN, PAD, PAD], [PAD, PAD, PAD, PAD], [9, 8, PAD, PAD]])
     second = torch.tensor([[6, 6, 9, 5], [UNKNOWN, 5, 6, PAD], [5, 6, PAD, PAD], [PAD, UNKNOWN, PAD, PAD]])
     rarity = torch.tensor([100.0, 100.0, 0, 0, 0, 2.0, 1.0, 4.0, 8.0, 16.0])
-    found = measure_overlap(whole(first), whole(second), rarity)
-    wanted = [
+    actual = measure_overlap(whole(first), whole(second), rarity)
+    expected = [
         [3 / 4, (1 + 1 + 2) / (1 + 1 + 16 + 2)],  # 6, 6 and 5 are there, 9 is not
         [1 / 2, 2 / (2 + 1)],  # of 5 and 6 only 5; what is unknown is neither shared nor missing
         [0, 0],
         [0, 0],  # nothing is known that could be shared
     ]
-    assert_close(found, torch.tensor(wanted), 1e-6)
+    assert_close(actual, torch.tensor(expected), 1e-6)
     assert_close(measure_overlap(whole(second), whole(first), rarity)[0], torch.tensor([3 / 4, 4 / 8]), 1e-6)
     assert measure_overlap(whole(first[:, :0]), whole(second), rarity).tolist() == [[0, 0]] * 4
     assert measure_overlap(whole(first), whole(second[:, :0]), rarity).tolist() == [[0, 0]] * 4
@@ -527,10 +527,10 @@ def test_the_head_sees_the_overlap(padding):
         model.rarity.copy_(torch.arange(WORDS))
     premise, _, hypothesis, _ = batch = padded_with_pads(pairs())
     scores = model(*batch)
-    wanted = measure_overlap(whole(premise[:, :7]), whole(hypothesis), torch.arange(WORDS).double())
+    expected = measure_overlap(whole(premise[:, :7]), whole(hypothesis), torch.arange(WORDS).double())
     assert seen["x"].shape == (5, 4 * 4 + 2)
-    assert_close(seen["x"][:, -2:], wanted, 1e-12)
-    assert (wanted[0] > 0).all() or (wanted[1] > 0).all()
+    assert_close(seen["x"][:, -2:], expected, 1e-12)
+    assert (expected[0] > 0).all() or (expected[1] > 0).all()
     assert "rarity" in model.state_dict()
     assert not hasattr(classifier(), "rarity")
     scores.sum().backward()
@@ -550,11 +550,11 @@ def test_the_ranking_model_has_as_many_parameters_as_in_the_paper():
 
     attention = k * (k + 1) + k * (k + 1) + (k + 1)
     head = 4 * k * hidden + hidden + hidden * 1 + 1
-    wanted = words * k + k + nse(1) + nse(2) + attention + head
+    expected = words * k + k + nse(1) + nse(2) + attention + head
     config = load_recipe("wikiqa/mma-attention").model
     with torch.device("meta"):
         model = PairClassifier(config, vocab_size=7, labels=1)
-    assert parameters(model) == wanted
+    assert parameters(model) == expected
     shapes = [tuple(layer.weight.shape) for layer in (model.projection, model.head[0], model.head[3])]
     assert shapes == [(512, 300), (1024, 4 * 512), (1, 1024)]
     assert not model.embedding.weight.requires_grad

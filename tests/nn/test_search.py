@@ -22,7 +22,7 @@ class Table:
     """A model whose next word depends on the row, the step and the last word, as a table says.
 
     The table of a row travels as the source's outputs and the step as what was attended to, so a search that
-    mixes rows up is told wrong numbers.
+    mixes rows up is message wrong numbers.
     """
 
     def __init__(self):
@@ -65,7 +65,7 @@ def everything(table):
 
 
 def best(table, penalty):
-    return max(everything(table), key=lambda found: found[1] / found[2] ** penalty)[0]
+    return max(everything(table), key=lambda actual: actual[1] / actual[2] ** penalty)[0]
 
 
 def words_of(ids):
@@ -75,15 +75,15 @@ def words_of(ids):
     return words
 
 
-def told(table, search, *settings):
+def message(table, search, *settings):
     """The translations of every row, after a look at their places."""
     ids, places, _ = search(Table(), *asked(table), MOST, *settings)
     assert ids.shape == places.shape == (len(table), MOST)
     for row, place in zip(ids, places, strict=True):
         words = words_of(row)
         before = [BEGIN, *words]
-        wanted = [int(place_of(torch.tensor(before[t]), t)) for t in range(len(words))]
-        assert place.tolist() == wanted + [0] * (MOST - len(words))
+        expected = [int(place_of(torch.tensor(before[t]), t)) for t in range(len(words))]
+        assert place.tolist() == expected + [0] * (MOST - len(words))
     return [words_of(row) for row in ids]
 
 
@@ -100,7 +100,7 @@ def by_steps(table, beam, penalty):
             for word in (*WORDS, END):
                 new = words if word == END else [*words, word]
                 grown.append((new, total + table[t, last, word].item(), size + 1, word == END))
-        kept = sorted(grown, key=lambda found: -found[1] / found[2] ** penalty)[:beam]
+        kept = sorted(grown, key=lambda actual: -actual[1] / actual[2] ** penalty)[:beam]
     return kept[0][0]
 
 
@@ -108,17 +108,17 @@ def by_steps(table, beam, penalty):
 @pytest.mark.parametrize("seed", range(3))
 def test_a_beam_of_all_translations_finds_the_best(seed, penalty):
     table = tables(8, seed)
-    found = told(table, beam_search, ALL, penalty)
-    assert found == [best(row, penalty) for row in table]
-    assert len(set(map(len, found))) > 1
+    actual = message(table, beam_search, ALL, penalty)
+    assert actual == [best(row, penalty) for row in table]
+    assert len(set(map(len, actual))) > 1
 
 
 @pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0])
 @pytest.mark.parametrize("beam", [1, 2, 3, 5])
 def test_a_small_beam_keeps_the_best_candidates_at_each_step(beam, penalty):
     table = tables(30, seed=5)
-    found = told(table, beam_search, beam, penalty)
-    assert found == [by_steps(row, beam, penalty) for row in table]
+    actual = message(table, beam_search, beam, penalty)
+    assert actual == [by_steps(row, beam, penalty) for row in table]
 
 
 def test_a_beam_finds_better_translations_than_greedy_search():
@@ -126,8 +126,8 @@ def test_a_beam_finds_better_translations_than_greedy_search():
     scores = []
     for beam in (1, 2, 4, ALL):
         known = [{tuple(words): total for words, total, _ in everything(row)} for row in table[:40]]
-        found = told(table[:40], beam_search, beam, 0.0)
-        scores.append(sum(each[tuple(words)] for each, words in zip(known, found, strict=True)))
+        actual = message(table[:40], beam_search, beam, 0.0)
+        scores.append(sum(each[tuple(words)] for each, words in zip(known, actual, strict=True)))
     assert scores == sorted(scores)
     assert scores[0] < scores[1] < scores[-1]
 
@@ -144,11 +144,11 @@ def greedily(table):
 
 def test_greedy_search_takes_the_best_next_word():
     table = tables(60, seed=2)
-    found = told(table, greedy)
-    assert found == [greedily(row) for row in table]
-    assert {len(words) for words in found} == {0, 1, 2, 3, 4}
+    actual = message(table, greedy)
+    assert actual == [greedily(row) for row in table]
+    assert {len(words) for words in actual} == {0, 1, 2, 3, 4}
     for penalty in (0.0, 1.0):
-        assert told(table, beam_search, 1, penalty) == found
+        assert message(table, beam_search, 1, penalty) == actual
 
 
 def chain(*steps):
@@ -168,22 +168,22 @@ def test_the_penalty_sets_the_length_of_a_translation():
     table = chain(
         (BEGIN, {END: 0.4, 4: 0.6}), (4, {5: 0.8, END: 0.2}), (5, {1: 0.8, END: 0.2}), (1, {END: 0.8, 4: 0.2})
     )
-    assert told(table, beam_search, ALL, 0.0) == [[]]
-    assert told(table, beam_search, ALL, 1.0) == [[4, 5, 1]]
-    assert told(table, greedy) == [[4, 5, 1]]
+    assert message(table, beam_search, ALL, 0.0) == [[]]
+    assert message(table, beam_search, ALL, 1.0) == [[4, 5, 1]]
+    assert message(table, greedy) == [[4, 5, 1]]
 
 
 def test_a_beam_looks_past_the_best_first_word():
     """Greedily 4, after which nothing is likely; the best begins with 5."""
     table = chain((BEGIN, {4: 0.6, 5: 0.4}), (4, {1: 0.25, 4: 0.25, 5: 0.25, END: 0.25}), (5, {1: 1.0}))
-    assert told(table, greedy)[0][0] == 4
-    assert told(table, beam_search, 2, 0.0) == [[5, 1]]
+    assert message(table, greedy)[0][0] == 4
+    assert message(table, beam_search, 2, 0.0) == [[5, 1]]
 
 
 @pytest.mark.parametrize("beam", [1, 3, ALL])
 def test_translations_that_never_end_are_truncated(beam):
     table = chain((BEGIN, {4: 1.0}), (4, {5: 1.0}), (5, {4: 1.0}))
-    assert told(table, beam_search, beam, 1.0) == told(table, greedy) == [[4, 5, 4, 5]]
+    assert message(table, beam_search, beam, 1.0) == message(table, greedy) == [[4, 5, 4, 5]]
     for most in (1, 2, 3):
         for ids, places, _ in (
             greedy(Table(), *asked(table), most),
@@ -208,17 +208,17 @@ def test_impossible_words_are_never_chosen(beam):
     """Also where more are followed than there can be."""
     table = chain((BEGIN, {4: 0.5, END: 0.5}), (4, {END: 1.0}))
     for penalty in (0.0, 1.0):
-        (words,) = told(table, beam_search, beam, penalty)
+        (words,) = message(table, beam_search, beam, penalty)
         assert words in ([], [4])
 
 
 @pytest.mark.parametrize("search", [(greedy,), (beam_search, 3, 1.0), (beam_search, ALL, 0.5)])
 def test_a_row_does_not_depend_on_its_batch(search):
     table = tables(12, seed=9)
-    together = told(table, *search)
-    assert together == [told(row[None], *search)[0] for row in table]
+    together = message(table, *search)
+    assert together == [message(row[None], *search)[0] for row in table]
     order = torch.tensor([5, 5, 0, 11, 3])
-    assert told(table[order], *search) == [together[i] for i in order.tolist()]
+    assert message(table[order], *search) == [together[i] for i in order.tolist()]
 
 
 # The same of a real model.
@@ -239,18 +239,18 @@ def sources():
 @pytest.mark.parametrize("decoder", ["nse", "lstm"])
 def test_translations_have_the_models_probabilities(decoder, beam):
     model, (ids, lengths) = translator(decoder=decoder, beam=beam), sources()
-    found, places, likely = model.translate(ids, lengths)
-    assert found.shape == places.shape == (6, 7)
-    for b, row in enumerate(found):
+    actual, places, likely = model.translate(ids, lengths)
+    assert actual.shape == places.shape == (6, 7)
+    for b, row in enumerate(actual):
         words = words_of(row)
         assert not {PAD, BEGIN, END} & set(words)
         assert (places[b, : len(words)] < max(1, int(lengths[b]))).all()
         alone, place, chance = model.translate(ids[b : b + 1, : max(1, lengths[b])], lengths[b : b + 1])
         assert_close([alone[0], place[0]], [row, places[b]], 0)
         assert_close(chance[0], likely[b], 1e-5)
-    assert len(found.unique(dim=0)) > 1
+    assert len(actual.unique(dim=0)) > 1
     assert model.translate(ids, lengths, max_length=3)[0].shape == (6, 3)
-    assert_close(model.translate(ids, lengths, beam=beam)[:2], (found, places), 0)
+    assert_close(model.translate(ids, lengths, beam=beam)[:2], (actual, places), 0)
 
 
 @pytest.mark.parametrize("decoder", ["nse", "lstm"])
@@ -273,20 +273,20 @@ def test_a_beams_translation_is_at_least_as_likely_as_greedy(decoder):
     """By the model's own scores of whole translations."""
     model, (ids, lengths) = translator(decoder=decoder, length_penalty=0.0, max_target_words=3), sources()
 
-    def likelihood(found):
-        sizes = (found != PAD).sum(dim=1)
-        scores = model(ids, lengths, found, sizes)
+    def likelihood(actual):
+        sizes = (actual != PAD).sum(dim=1)
+        scores = model(ids, lengths, actual, sizes)
         scores[..., [PAD, BEGIN]] = float("-inf")
-        wanted = torch.nn.functional.pad(found, (0, 1)).scatter(1, sizes[:, None], END)
-        each = scores.log_softmax(dim=-1).gather(2, wanted[..., None])[..., 0]
+        expected = torch.nn.functional.pad(actual, (0, 1)).scatter(1, sizes[:, None], END)
+        each = scores.log_softmax(dim=-1).gather(2, expected[..., None])[..., 0]
         counted = torch.arange(4) < (sizes + 1).clamp(max=3)[:, None]  # cut off, without an end
         return each.masked_fill(~counted, 0).sum(dim=1)
 
     every = 1 + 6 + 36 + 216
-    told = [model.translate(ids, lengths, beam=n) for n in (every, 1)]
-    for found in told:
-        assert_close(found.log_probs, likelihood(found.ids), 1e-4)
-    best_of_all, greedy_ones = (found.ids for found in told)
+    message = [model.translate(ids, lengths, beam=n) for n in (every, 1)]
+    for actual in message:
+        assert_close(actual.log_probs, likelihood(actual.ids), 1e-4)
+    best_of_all, greedy_ones = (actual.ids for actual in message)
     assert (likelihood(best_of_all) >= likelihood(greedy_ones) - 1e-5).all()
     for words in product([1, 4, 5, 6, 7, 8], repeat=2):
         given = torch.tensor([[*words, PAD]]).expand(6, -1)

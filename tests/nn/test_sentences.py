@@ -51,32 +51,34 @@ def test_a_sentence_depends_on_neither_batch_nor_padding(name):
     together, padded = encoder(x, LENGTHS), encoder(torch.cat([x, words(3)], dim=1), LENGTHS)
     for b, alone in enumerate(each_alone(encoder, x, LENGTHS)):
         n = int(LENGTHS[b])
-        for found in (together, padded):
-            assert (found.outputs[b, n:] == 0).all()
+        for actual in (together, padded):
+            assert (actual.outputs[b, n:] == 0).all()
             if alone is None:
-                assert (found.last[b] == 0).all()
+                assert (actual.last[b] == 0).all()
             else:
-                assert_close([found.outputs[b, :n], found.last[b]], [alone.outputs[0], alone.last[0]], 1e-12)
+                assert_close(
+                    [actual.outputs[b, :n], actual.last[b]], [alone.outputs[0], alone.last[0]], 1e-12
+                )
     assert together.lengths.tolist() == LENGTHS.tolist()
     assert together.outputs.shape[-1] == together.last.shape[-1] == (8 if name.endswith("-2") else 4)
 
 
 def test_reverse_sequences_reverses_each_sentence():
     x = words()
-    wanted = x.clone()
+    expected = x.clone()
     for b, length in enumerate(LENGTHS.tolist()):
         for t in range(length):
-            wanted[b, t] = x[b, length - 1 - t]
-    assert torch.equal(reverse_sequences(x, LENGTHS), wanted)
-    assert torch.equal(reverse_sequences(wanted, LENGTHS), x)
-    assert not torch.equal(wanted, x)
+            expected[b, t] = x[b, length - 1 - t]
+    assert torch.equal(reverse_sequences(x, LENGTHS), expected)
+    assert torch.equal(reverse_sequences(expected, LENGTHS), x)
+    assert not torch.equal(expected, x)
 
 
 def test_take_last_takes_the_last_output():
     x = words()
     for b, length in enumerate(LENGTHS.tolist()):
-        wanted = x[b, length - 1] if length else torch.zeros(4)
-        assert take_last(x, LENGTHS)[b].tolist() == wanted.tolist()
+        expected = x[b, length - 1] if length else torch.zeros(4)
+        assert take_last(x, LENGTHS)[b].tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("pool", ["last", "max", "mean-max"])
@@ -91,8 +93,8 @@ def test_pooling_equals_a_loop(pool):
         for unit in range(4 if length else 0):
             values = [outputs[b, t, unit].item() for t in range(length)]
             means[unit], highest[unit] = sum(values) / length, max(values)
-        wanted = {"last": last[b].tolist(), "max": highest, "mean-max": means + highest}[pool]
-        assert pooled[b].tolist() == pytest.approx(wanted, abs=1e-12)
+        expected = {"last": last[b].tolist(), "max": highest, "mean-max": means + highest}[pool]
+        assert pooled[b].tolist() == pytest.approx(expected, abs=1e-12)
 
 
 def test_concatenated_embeddings_are_zero_in_the_padding():
@@ -109,15 +111,15 @@ def test_concatenated_embeddings_are_zero_in_the_padding():
 def test_an_lstm_ignores_the_padding(directions, layers, monkeypatch):
     """A CUDA device runs over the padding, a CPU packs: the same numbers and gradients."""
     encoder, x = made(LSTMSentence, 4, 0.0, directions, layers=layers), words().requires_grad_()
-    found = []
+    actual = []
     for runs in (run_lstm, lambda lstm, x, _: lstm(x)[0]):
         monkeypatch.setattr(sentences, "run_lstm", runs)
         encoded = encoder(x, LENGTHS)
         loss = encoded.outputs.square().sum() + encoded.last.sum()
         gradients = torch.autograd.grad(loss, [x, *encoder.parameters()])
-        found.append((encoded.outputs, encoded.last, gradients))
-    assert_close(*found, 1e-12)
-    assert all(gradient.abs().sum() > 0 for gradient in found[0][2])
+        actual.append((encoded.outputs, encoded.last, gradients))
+    assert_close(*actual, 1e-12)
+    assert all(gradient.abs().sum() > 0 for gradient in actual[0][2])
 
 
 def test_two_directions_equal_a_bidirectional_lstm():
@@ -128,16 +130,16 @@ def test_two_directions_equal_a_bidirectional_lstm():
     x, lengths = words(), torch.tensor([5, 1, 2, 3])
     packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
     outputs, (h, _) = bidirectional(packed)
-    found = encoder(x, lengths)
-    assert_close(found.outputs, pad_packed_sequence(outputs, batch_first=True)[0], 1e-12)
-    assert_close(found.last, torch.cat([h[0], h[1]], dim=-1), 1e-12)
+    actual = encoder(x, lengths)
+    assert_close(actual.outputs, pad_packed_sequence(outputs, batch_first=True)[0], 1e-12)
+    assert_close(actual.last, torch.cat([h[0], h[1]], dim=-1), 1e-12)
 
 
 @pytest.mark.parametrize("directions", [1, 2])
 def test_two_layers_equal_an_lstm_over_the_outputs_of_another(directions):
     """Each direction has two of its own: the second reads the outputs of the same direction alone."""
     encoder, x = made(LSTMSentence, 4, 0.0, directions, layers=2), words()
-    found = encoder(x, LENGTHS)
+    actual = encoder(x, LENGTHS)
     for d, stacked in enumerate([encoder.lstm, encoder.back][:directions]):
         layers = [nn.LSTM(4, 4, batch_first=True, **KIND) for _ in range(2)]
         for number, layer in enumerate(layers):
@@ -149,20 +151,20 @@ def test_two_layers_equal_an_lstm_over_the_outputs_of_another(directions):
             if length:
                 row = x[b : b + 1, :length].flip(1) if d else x[b : b + 1, :length]
                 outputs = layers[1](layers[0](row)[0])[0][0]
-                assert_close(found.last[b, units], outputs[-1], 1e-12)
-                assert_close(found.outputs[b, :length, units], outputs.flip(0) if d else outputs, 1e-12)
+                assert_close(actual.last[b, units], outputs[-1], 1e-12)
+                assert_close(actual.outputs[b, :length, units], outputs.flip(0) if d else outputs, 1e-12)
 
 
 def test_the_second_nse_reads_from_the_last_word_to_the_first():
     encoder, x = made(NSESentence, 4, 0.0, 2), words()
-    found = encoder(x, LENGTHS)
+    actual = encoder(x, LENGTHS)
     for b, length in enumerate(LENGTHS.tolist()):
         row = x[b : b + 1, :length]
         there, back = encoder.nse[0](row), encoder.nse[1](row.flip(1))
-        assert_close(found.outputs[b, :length, :4], there.outputs[0], 1e-12)
-        assert_close(found.outputs[b, :length, 4:], back.outputs[0].flip(0), 1e-12)
-        assert_close(found.last[b], torch.cat([there.last[0], back.last[0]]), 1e-12)
-        for memory, alone in zip(found.memories, (there.memory, back.memory), strict=True):
+        assert_close(actual.outputs[b, :length, :4], there.outputs[0], 1e-12)
+        assert_close(actual.outputs[b, :length, 4:], back.outputs[0].flip(0), 1e-12)
+        assert_close(actual.last[b], torch.cat([there.last[0], back.last[0]]), 1e-12)
+        for memory, alone in zip(actual.memories, (there.memory, back.memory), strict=True):
             assert memory.lengths[b] == length
             assert_close(memory.slots[b, :length], alone.slots[0], 1e-12)
 
@@ -173,21 +175,21 @@ def test_each_direction_reads_the_memory_of_its_direction(directions):
     x, y, lengths = words(), words(3), torch.tensor([2, 3, 3, 0])
     memories = first(x, LENGTHS).memories
     assert len(memories) == directions
-    found = second(y, lengths, memories)
+    actual = second(y, lengths, memories)
     hand = second.nse[0](y, lengths, shared=[memories[0]])
-    assert_close([found.outputs[..., :4], found.last[..., :4]], [hand.outputs, hand.last], 1e-12)
+    assert_close([actual.outputs[..., :4], actual.last[..., :4]], [hand.outputs, hand.last], 1e-12)
     if directions == 2:
         hand = second.nse[1](reverse_sequences(y, lengths), lengths, shared=[memories[1]])
-        assert_close(found.last[..., 4:], hand.last, 1e-12)
+        assert_close(actual.last[..., 4:], hand.last, 1e-12)
 
 
 @pytest.mark.parametrize("directions", [1, 2])
 def test_with_the_papers_padding_pads_are_read(directions):
     encoder, x = made(NSESentence, 4, 0.0, directions, padding="paper"), words()
-    found, whole = encoder(x, LENGTHS), encoder(x, torch.full((4,), 5))
-    assert found.lengths.tolist() == [5] * 4
-    assert_close(list_tensors(found), list_tensors(whole), 0)
-    assert (found.outputs != 0).all()
+    actual, whole = encoder(x, LENGTHS), encoder(x, torch.full((4,), 5))
+    assert actual.lengths.tolist() == [5] * 4
+    assert_close(list_tensors(actual), list_tensors(whole), 0)
+    assert (actual.outputs != 0).all()
 
 
 def test_every_direction_has_blanks_and_starts():
@@ -198,10 +200,10 @@ def test_every_direction_has_blanks_and_starts():
 
 def test_a_bag_of_words_is_the_mean_of_its_words():
     x = words()
-    found = made(BagOfWords, 0.0)(x, LENGTHS)
+    actual = made(BagOfWords, 0.0)(x, LENGTHS)
     for b, length in enumerate(LENGTHS.tolist()):
-        wanted = sum(x[b, t] for t in range(length)) / max(length, 1)
-        assert_close(found.last[b], wanted * torch.ones(4, **KIND), 1e-12)
+        expected = sum(x[b, t] for t in range(length)) / max(length, 1)
+        assert_close(actual.last[b], expected * torch.ones(4, **KIND), 1e-12)
 
 
 @pytest.mark.parametrize("kind", [BagOfWords, LSTMSentence, NSESentence])

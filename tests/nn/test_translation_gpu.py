@@ -49,8 +49,8 @@ def texts(first, words, longest):
 
 
 def pairs(device="cpu"):
-    found = LabelledRows((texts(2, WORDS, 12), texts(4, TARGETS, 12)), torch.zeros(ROWS, dtype=torch.long))
-    return found.to(torch.device(device))
+    actual = LabelledRows((texts(2, WORDS, 12), texts(4, TARGETS, 12)), torch.zeros(ROWS, dtype=torch.long))
+    return actual.to(torch.device(device))
 
 
 def judged(model, batch):
@@ -66,12 +66,12 @@ def test_scores_and_gradients_equal_the_cpu(name, directions):
     assert_near(scores[1], scores[0], 1e-4)
     for model, each in ((here, batch), (there, batch.to(torch.device("cuda")))):
         judged(model, each).backward()
-    for (which, wanted), found in zip(here.named_parameters(), there.parameters(), strict=True):
+    for (which, expected), actual in zip(here.named_parameters(), there.parameters(), strict=True):
         if which == "decoder.attention.score.bias":  # softmax does not see it: zero, but for rounding
-            assert found.grad.abs().max() < 1e-5
+            assert actual.grad.abs().max() < 1e-5
             continue
-        difference = (found.grad.cpu() - wanted.grad).norm()
-        assert difference <= 1e-4 * max(wanted.grad.norm(), 1e-3), which
+        difference = (actual.grad.cpu() - expected.grad).norm()
+        assert difference <= 1e-4 * max(expected.grad.norm(), 1e-3), which
 
 
 @EVERY
@@ -92,21 +92,21 @@ def test_an_lstm_stops_at_each_end():
         torch.randn(5, 9, 32),
         torch.tensor([9, 1, 4, 9, 2]),
     )
-    found = []
+    actual = []
     for device in ("cpu", "cuda"):
         lstm.to(device)
         inputs = x.to(device).requires_grad_()
         outputs, (h, c) = run_lstm_to_end(lstm, inputs, lengths.to(device))
         loss = outputs.square().sum() + h.sum() + c.square().sum()
-        found.append((outputs, h, c, *torch.autograd.grad(loss, [inputs, *lstm.parameters()])))
-    assert_near(found[1], found[0], 1e-4)
-    assert (found[1][0][1, 1:] == 0).all()
+        actual.append((outputs, h, c, *torch.autograd.grad(loss, [inputs, *lstm.parameters()])))
+    assert_near(actual[1], actual[0], 1e-4)
+    assert (actual[1][0][1, 1:] == 0).all()
 
 
 def test_score_masks_are_made_on_the_device():
     slots = torch.zeros(2, 3, 4, device="cuda")
-    found = make_score_mask(torch.tensor([1, 3], device="cuda"), slots)
-    assert (found == 0).sum(dim=-1).flatten().tolist() == [1, 3]
+    actual = make_score_mask(torch.tensor([1, 3], device="cuda"), slots)
+    assert (actual == 0).sum(dim=-1).flatten().tolist() == [1, 3]
 
 
 def step_of(kind, model, rows, **settings):
@@ -133,7 +133,7 @@ def test_a_replayed_training_step_equals_an_eager_one(name, directions):
     steps = [step_of(TrainStep, eager.cuda(), rows), step_of(CapturedStep, captured.cuda(), rows)]
     results = [[step(*batch) for batch in plan(12)] for step in steps]
     assert len(steps[1].graphs) == len(SHAPES)
-    losses, norms = ([[result[i] for result in found] for found in results] for i in (0, 2))
+    losses, norms = ([[result[i] for result in actual] for actual in results] for i in (0, 2))
     assert_close(*losses, 1e-4)
     assert_close(*norms, 1e-3)
     assert_close(steps[0].parameters, steps[1].parameters, 1e-3)

@@ -83,15 +83,15 @@ def test_a_word_depends_only_on_those_before_it(name, directions):
 
 @EVERY
 def test_scores_equal_those_of_single_steps(name):
-    """What training scores is what a search is told, word by word."""
+    """What training scores is what a search is message, word by word."""
     model, (source, n, target, m) = translator(name), pairs()
     scores = model(source, n, target, m)
     encoded, now = model.decoder.begin(*model.encode_source(source, n))
     known = [word for word in range(TARGETS) if word not in (PAD, BEGIN)]
     for t, word in enumerate(torch.cat([torch.full((4, 1), BEGIN), target], dim=1).unbind(dim=1)):
         likely, now, _ = model.predict_next(word, encoded, now)
-        wanted = scores[:, t, known].log_softmax(dim=-1)
-        assert_close(likely[:, known], wanted, 1e-5)  # told as float32
+        expected = scores[:, t, known].log_softmax(dim=-1)
+        assert_close(likely[:, known], expected, 1e-5)  # message as float32
 
 
 @EVERY
@@ -99,13 +99,13 @@ def test_scores_equal_those_of_single_steps(name):
 def test_an_empty_source_is_read_as_one_pad(name, directions):
     model, (_, _, target, m) = translator(name, directions=directions), pairs()
     nothing, pad = torch.zeros(4, dtype=torch.long), torch.full((4, 1), PAD)
-    wanted = model(pad, torch.ones_like(nothing), target, m)
+    expected = model(pad, torch.ones_like(nothing), target, m)
     for source in (torch.zeros(4, 0, dtype=torch.long), pad, torch.full((4, 3), PAD)):
-        assert_close(model(source, nothing, target, m), wanted, 1e-12)
+        assert_close(model(source, nothing, target, m), expected, 1e-12)
         ids, places, _ = model.translate(source, nothing, max_length=3)
         assert ids.shape == (4, 3)
         assert (places == 0).all()
-    assert wanted.isfinite().all()
+    assert expected.isfinite().all()
 
 
 @EVERY
@@ -161,7 +161,7 @@ def test_dropout_is_only_in_training(name):
 @pytest.mark.parametrize("name", ["lstm-lstm", "nse-lstm"])
 def test_the_encoded_source_equals_the_encoders_results(name):
     model, (source, n, *_) = translator(name), pairs()
-    found = model.encode_source(source, n)
+    actual = model.encode_source(source, n)
     x = model.embedding(source)
     for b, length in enumerate(n.clamp(min=1).tolist()):
         row = x[b : b + 1, :length]
@@ -170,15 +170,15 @@ def test_the_encoded_source_equals_the_encoders_results(name):
             inner, lower = encoder.lower(row)
             outputs, upper = encoder.upper(inner)
             states = [s[0, 0] for s in (*lower, *upper)]
-            assert found.memories == ()
+            assert actual.memories == ()
         else:
             alone = model.encoders[0].nse(row)
             outputs, states = alone.outputs, [s[0, 0] for s in (*alone.state.read, *alone.state.write)]
-            assert_close(found.memories[0].slots[b, :length], alone.memory.slots[0], 1e-12)
-            assert found.memories[0].lengths[b] == length
-        assert_close(found.outputs[b, :length], outputs[0], 1e-12)
-        assert_close([s[b] for s in (*found.lower, *found.upper)], states, 1e-12)
-    assert_close(model.decoder.begin(*found)[0].outputs, found.outputs, 0)
+            assert_close(actual.memories[0].slots[b, :length], alone.memory.slots[0], 1e-12)
+            assert actual.memories[0].lengths[b] == length
+        assert_close(actual.outputs[b, :length], outputs[0], 1e-12)
+        assert_close([s[b] for s in (*actual.lower, *actual.upper)], states, 1e-12)
+    assert_close(model.decoder.begin(*actual)[0].outputs, actual.outputs, 0)
 
 
 @pytest.mark.parametrize("name", ["lstm-lstm", "nse-nse"])
@@ -186,16 +186,16 @@ def test_two_directions_are_joined_averaged_and_side_by_side(name):
     """Outputs joined, states averaged, and a memory of each direction for the decoder."""
     model, (source, n, *_) = translator(name, directions=2), pairs()
     lengths = n.clamp(min=1)
-    found = model.encode_source(source, n)
+    actual = model.encode_source(source, n)
     x = model.embedding(source)
     forward, back = model.encoders[0](x, lengths), model.encoders[1](reverse_sequences(x, lengths), lengths)
     both = torch.cat([forward.outputs, reverse_sequences(back.outputs, lengths)], dim=-1)
-    assert_close(found.outputs, both @ model.join.weight.T + model.join.bias, 1e-12)
-    for states, one_way, other in zip(found[1:3], forward[1:3], back[1:3], strict=True):
+    assert_close(actual.outputs, both @ model.join.weight.T + model.join.bias, 1e-12)
+    for states, one_way, other in zip(actual[1:3], forward[1:3], back[1:3], strict=True):
         assert_close(states, [(a + b) / 2 for a, b in zip(one_way, other, strict=True)], 1e-12)
-    assert len(found.memories) == (2 if name == "nse-nse" else 0)
-    assert_close(list_tensors(found.memories), list_tensors([*forward.memories, *back.memories]), 1e-12)
-    assert len(model.decoder.begin(*found)[1].memories) == len(found.memories)
+    assert len(actual.memories) == (2 if name == "nse-nse" else 0)
+    assert_close(list_tensors(actual.memories), list_tensors([*forward.memories, *back.memories]), 1e-12)
+    assert len(model.decoder.begin(*actual)[1].memories) == len(actual.memories)
     if name == "lstm-lstm":  # the second reads from the end: the first word changes its last output alone
         other = x.clone()
         other[:, 0] += 1
@@ -207,24 +207,24 @@ def test_two_directions_are_joined_averaged_and_side_by_side(name):
 @pytest.mark.parametrize("settings", [{"blanks": 3}, {"starts": 2}, {"blanks": 1, "starts": 2}])
 def test_the_decoder_reads_blank_slots_and_start_words(settings):
     model, (source, n, *_) = translator(**settings), pairs()
-    found = model.encode_source(source, n)
-    assert found.outputs.shape[1] == 5
+    actual = model.encode_source(source, n)
+    assert actual.outputs.shape[1] == 5
     more = sum(settings.values())
-    (memory,) = found.memories
+    (memory,) = actual.memories
     assert isinstance(memory, Memory)
     assert memory.slots.shape[1] == 5 + more
     assert memory.lengths.tolist() == [length + more for length in n.clamp(min=1).tolist()]
     assert (
-        (model.decoder.begin(*found)[0].memory_masks[0][:, 0] == 0).sum(dim=1)
+        (model.decoder.begin(*actual)[0].memory_masks[0][:, 0] == 0).sum(dim=1)
     ).tolist() == memory.lengths.tolist()
 
 
 def test_long_sources_are_truncated():
     model, whole = translator(max_words=2), translator()
     source, n, target, m = pairs()
-    found = model(source, n, target, m)
-    assert_close(found, whole(source[:, :2], n.clamp(max=2), target, m), 1e-12)
-    assert not torch.allclose(found[0], whole(source, n, target, m)[0])
+    actual = model(source, n, target, m)
+    assert_close(actual, whole(source[:, :2], n.clamp(max=2), target, m), 1e-12)
+    assert not torch.allclose(actual[0], whole(source, n, target, m)[0])
 
 
 def test_an_lstm_stops_at_each_end():

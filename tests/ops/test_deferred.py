@@ -31,14 +31,14 @@ def looped(use, weight, bias, x, steps=5):
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("shape", [(4, 3), (2, 5, 3)])
 def test_gradients_equal_those_of_autograd(bias, shape):
-    found = []
+    actual = []
     for use in (make_linear, make_deferred_linear):
         weight, b = parameters(bias)
         x = numbers(*shape).requires_grad_()
         given = [x, weight] + ([b] if bias else [])
         loss = looped(use, weight, b, x)
-        found.append([loss, *torch.autograd.grad(loss, given)])
-    for plain, deferred in zip(*found, strict=True):
+        actual.append([loss, *torch.autograd.grad(loss, given)])
+    for plain, deferred in zip(*actual, strict=True):
         torch.testing.assert_close(deferred, plain, rtol=1e-12, atol=1e-12)
 
 
@@ -60,12 +60,12 @@ def test_a_map_can_be_used_after_a_backward_pass():
 
 def test_gradients_of_two_maps_of_one_weight_add_up():
     x = numbers(4, 3)
-    found = []
+    actual = []
     for use in (make_linear, make_deferred_linear):
         weight, bias = parameters()
         loss = looped(use, weight, bias, x) * looped(use, weight, bias, 2 * x)
-        found.append(torch.autograd.grad(loss, [weight, bias]))
-    for plain, deferred in zip(*found, strict=True):
+        actual.append(torch.autograd.grad(loss, [weight, bias]))
+    for plain, deferred in zip(*actual, strict=True):
         torch.testing.assert_close(deferred, plain, rtol=1e-12, atol=1e-12)
 
 

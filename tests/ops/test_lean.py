@@ -78,10 +78,10 @@ def test_lean_equals_the_reference_in_lower_precision(dtype, extra, device, monk
     assert {t.dtype for t in list_tensors(result)} == {dtype}
     assert_close(result, exact.run(reference.recurrence), tolerance)
     pairs = zip(p.gradients(lean.recurrence), exact.gradients(reference.recurrence), strict=True)
-    for got, wanted in pairs:
+    for got, expected in pairs:
         assert got.dtype == dtype
-        scale = max(1.0, wanted.abs().max().item()) if wanted.numel() else 1.0
-        assert_close(got / scale, wanted / scale, tolerance)
+        scale = max(1.0, expected.abs().max().item()) if expected.numel() else 1.0
+        assert_close(got / scale, expected / scale, tolerance)
 
 
 @pytest.mark.parametrize("extra", [{}, {"shared": (2,), "layers": 2}, {"dropout": 0.4}, {"T": 9, "k": 1}])

@@ -15,9 +15,9 @@ def test_packed_weights_give_the_same_products(rows, dtype):
     x, plus = wide[:, 32:64], torch.randn(rows, 48, dtype=dtype)  # rows that lie apart, as those of a state
     before = plus.clone()
     with torch.inference_mode():
-        found = [PackedLinear(W, b)(x), PackedLinear(W)(x), PackedLinear(W)(x, plus=plus)]
-        wanted = [x @ W.t() + b, x @ W.t(), x @ W.t() + plus]
-    for one, other in zip(found, wanted, strict=True):
+        actual = [PackedLinear(W, b)(x), PackedLinear(W)(x), PackedLinear(W)(x, plus=plus)]
+        expected = [x @ W.t() + b, x @ W.t(), x @ W.t() + plus]
+    for one, other in zip(actual, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-4)
     assert torch.equal(plus, before)
 

@@ -119,8 +119,8 @@ def test_lean_runs_what_triton_does_not_support_and_logs_it_once(what, extra, ma
         for _ in range(2):
             got = recurrence(*arguments(p), keys=True, backend="triton")
     assert_close(got, p.to(dtype=torch.float64).run(reference.recurrence), 2e-5)
-    [told] = [record.getMessage() for record in caplog.records if record.name == module.__name__]
-    assert told == f"the triton backend does not support {what}: lean runs instead, with the same results"
+    [message] = [record.getMessage() for record in caplog.records if record.name == module.__name__]
+    assert message == f"the triton backend does not support {what}: lean runs instead, with the same results"
 
 
 def test_lean_runs_batches_without_steps(machine, monkeypatch):

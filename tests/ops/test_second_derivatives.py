@@ -29,7 +29,7 @@ def encoders(device, **settings):
 @pytest.mark.parametrize("settings", [{}, {"layers": 2, "shared": 1}], ids=["1 layer", "2 layers, shared"])
 @pytest.mark.parametrize("lengths", [[3, 0], None], ids=["lengths", "no lengths"])
 def test_gradients_of_a_gradient_penalty_equal_the_reference(settings, lengths, device):
-    found = []
+    actual = []
     for encoder in encoders(device, **settings):
         x, other = (
             torch.randn(2, n, 3, generator=torch.Generator().manual_seed(n))
@@ -39,9 +39,9 @@ def test_gradients_of_a_gradient_penalty_equal_the_reference(settings, lengths, 
         )
         out = encoder(x, lengths, shared=[other] * encoder.shared)
         (gradient,) = torch.autograd.grad(out.last.sum() + out.outputs.sum(), x, create_graph=True)
-        found.append(torch.autograd.grad((gradient.norm() - 1).square(), [x, *encoder.parameters()]))
-    assert found[1][0].any()
-    assert_near(*found, 1e-4)
+        actual.append(torch.autograd.grad((gradient.norm() - 1).square(), [x, *encoder.parameters()]))
+    assert actual[1][0].any()
+    assert_near(*actual, 1e-4)
 
 
 def test_kernels_called_directly_refuse_second_derivatives(device):

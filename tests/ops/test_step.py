@@ -44,27 +44,27 @@ def stepped(x, lengths, memories, read, write, weights, c_mask=None, keys=False)
     h, z = [], []
     for t in range(x.shape[1]):
         mask = None if c_mask is None else c_mask[:, t]
-        lower, upper, slots, found = step(
+        lower, upper, slots, actual = step(
             x[:, t], slots, closings, lower, upper, make_step_linears(weights), mask
         )
         h.append(upper[0])
-        z.append(found)
+        z.append(actual)
     slots = tuple(M.masked_fill(shut(m)[:, 0, :, None] != 0, 0) for M, m in zip(slots, memories, strict=True))
     return Result(
         torch.stack(h, dim=1),
         slots,
         tuple(s[None] for s in lower),
         tuple(s[None] for s in upper),
-        tuple(torch.stack([found[j] for found in z], dim=1) for j in range(len(memories))),
+        tuple(torch.stack([actual[j] for actual in z], dim=1) for j in range(len(memories))),
     )
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_steps_equal_the_recurrence(case):
     p = made(**case)
-    found, gradients = p.outputs_and_gradients(stepped)
-    wanted, wanted_gradients = p.outputs_and_gradients(reference.recurrence)
-    assert_close(found, wanted, 1e-12)
+    actual, gradients = p.outputs_and_gradients(stepped)
+    expected, wanted_gradients = p.outputs_and_gradients(reference.recurrence)
+    assert_close(actual, expected, 1e-12)
     assert_close(gradients, wanted_gradients, 1e-10)
     assert all(gradient.abs().sum() > 0 for gradient in wanted_gradients)
 
@@ -97,12 +97,12 @@ def test_padded_slots_are_neither_read_nor_written(shared):
 def test_values_of_padded_slots_do_not_matter(value):
     p = made(B=3, slots=4, shared=(4,))
     p.memories = tuple(Memory(m.slots, torch.tensor([1, 4, 2])) for m in p.memories)
-    wanted = p.run(stepped)
+    expected = p.run(stepped)
     with torch.no_grad():
         for memory in p.memories:
             for b, size in enumerate(memory.lengths.tolist()):
                 memory.slots[b, size:] = value
-    assert_close(p.run(stepped), wanted, 0)
+    assert_close(p.run(stepped), expected, 0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
@@ -112,37 +112,37 @@ def test_an_empty_memory_gives_finite_results(dtype):
     p.memories = tuple(
         Memory(m.slots, torch.tensor([0, 4, 0]).clamp(max=m.slots.shape[1])) for m in p.memories
     )
-    found, gradients = p.outputs_and_gradients(stepped)
-    assert all(each.isfinite().all() for each in (*list_tensors(found), *gradients))
-    for z in found.keys:
+    actual, gradients = p.outputs_and_gradients(stepped)
+    assert all(each.isfinite().all() for each in (*list_tensors(actual), *gradients))
+    for z in actual.keys:
         assert (z[[0, 2], :, 0] == 1).all()
         assert (z[[0, 2], :, 1:] == 0).all()
     one = made(B=3, T=6, slots=4, shared=(2,), dtype=dtype)
     one.memories = tuple(Memory(m.slots, m.lengths.clamp(min=1)) for m in p.memories)
-    assert_close(found, one.run(stepped), 0)
+    assert_close(actual, one.run(stepped), 0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
 def test_the_score_mask_is_lowest_in_the_padding(dtype):
-    found = make_score_mask(torch.tensor([2, 0, 3]), torch.ones(3, 3, 2, dtype=dtype))
+    actual = make_score_mask(torch.tensor([2, 0, 3]), torch.ones(3, 3, 2, dtype=dtype))
     lowest = torch.finfo(dtype).min
-    assert (found.shape, found.dtype) == ((3, 1, 3), dtype)
-    assert found[:, 0].tolist() == [[0, 0, lowest], [0, lowest, lowest], [0, 0, 0]]
+    assert (actual.shape, actual.dtype) == ((3, 1, 3), dtype)
+    assert actual[:, 0].tolist() == [[0, 0, lowest], [0, lowest, lowest], [0, 0, 0]]
     # Whatever the score of a shut slot, it stays finite and has no weight.
     for score in (-1e3, 1e3):
-        weights = (torch.full((3, 1, 3), score, dtype=dtype) * (found != 0) + found).softmax(dim=-1)
+        weights = (torch.full((3, 1, 3), score, dtype=dtype) * (actual != 0) + actual).softmax(dim=-1)
         assert weights.isfinite().all()
-        assert (weights[found != 0] == 0).all()
+        assert (weights[actual != 0] == 0).all()
 
 
 def test_a_step_of_an_lstm_equals_pytorch():
     theirs = nn.LSTM(5, 4, batch_first=True, dtype=torch.float64)
     x = torch.randn(3, 5, dtype=torch.float64)
     h, c = torch.randn(2, 3, 4, dtype=torch.float64)
-    found = lstm_cell(x, (h, c), make_lstm_linears(LSTMLayer(*theirs.all_weights[0])))
+    actual = lstm_cell(x, (h, c), make_lstm_linears(LSTMLayer(*theirs.all_weights[0])))
     outputs, (last, cell) = theirs(x[:, None], (h[None], c[None]))
-    assert_close(found, [outputs[:, 0], cell[0]], 1e-12)
-    assert_close(found[0], last[0], 1e-12)
+    assert_close(actual, [outputs[:, 0], cell[0]], 1e-12)
+    assert_close(actual[0], last[0], 1e-12)
 
 
 def test_several_layers_are_refused():
