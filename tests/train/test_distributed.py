@@ -21,17 +21,17 @@ from nse.train.progress import Progress
 from nse.train.signals import StopRequest
 
 
-def member(rank, size):
-    """A process of a team, without the others."""
-    team = Processes.__new__(Processes)
-    team.rank, team.size = rank, size
-    return team
+def make_process(rank, size):
+    """Return a process without the others."""
+    process = Processes.__new__(Processes)
+    process.rank, process.size = rank, size
+    return process
 
 
 @pytest.mark.parametrize(("size", "examples"), [(2, 8), (2, 7), (3, 7), (4, 2), (2, 1)])
 def test_shards_hold_each_example_once_and_their_losses_add_up(size, examples):
     index, values = torch.randperm(50)[:examples], torch.rand(50, dtype=torch.float64)
-    shares = [member(rank, size).shard_batch(index) for rank in range(size)]
+    shares = [make_process(rank, size).shard_batch(index) for rank in range(size)]
     counted = [number for share in shares for number in share.indices[: share.size].tolist()]
     assert sorted(counted) == sorted(index.tolist())
     assert all(len(share.indices) for share in shares)  # each process takes part, if only for nothing
@@ -40,27 +40,27 @@ def test_shards_hold_each_example_once_and_their_losses_add_up(size, examples):
 
 
 def test_the_shard_of_a_single_process_is_the_batch():
-    numbers, size, weight = member(0, 1).shard_batch(torch.arange(5))
+    numbers, size, weight = make_process(0, 1).shard_batch(torch.arange(5))
     assert (numbers.tolist(), size, weight) == ([0, 1, 2, 3, 4], 5, 1.0)
     assert BatchShard(torch.arange(1), 0, 0.0).loss_weight == 0
 
 
 def test_a_single_process_communicates_with_nobody():
-    team = member(0, 1)
-    assert team.all_max(3, 0) == [3, 0]
-    assert team.all_sum(1.5) == [1.5]
+    process = make_process(0, 1)
+    assert process.all_max(3, 0) == [3, 0]
+    assert process.all_sum(1.5) == [1.5]
     values = torch.randn(3)
-    assert team.all_reduce(values) is values
-    assert team.all_gather("x") == ["x"]
-    assert team.on_rank_zero(lambda: 7) == 7
-    assert team.rank_zero_first(lambda: 8) == 8
-    with pytest.raises(RuntimeError, match="a bug"), team.explain_lost_process(str):
+    assert process.all_reduce(values) is values
+    assert process.all_gather("x") == ["x"]
+    assert process.on_rank_zero(lambda: 7) == 7
+    assert process.rank_zero_first(lambda: 8) == 8
+    with pytest.raises(RuntimeError, match="a bug"), process.explain_lost_process(str):
         raise RuntimeError("a bug, though gloo is named")
 
 
 def test_other_errors_do_not_count_as_lost_processes():
-    team = member(1, 2)
-    with pytest.raises(RuntimeError, match="shapes differ"), team.explain_lost_process(str):
+    process = make_process(1, 2)
+    with pytest.raises(RuntimeError, match="shapes differ"), process.explain_lost_process(str):
         raise RuntimeError("shapes differ")
 
 
@@ -161,9 +161,9 @@ def test_each_row_is_scored_by_one_process(size, rows, monkeypatch):
     split = LabelledRows(tuple(texts), torch.zeros(rows, dtype=torch.long))
     whole, parts = distributed.compute_scores(model, split), []
     for rank in range(size):
-        team = member(rank, size)
-        team.all_reduce, team.all_max = lambda values: values, lambda *values: list(values)
-        parts.append(distributed.compute_scores(model, split, team, StopRequest()))
+        process = make_process(rank, size)
+        process.all_reduce, process.all_max = lambda values: values, lambda *values: list(values)
+        parts.append(distributed.compute_scores(model, split, process, StopRequest()))
     assert all(len(part) == rows for part in parts)
     if rows:
         scores = torch.stack(parts)

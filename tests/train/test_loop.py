@@ -22,12 +22,12 @@ TASK = TASKS["pair"]
 
 def fit(*overrides, name="logic/nse", progress=None, storage=None, task=TASK):
     recipe = load_recipe(name, [*SMALL, *overrides])
-    with progress or Progress(Console(file=io.StringIO())) as shown:
-        return loop.fit(task, recipe, task.load_examples(recipe), shown, storage)
+    with progress or Progress(Console(file=io.StringIO())) as display:
+        return loop.fit(task, recipe, task.load_examples(recipe), display, storage)
 
 
-def chosen_by(*values):
-    """The task, but the epochs are worth these values, whatever the scores."""
+def make_task_with_dev_scores(*values):
+    """Return the task with these figures on dev instead of those of the scores."""
     made_up = iter(values)
 
     class Chosen(Task):
@@ -38,8 +38,8 @@ def chosen_by(*values):
 
 
 @pytest.fixture
-def looks(monkeypatch):
-    """Every look at a split: how many rows it has, the weights, and the scores."""
+def scored_splits(monkeypatch):
+    """Record of each scored split: number of rows, weights and scores."""
     seen, original = [], loop.compute_scores
 
     def scored(model, split, *others):
@@ -52,9 +52,9 @@ def looks(monkeypatch):
     return seen
 
 
-def test_a_fixed_projection_keeps_its_random_weights_and_is_saved(looks):
+def test_a_fixed_projection_keeps_its_random_weights_and_is_saved(scored_splits):
     outcome = fit("model.embedding_size=24", "model.projection=fixed", "train.epochs=2")
-    first, last = looks[0][1], looks[1][1]  # dev, after each epoch
+    first, last = scored_splits[0][1], scored_splits[1][1]  # dev, after each epoch
     assert not torch.equal(first["embedding.weight"], last["embedding.weight"])
     for name in ("projection.weight", "projection.bias"):
         assert torch.equal(first[name], last[name])
@@ -92,39 +92,39 @@ def test_bucketed_batches_are_reproducible():
     assert any(not torch.equal(weights[0][name], weights[2][name]) for name in weights[0])
 
 
-def test_the_model_of_the_best_epoch_on_dev_is_returned_and_saved(looks):
-    kept, task = Collects(), chosen_by(0.2, 0.9, 0.9, 0.4)
-    outcome = fit("train.epochs=4", "train.lr=0.01", storage=kept, task=task)
+def test_the_model_of_the_best_epoch_on_dev_is_returned_and_saved(scored_splits):
+    saved, task = CollectingStorage(), make_task_with_dev_scores(0.2, 0.9, 0.9, 0.4)
+    outcome = fit("train.epochs=4", "train.lr=0.01", storage=saved, task=task)
     assert outcome.epoch == 2  # the first of the best
     assert [row["dev"] for row in outcome.metrics] == [0.2, 0.9, 0.9, 0.4]
-    assert outcome.metrics == kept.rows
-    (_, weights, scores), *_ = looks[1:]
-    for best in (outcome.model.state_dict(), kept.bests[-1]):
+    assert outcome.metrics == saved.rows
+    (_, weights, scores), *_ = scored_splits[1:]
+    for best in (outcome.model.state_dict(), saved.best_weights[-1]):
         assert all(torch.equal(weights[name], best[name]) for name in weights)
-    assert len(kept.bests) == 2
-    for packed in kept.packed[1:]:
-        assert torch.equal(packed["best"]["scores"], scores)
-    assert torch.equal(kept.scores["dev"], scores)
-    assert not torch.equal(scores, looks[2][2])  # those of the best epoch, not of the last
+    assert len(saved.best_weights) == 2
+    for checkpoint in saved.checkpoints[1:]:
+        assert torch.equal(checkpoint["best"]["scores"], scores)
+    assert torch.equal(saved.scores["dev"], scores)
+    assert not torch.equal(scores, scored_splits[2][2])  # those of the best epoch, not of the last
     dev = TASK.load_examples(load_recipe("logic/nse", SMALL)).splits["dev"]
     assert outcome.accuracy["dev"] == (scores.argmax(dim=-1) == dev.labels).double().mean().item()
-    assert set(kept.scores) == {"dev", "test", "unseen"}
+    assert set(saved.scores) == {"dev", "test", "unseen"}
 
 
-class Collects(RunStorage):
-    """Keeps in lists what a run would keep in files."""
+class CollectingStorage(RunStorage):
+    """Storage that keeps everything in lists."""
 
     def __init__(self):
         super().__init__()
-        self.rows, self.bests, self.packed, self.scores = [], [], [], {}
+        self.rows, self.best_weights, self.checkpoints, self.scores = [], [], [], {}
 
     def save_epoch(self, row, best):
         self.rows.append(row)
         if best:
-            self.bests.append({k: v.clone() for k, v in best.state_dict().items()})
+            self.best_weights.append({k: v.clone() for k, v in best.state_dict().items()})
 
-    def save_checkpoint(self, packed):
-        self.packed.append(packed)
+    def save_checkpoint(self, checkpoint):
+        self.checkpoints.append(checkpoint)
 
     def save_scores(self, scores, splits):
         assert all(len(values) == len(splits[name].labels) for name, values in scores.items())
@@ -132,40 +132,42 @@ class Collects(RunStorage):
 
 
 def test_patience_stops_a_run_that_does_not_improve():
-    outcome = fit("train.epochs=9", "train.patience=2", task=chosen_by(0.2, 0.5, 0.4, 0.5, 0.9))
+    outcome = fit(
+        "train.epochs=9", "train.patience=2", task=make_task_with_dev_scores(0.2, 0.5, 0.4, 0.5, 0.9)
+    )
     assert [row["dev"] for row in outcome.metrics] == [0.2, 0.5, 0.4, 0.5]
     assert outcome.epoch == 2
 
 
-def test_the_average_of_the_weights_is_evaluated_and_saved(looks):
-    kept = Collects()
-    fit("train.epochs=1", "train.ema_decay=0.7", storage=kept)
-    seen = looks[0][1]
-    assert all(torch.equal(seen[name], kept.bests[0][name]) for name in seen)
-    raw = kept.packed[0]["model"]
+def test_the_average_of_the_weights_is_evaluated_and_saved(scored_splits):
+    saved = CollectingStorage()
+    fit("train.epochs=1", "train.ema_decay=0.7", storage=saved)
+    seen = scored_splits[0][1]
+    assert all(torch.equal(seen[name], saved.best_weights[0][name]) for name in seen)
+    raw = saved.checkpoints[0]["model"]
     assert not torch.equal(seen["head.0.weight"], raw["head.0.weight"])
-    values = dict(zip(raw, kept.packed[0]["average"], strict=True))
-    steps = kept.packed[0]["step"]
+    values = dict(zip(raw, saved.checkpoints[0]["average"], strict=True))
+    steps = saved.checkpoints[0]["step"]
     corrected = values["head.0.weight"] / (1 - 0.7**steps)
     assert torch.allclose(seen["head.0.weight"], corrected)
 
 
 def test_fixed_embeddings_do_not_change_and_are_not_in_the_checkpoint(monkeypatch):
-    kept = Collects()
+    saved = CollectingStorage()
     recipe = load_recipe("logic/nse", [*SMALL, "train.epochs=1", "model.trainable=false"])
     examples = TASK.load_examples(recipe)
     torch.manual_seed(recipe.seed)
     before = TASK.build_model(recipe, examples).embedding.weight
     with Progress.silent() as progress:
-        outcome = loop.fit(TASK, recipe, examples, progress, kept)
+        outcome = loop.fit(TASK, recipe, examples, progress, saved)
     assert torch.equal(outcome.model.embedding.weight, before)
-    assert "embedding.weight" not in kept.packed[0]["model"]
+    assert "embedding.weight" not in saved.checkpoints[0]["model"]
     assert outcome.parameters == outcome.parameters_without_embeddings
 
 
-def test_test_splits_are_scored_once(looks):
+def test_test_splits_are_scored_once(scored_splits):
     fit("train.epochs=3", "data.test=33", "data.unseen=36")
-    reads = [rows for rows, *_ in looks]
+    reads = [rows for rows, *_ in scored_splits]
     assert reads.count(33) == reads.count(36) == 1
     assert reads.count(60) == 3  # dev: once an epoch
 
@@ -201,12 +203,14 @@ def test_figures_of_the_task_are_in_the_result():
         more = {"highest": scores.max().item()} if len(examples.splits[split].labels) == 30 else {}
         return {"rows": float(len(scores))} | more
 
-    kept, shown = Collects(), (ResultColumn("rows", "dev", "rows"),)
-    outcome = fit("train.epochs=1", storage=kept, task=replace(TASK, compute_metrics=figures, columns=shown))
+    saved, display = CollectingStorage(), (ResultColumn("rows", "dev", "rows"),)
+    outcome = fit(
+        "train.epochs=1", storage=saved, task=replace(TASK, compute_metrics=figures, columns=display)
+    )
     assert outcome.figures == {
         "accuracy": {"train": outcome.metrics[0]["train"]},
         "rows": {"dev": 60.0, "test": 30.0, "unseen": 30.0},
-        "highest": {name: kept.scores[name].max().item() for name in ("test", "unseen")},
+        "highest": {name: saved.scores[name].max().item() for name in ("test", "unseen")},
     }
 
 

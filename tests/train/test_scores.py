@@ -72,19 +72,19 @@ def run(runs, tmp_path, monkeypatch):
     (copy / "scores").mkdir(parents=True)
     for file in (runs[0] / "run" / "scores").iterdir():
         (copy / "scores" / file.name).write_bytes(file.read_bytes())
-    result = result_of(runs[0] / "run")
+    result = read_result(runs[0] / "run")
     without = {key: value for key, value in result.items() if key not in ranking.MEASURES}
     (copy / "result.json").write_text(json.dumps(without))
     return copy
 
 
-def result_of(folder):
+def read_result(folder):
     return json.loads((folder / "result.json").read_text())
 
 
 def test_training_prints_map_and_mrr(runs):
     folder, told = runs
-    result = result_of(folder / "run")
+    result = read_result(folder / "run")
     assert list(result["map"]) == list(result["mrr_mixed"]) == ["dev", "test"]
     for split in ("dev", "test"):
         assert f"{split} MAP {result['map'][split]:.4f} MRR {result['mrr'][split]:.4f}" in told
@@ -94,13 +94,13 @@ def test_training_prints_map_and_mrr(runs):
 
 
 def test_figures_computed_from_files_are_added_to_the_result(runs, run):
-    before = result_of(run)
+    before = read_result(run)
     answer = call("evaluate", "--scores", run)
     assert answer.exit_code == 0
-    assert result_of(run) == result_of(runs[0] / "run")
-    assert list(result_of(run)) == list(result_of(runs[0] / "run"))  # and where a run writes them
-    assert {key: result_of(run)[key] for key in before} == before
-    test = result_of(run)["map"]["test"], result_of(run)["mrr"]["test"]
+    assert read_result(run) == read_result(runs[0] / "run")
+    assert list(read_result(run)) == list(read_result(runs[0] / "run"))  # and where a run writes them
+    assert {key: read_result(run)[key] for key in before} == before
+    test = read_result(run)["map"]["test"], read_result(run)["mrr"]["test"]
     assert f"test: MAP {test[0]:.4f}, MRR {test[1]:.4f} of 3 questions (" in answer.stdout
     assert "of the 2 that also have wrong answers)" in answer.stdout
     assert f"added to {run / 'result.json'}: map, mrr, map_mixed, mrr_mixed" in answer.stdout
@@ -108,7 +108,7 @@ def test_figures_computed_from_files_are_added_to_the_result(runs, run):
     again = json.loads(call("evaluate", "--scores", run, "--json").stdout)
     assert again["added"] == []
     assert again["splits"]["dev"] == {
-        **{measure: result_of(run)[measure]["dev"] for measure in ranking.MEASURES},
+        **{measure: read_result(run)[measure]["dev"] for measure in ranking.MEASURES},
         "questions": 3,
         "mixed": 2,
     }
@@ -123,7 +123,7 @@ def test_evaluating_the_model_gives_the_same_figures(runs, run, tmp_path):
         prefix = tmp_path / "again.v1"
         result = json.loads(call(*words, "--json", "--trec", prefix).stdout)
         assert [result[measure] for measure in ranking.MEASURES] == [
-            result_of(run)[measure][split] for measure in ranking.MEASURES
+            read_result(run)[measure][split] for measure in ranking.MEASURES
         ]
         assert (result["questions"], result["mixed"], result["n"]) == (3, 2, 10)
         assert result["scores"] == str(tmp_path / "again.v1.run")
@@ -140,7 +140,7 @@ def test_one_file_can_be_scored_with_right_answers_from_another_folder(run, tmp_
     file = run / "scores" / "test.run"
     expected = evaluate_scores(file)
     assert (list(expected["splits"]), expected["added"]) == (["test"], [])
-    assert not set(ranking.MEASURES) & set(result_of(run))  # one file is not the run
+    assert not set(ranking.MEASURES) & set(read_result(run))  # one file is not the run
     reference = tmp_path / "WikiQA-test.ref"
     (run / "scores" / "test.qrels").rename(reference)
     assert evaluate_scores(file, reference)["splits"] == expected["splits"]
@@ -159,7 +159,7 @@ def test_an_unfinished_run_is_scored_and_gets_no_result(run):
 
 def test_different_figures_are_never_overwritten(run):
     evaluate_scores(run)
-    result = result_of(run)
+    result = read_result(run)
     result["mrr"]["test"] += 1e-4
     del result["map"]
     changed = json.dumps(result)
@@ -171,12 +171,12 @@ def test_different_figures_are_never_overwritten(run):
 
 def test_only_missing_figures_are_added(run):
     evaluate_scores(run)
-    whole = result_of(run)
+    whole = read_result(run)
     part = {key: value for key, value in whole.items() if key != "mrr_mixed"}
     part["map"] = {"dev": whole["map"]["dev"] + 1e-12}
     (run / "result.json").write_text(json.dumps(part))
     assert evaluate_scores(run)["added"] == ["map", "mrr_mixed"]
-    assert result_of(run) == whole | {"map": {"dev": part["map"]["dev"], "test": whole["map"]["test"]}}
+    assert read_result(run) == whole | {"map": {"dev": part["map"]["dev"], "test": whole["map"]["test"]}}
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_an_error_names_files_that_are_broken_or_do_not_match(run):
     (run / "scores" / "dev.run").write_text("1 Q0 0000 1 nan nse\n")
     with pytest.raises(DataError, match=r"dev\.run: line 1: score"):
         evaluate_scores(run)
-    assert not set(ranking.MEASURES) & set(result_of(run))
+    assert not set(ranking.MEASURES) & set(read_result(run))
 
 
 def test_the_description_has_a_line_for_each_split(run):

@@ -24,30 +24,30 @@ ENCODERS = ("nse", "lstm", "bow")
 SHAPES = [(12, 8), (4, 4), (8, 4)]  # texts longer than that are cut
 
 
-def texts(longest):
-    ids = torch.randint(2, WORDS, (EXAMPLES, longest))
-    lengths = torch.randint(1, longest + 1, (EXAMPLES,))
-    return Texts(ids.masked_fill(torch.arange(longest) >= lengths[:, None], 0), lengths)
+def make_texts(max_length):
+    ids = torch.randint(2, WORDS, (EXAMPLES, max_length))
+    lengths = torch.randint(1, max_length + 1, (EXAMPLES,))
+    return Texts(ids.masked_fill(torch.arange(max_length) >= lengths[:, None], 0), lengths)
 
 
-def data(device):
-    pairs = LabelledRows((texts(12), texts(8)), torch.randint(3, (EXAMPLES,)))
+def make_pairs(device):
+    pairs = LabelledRows((make_texts(12), make_texts(8)), torch.randint(3, (EXAMPLES,)))
     return pairs.to(torch.device(device))
 
 
-def classifier(device, encoder="bow", dropout=0.0):
+def make_classifier(device, encoder="bow", dropout=0.0):
     config = PairConfig(encoder=encoder, size=16, hidden=32, dropout=dropout)
     return PairClassifier(config, WORDS, 3).to(device)
 
 
-def twins(device, encoder="bow", dropout=0.0):
+def make_equal_models(device, encoder="bow", dropout=0.0):
     """Two models with the same weights; not by copying, which tears the weights of an LSTM apart."""
-    one, other = (classifier(device, encoder, dropout) for _ in range(2))
+    one, other = (make_classifier(device, encoder, dropout) for _ in range(2))
     other.load_state_dict(one.state_dict())
     return one, other
 
 
-def loss_on(model, pairs):
+def make_loss(model, pairs):
     def loss(index, shape):
         batch = pairs.select(index, shape)
         return compute_cross_entropy(model(*batch.inputs), batch.labels)
@@ -55,14 +55,14 @@ def loss_on(model, pairs):
     return loss
 
 
-def step_of(kind, model, pairs, decay=0.9, **settings):
+def make_step(kind, model, pairs, decay=0.9, **settings):
     """A step, with its own Adam and its own average of the weights."""
     optimizer = make_adam(model.parameters(), 1e-2, 1e-3, pairs.labels.device)
     average = WeightEMA(list(model.parameters()), decay)
-    return kind(optimizer, loss_on(model, pairs), CLIP, average, **settings)
+    return kind(optimizer, make_loss(model, pairs), CLIP, average, **settings)
 
 
-def plan(steps, shapes=SHAPES, sizes=(16,)):
+def make_batches(steps, shapes=SHAPES, sizes=(16,)):
     """Batches and their shapes, the shapes taking turns."""
     generator = torch.Generator().manual_seed(3)
     return [
@@ -83,8 +83,10 @@ def assert_same_training(step, other, batches_and_shapes):
     losses, norms = ([[result[i] for result in actual] for actual in results] for i in (0, 2))
     assert_close(*losses, 1e-4)
     assert_close(*norms, 1e-3)
-    rights = [torch.stack(actual)[:, 1] for actual in results]
-    assert (rights[0] - rights[1]).abs().max() <= 1  # where two labels score nearly the same
+    correct_by_hand = [torch.stack(actual)[:, 1] for actual in results]
+    assert (
+        correct_by_hand[0] - correct_by_hand[1]
+    ).abs().max() <= 1  # where two labels score nearly the same
     if step.ema is not None:
         assert_close(step.ema.values, other.ema.values, 1e-3)
     # A step moves a weight by about 1e-2, in what direction rounding decides where a gradient is nearly zero.
@@ -93,38 +95,38 @@ def assert_same_training(step, other, batches_and_shapes):
 
 
 def test_a_step_equals_one_written_by_hand(device):
-    (model, by_hand), pairs = twins(device, "lstm"), data(device)
+    (model, by_hand), pairs = make_equal_models(device, "lstm"), make_pairs(device)
     optimizer = make_adam(by_hand.parameters(), 1e-2, 1e-3, pairs.labels.device)
-    step = step_of(TrainStep, model, pairs)
-    for index, shape in [*plan(3), *plan(3, shapes=None)]:
-        loss, right, norm = result = step(index, shape)
+    step = make_step(TrainStep, model, pairs)
+    for index, shape in [*make_batches(3), *make_batches(3, shapes=None)]:
+        loss, correct, norm = result = step(index, shape)
         assert not result.requires_grad
         assert all(p.grad is None for p in model.parameters())
-        expected, rights = loss_on(by_hand, pairs)(index.to(device), shape)
+        expected, correct_by_hand = make_loss(by_hand, pairs)(index.to(device), shape)
         expected.backward()
         norms = torch.nn.utils.clip_grad_norm_(by_hand.parameters(), CLIP)
         optimizer.step()
         optimizer.zero_grad()
         tolerance = 0 if device == "cpu" else 1e-4
         assert_close([loss, norm, *model.parameters()], [expected, norms, *by_hand.parameters()], tolerance)
-        assert right == rights
+        assert correct == correct_by_hand
 
 
 def test_the_loss_is_cross_entropy_with_label_smoothing():
     scores, labels = torch.tensor([[0.0, 2.0], [1.0, 0.0], [0.0, 3.0]]), torch.tensor([1, 0, 0])
-    loss, right = compute_cross_entropy(scores, labels)
-    assert right == 2
+    loss, correct = compute_cross_entropy(scores, labels)
+    assert correct == 2
     assert loss.item() == pytest.approx(-scores.log_softmax(-1)[range(3), labels].mean().item())
-    smoothed, right = compute_cross_entropy(scores, labels, smoothing=0.2)
-    assert right == 2
+    smoothed, correct = compute_cross_entropy(scores, labels, smoothing=0.2)
+    assert correct == 2
     even = -scores.log_softmax(-1).mean()
     assert smoothed.item() == pytest.approx((0.8 * loss + 0.2 * even).item())
 
 
 def test_weighted_shards_of_a_batch_add_up_to_its_gradient():
-    model, pairs = classifier("cpu", "lstm"), data("cpu")
+    model, pairs = make_classifier("cpu", "lstm"), make_pairs("cpu")
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    step, index = TrainStep(optimizer, loss_on(model, pairs), 1e9), torch.randperm(EXAMPLES)[:7]
+    step, index = TrainStep(optimizer, make_loss(model, pairs), 1e9), torch.randperm(EXAMPLES)[:7]
     start = [p.detach().clone() for p in model.parameters()]
 
     def moved(numbers, weight):
@@ -139,35 +141,36 @@ def test_weighted_shards_of_a_batch_add_up_to_its_gradient():
 
 
 def test_the_moving_average_equals_one_written_by_hand(device):
-    model, pairs = classifier(device), data(device)
-    step, decay = step_of(TrainStep, model, pairs, decay=0.8), 0.8
-    kept = []
-    for index, shape in plan(5):
+    model, pairs = make_classifier(device), make_pairs(device)
+    step, decay = make_step(TrainStep, model, pairs, decay=0.8), 0.8
+    weights_by_step = []
+    for index, shape in make_batches(5):
         step(index, shape)
-        kept.append([p.detach().clone() for p in model.parameters()])
+        weights_by_step.append([p.detach().clone() for p in model.parameters()])
     parts = [decay ** (4 - i) for i in range(5)]
     expected = [
-        sum(w * p for w, p in zip(parts, ps, strict=True)) / sum(parts) for ps in zip(*kept, strict=True)
+        sum(w * p for w, p in zip(parts, ps, strict=True)) / sum(parts)
+        for ps in zip(*weights_by_step, strict=True)
     ]
     where = [p.data_ptr() for p in model.parameters()]
     with step.ema.swap_weights(5):
         assert_close(list(model.parameters()), expected, 1e-5)
-    assert_close(list(model.parameters()), kept[-1], 0)
+    assert_close(list(model.parameters()), weights_by_step[-1], 0)
     assert [p.data_ptr() for p in model.parameters()] == where  # where captured graphs know them
 
 
 def test_the_gradient_is_clipped():
-    model, pairs = classifier("cpu"), data("cpu")
+    model, pairs = make_classifier("cpu"), make_pairs("cpu")
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     before = [p.detach().clone() for p in model.parameters()]
-    TrainStep(optimizer, loss_on(model, pairs), 1e-3)(torch.arange(8))
+    TrainStep(optimizer, make_loss(model, pairs), 1e-3)(torch.arange(8))
     moved = torch.cat([(p - b).flatten() for p, b in zip(model.parameters(), before, strict=True)])
     assert moved.norm().item() == pytest.approx(1e-3, rel=1e-3)
 
 
 def test_the_learning_rate_can_be_changed(device):
-    model, pairs = classifier(device), data(device)
-    step = step_of(TrainStep, model, pairs)
+    model, pairs = make_classifier(device), make_pairs(device)
+    step = make_step(TrainStep, model, pairs)
     set_lr(step.optimizer, 0.0)
     before = [p.detach().clone() for p in model.parameters()]
     step(torch.arange(8))
@@ -179,41 +182,41 @@ def test_the_learning_rate_can_be_changed(device):
 
 
 def test_kernels_are_used_only_for_supported_optimizers(monkeypatch):
-    asked = []
-    monkeypatch.setattr("nse.train.optimizer.choose_backend", lambda *a: asked.append(a) or "triton")
+    calls = []
+    monkeypatch.setattr("nse.train.optimizer.choose_backend", lambda *a: calls.append(a) or "triton")
     weights = [torch.nn.Parameter(torch.zeros(3, 2)), torch.nn.Parameter(torch.zeros(2))]
 
-    def covered(parameters=weights, kind=torch.optim.Adam, averaged=None, **settings):
+    def can_use_kernels_for(parameters=weights, kind=torch.optim.Adam, averaged=None, **settings):
         settings = {"lr": torch.tensor(0.1), "fused": True, "capturable": True, **settings}
         average = None if averaged is None else WeightEMA(averaged, 0.9)
         return OptimizerUpdate(kind(parameters, **settings), CLIP, average).can_use_kernels()
 
-    assert covered()
-    assert covered(averaged=weights)
-    assert not covered(averaged=weights[::-1])
-    assert not covered(kind=torch.optim.AdamW)
-    assert not covered(amsgrad=True)
-    assert not covered(maximize=True)
-    assert not covered(lr=0.1)
-    assert not covered([{"params": [weights[0]]}, {"params": [weights[1]], "weight_decay": 0.1}])
-    assert not covered([torch.nn.Parameter(torch.zeros(2, dtype=torch.float64))])
-    assert not covered([torch.nn.Parameter(torch.zeros(3, 2).t())])
+    assert can_use_kernels_for()
+    assert can_use_kernels_for(averaged=weights)
+    assert not can_use_kernels_for(averaged=weights[::-1])
+    assert not can_use_kernels_for(kind=torch.optim.AdamW)
+    assert not can_use_kernels_for(amsgrad=True)
+    assert not can_use_kernels_for(maximize=True)
+    assert not can_use_kernels_for(lr=0.1)
+    assert not can_use_kernels_for([{"params": [weights[0]]}, {"params": [weights[1]], "weight_decay": 0.1}])
+    assert not can_use_kernels_for([torch.nn.Parameter(torch.zeros(2, dtype=torch.float64))])
+    assert not can_use_kernels_for([torch.nn.Parameter(torch.zeros(3, 2).t())])
     assert not OptimizerUpdate(torch.optim.SGD(weights), CLIP, None).can_use_kernels()
     monkeypatch.setattr("nse.train.optimizer.choose_backend", lambda *a: "lean")
-    assert not covered()
-    assert asked == [("auto", torch.device("cpu"))] * 2
-    assert not step_of(TrainStep, classifier("cpu"), data("cpu")).update.use_kernels
+    assert not can_use_kernels_for()
+    assert calls == [("auto", torch.device("cpu"))] * 2
+    assert not make_step(TrainStep, make_classifier("cpu"), make_pairs("cpu")).update.use_kernels
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("encoder", ENCODERS)
 @pytest.mark.parametrize("kind", [TrainStep, CapturedStep])
 def test_the_kernels_update_the_weights_as_pytorch_does(kind, encoder):
-    (one, other), pairs = twins("cuda", encoder), data("cuda")
-    step, by_pytorch = step_of(kind, one, pairs), step_of(TrainStep, other, pairs)
+    (one, other), pairs = make_equal_models("cuda", encoder), make_pairs("cuda")
+    step, by_pytorch = make_step(kind, one, pairs), make_step(TrainStep, other, pairs)
     assert step.update.use_kernels
     by_pytorch.update.use_kernels = False
-    assert_same_training(step, by_pytorch, plan(12))
+    assert_same_training(step, by_pytorch, make_batches(12))
     states = [each.optimizer.state_dict()["state"] for each in (step, by_pytorch)]
     for name in ("step", "exp_avg", "exp_avg_sq"):
         assert_close(*([state[name] for state in actual.values()] for actual in states), 1e-3)
@@ -222,42 +225,49 @@ def test_the_kernels_update_the_weights_as_pytorch_does(kind, encoder):
 @pytest.mark.gpu
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_a_replayed_step_equals_an_eager_step(encoder):
-    (eager, captured), pairs = twins("cuda", encoder), data("cuda")
-    step = step_of(CapturedStep, captured, pairs)
-    assert_same_training(step, step_of(TrainStep, eager, pairs), plan(20, sizes=(16, 7)))
+    (eager, captured), pairs = make_equal_models("cuda", encoder), make_pairs("cuda")
+    step = make_step(CapturedStep, captured, pairs)
+    assert_same_training(step, make_step(TrainStep, eager, pairs), make_batches(20, sizes=(16, 7)))
     assert len(step.graphs) == 6  # three shapes of two sizes, taking turns
     assert all(p.grad is None for p in captured.parameters())
 
 
 @pytest.mark.gpu
 def test_eager_and_replayed_steps_can_alternate():
-    (eager, captured), pairs = twins("cuda", "lstm"), data("cuda")
-    step = step_of(CapturedStep, captured, pairs)
-    mixed = [*plan(9), *plan(2, shapes=None), *plan(4), *plan(5, shapes=[(12, 4), (12, 8)])]
-    assert_same_training(step, step_of(TrainStep, eager, pairs), mixed)
+    (eager, captured), pairs = make_equal_models("cuda", "lstm"), make_pairs("cuda")
+    step = make_step(CapturedStep, captured, pairs)
+    mixed = [
+        *make_batches(9),
+        *make_batches(2, shapes=None),
+        *make_batches(4),
+        *make_batches(5, shapes=[(12, 4), (12, 8)]),
+    ]
+    assert_same_training(step, make_step(TrainStep, eager, pairs), mixed)
     assert len(step.graphs) == 4
 
 
 @pytest.mark.gpu
 def test_shapes_beyond_the_limit_are_not_captured():
-    (eager, captured), pairs = twins("cuda"), data("cuda")
-    step = step_of(CapturedStep, captured, pairs, max_graphs=2)
-    assert_same_training(step, step_of(TrainStep, eager, pairs), plan(15))
+    (eager, captured), pairs = make_equal_models("cuda"), make_pairs("cuda")
+    step = make_step(CapturedStep, captured, pairs, max_graphs=2)
+    assert_same_training(step, make_step(TrainStep, eager, pairs), make_batches(15))
     assert len(step.graphs) == 2
 
 
 @pytest.mark.gpu
 def test_the_index_may_be_on_the_device():
-    (eager, captured), pairs = twins("cuda"), data("cuda")
-    on_device = [(index.cuda(), shape) for index, shape in plan(9)]
-    assert_same_training(step_of(CapturedStep, captured, pairs), step_of(TrainStep, eager, pairs), on_device)
+    (eager, captured), pairs = make_equal_models("cuda"), make_pairs("cuda")
+    on_device = [(index.cuda(), shape) for index, shape in make_batches(9)]
+    assert_same_training(
+        make_step(CapturedStep, captured, pairs), make_step(TrainStep, eager, pairs), on_device
+    )
 
 
 @pytest.mark.gpu
 def test_the_learning_rate_can_be_changed_between_replays():
-    model, pairs = classifier("cuda"), data("cuda")
-    step = step_of(CapturedStep, model, pairs)
-    batch = plan(1)[0]
+    model, pairs = make_classifier("cuda"), make_pairs("cuda")
+    step = make_step(CapturedStep, model, pairs)
+    batch = make_batches(1)[0]
     for _ in range(3):
         step(*batch)
     assert len(step.graphs) == 1
@@ -272,22 +282,22 @@ def test_the_learning_rate_can_be_changed_between_replays():
 
 @pytest.mark.gpu
 def test_every_replay_draws_its_own_dropout():
-    model, pairs = classifier("cuda", dropout=0.5), data("cuda")
-    step = step_of(CapturedStep, model, pairs)
+    model, pairs = make_classifier("cuda", dropout=0.5), make_pairs("cuda")
+    step = make_step(CapturedStep, model, pairs)
     set_lr(step.optimizer, 0.0)  # the weights stay, so only the masks make a difference
-    losses = [step(*plan(1)[0])[0].item() for _ in range(6)]
+    losses = [step(*make_batches(1)[0])[0].item() for _ in range(6)]
     assert len(step.graphs) == 1
     assert len(set(losses)) == 6
 
 
 @pytest.mark.gpu
 def test_a_replay_does_not_wait_for_the_device():
-    model, pairs = classifier("cuda", "lstm", dropout=0.2), data("cuda")
-    step = step_of(CapturedStep, model, pairs)
-    for batch in plan(6):
+    model, pairs = make_classifier("cuda", "lstm", dropout=0.2), make_pairs("cuda")
+    step = make_step(CapturedStep, model, pairs)
+    for batch in make_batches(6):
         step(*batch)
     with forbid_synchronization():
-        for batch in plan(6):
+        for batch in make_batches(6):
             set_lr(step.optimizer, 1e-3)
             result = step(*batch)
         with pytest.raises(RuntimeError, match="synchronizing"):
@@ -297,42 +307,42 @@ def test_a_replay_does_not_wait_for_the_device():
 
 @pytest.mark.gpu
 def test_a_step_that_waits_for_the_device_runs_without_a_graph(caplog):
-    (eager, captured), pairs = twins("cuda", dropout=0.3), data("cuda")
+    (eager, captured), pairs = make_equal_models("cuda", dropout=0.3), make_pairs("cuda")
 
-    def waiting(model):
-        judge = loss_on(model, pairs)
+    def make_waiting_loss(model):
+        compute_loss = make_loss(model, pairs)
 
-        def judge_and_wait(index, shape):
-            loss, right = judge(index, shape)
-            return loss * (1 + index.min().item() / EXAMPLES), right
+        def compute_loss_and_wait(index, shape):
+            loss, correct = compute_loss(index, shape)
+            return loss * (1 + index.min().item() / EXAMPLES), correct
 
-        return judge_and_wait
+        return compute_loss_and_wait
 
     steps = [
-        kind(make_adam(model.parameters(), 1e-2, 1e-3, pairs.labels.device), waiting(model), CLIP)
+        kind(make_adam(model.parameters(), 1e-2, 1e-3, pairs.labels.device), make_waiting_loss(model), CLIP)
         for kind, model in ((CapturedStep, captured), (TrainStep, eager))
     ]
     # The failed capture neither draws random numbers nor breaks their generator.
     with caplog.at_level(logging.WARNING):
-        assert_same_training(*steps, plan(12))
+        assert_same_training(*steps, make_batches(12))
     assert [record.message.split(":")[0] for record in caplog.records] == [
         "the training step runs without a CUDA graph"
     ]
     assert not steps[0].needs_shapes
     assert not steps[0].graphs
     # Nor does it break later captures.
-    later = step_of(CapturedStep, captured, pairs)
-    for batch in plan(6):
+    later = make_step(CapturedStep, captured, pairs)
+    for batch in make_batches(6):
         later(*batch)
     assert len(later.graphs) == 3
 
 
 @pytest.mark.gpu
 def test_an_optimizer_that_cannot_be_captured_is_refused():
-    model, pairs = classifier("cuda"), data("cuda")
+    model, pairs = make_classifier("cuda"), make_pairs("cuda")
     optimizer = torch.optim.Adam(model.parameters())
-    step = CapturedStep(optimizer, loss_on(model, pairs), CLIP)
-    index, shape = plan(1)[0]
+    step = CapturedStep(optimizer, make_loss(model, pairs), CLIP)
+    index, shape = make_batches(1)[0]
     step(index, shape)
     with pytest.raises(RunError, match=r"cannot be captured as a CUDA graph .*: set train.cuda_graphs=false"):
         step(index, shape)
@@ -356,8 +366,8 @@ def test_the_loop_trains_the_same_with_and_without_graphs(encoder, buckets):
 
 @pytest.mark.gpu
 def test_an_epoch_of_bucketed_batches_has_few_shapes():
-    pairs = data("cpu")
-    step = step_of(CapturedStep, model := classifier("cuda"), pairs.to(torch.device("cuda")))
+    pairs = make_pairs("cpu")
+    step = make_step(CapturedStep, model := make_classifier("cuda"), pairs.to(torch.device("cuda")))
     generator = torch.Generator().manual_seed(0)
     for _ in range(4):
         for index in draw_batches(EXAMPLES, 16, generator, pairs.lengths):
