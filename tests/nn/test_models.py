@@ -136,8 +136,7 @@ def test_the_head_sees_both_vectors_their_signed_difference_and_product(encoder)
 
 @pytest.mark.parametrize("masked", ["", "-masked"])
 @pytest.mark.parametrize(
-    ("recipe", "count"),
-    [("snli/nse", 3_398_299), ("snli/mma", 6_373_999), ("snli/mma-attention", 6_554_900)],
+    ("recipe", "count"), [("snli/nse", 3_398_299), ("snli/mma", 6_373_999), ("snli/mma-attention", 6_554_900)]
 )
 def test_models_have_as_many_parameters_as_in_the_paper(recipe, count, masked):
     config = load_recipe(recipe + masked).model

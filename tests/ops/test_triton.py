@@ -423,9 +423,7 @@ def test_arguments_are_not_changed(interpreted):
 
 
 @pytest.mark.parametrize(
-    "extra",
-    [{}, {"shared": (4,)}, {"layers": 2}],
-    ids=["one launch", "phases", "layers"],
+    "extra", [{}, {"shared": (4,)}, {"layers": 2}], ids=["one launch", "phases", "layers"]
 )
 def test_nan_in_the_padding_changes_nothing(extra, interpreted):
     if not extra or "layers" in extra:

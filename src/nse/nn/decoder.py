@@ -138,12 +138,7 @@ class Decoder(nn.Module):
         )
 
     def advance(
-        self,
-        x: Tensor,
-        source: DecoderSource,
-        state: DecoderState,
-        linears: DecoderLinears,
-        masks: Masks,
+        self, x: Tensor, source: DecoderSource, state: DecoderState, linears: DecoderLinears, masks: Masks
     ) -> tuple[DecoderState, Tensor]:
         """Take a step from `feed_words` of the last word [B, k]."""
         x = x + linears.feed(state.attended)

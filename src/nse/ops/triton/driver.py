@@ -47,16 +47,8 @@ def launch(
     rows, groups, teams, programs, *_ = division
     if plan.DRIVER == "persistent":
         kernel = kernels.forward if direction == "forward" else kernels.backward
-        kernel[(teams * programs,)](
-            arguments,
-            counters,
-            rows,
-            groups,
-            programs,
-            S,
-            num_warps=choose_warps(work),
-            launch_cooperative_grid=True,
-        )
+        options = {"num_warps": choose_warps(work), "launch_cooperative_grid": True}
+        kernel[(teams * programs,)](arguments, counters, rows, groups, programs, S, **options)
         return
     kernel = kernels.forward_phase if direction == "forward" else kernels.backward_phase
     steps = range(T) if direction == "forward" else reversed(range(T))

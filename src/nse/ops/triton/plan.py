@@ -124,11 +124,7 @@ def make_division(work: Work, teams: int, rows: int, programs: int, shared: int)
     """Make the division with these teams, sequences per group, programs per team and bytes for weights."""
     rows = min(MAX_ROWS, rows)
     groups = math.ceil(work.B / rows)
-    L, block, persistent = (
-        max(work.slots, default=0),
-        round_up(work.k, 16),
-        DRIVER == "persistent",
-    )
+    L, block, persistent = max(work.slots, default=0), round_up(work.k, 16), DRIVER == "persistent"
     widths = tuple(product.choose_width(programs) for product in work.products)
     one_slice = all(w * programs >= p.columns for w, p in zip(widths, work.products, strict=True))
     free, held = shared if persistent and one_slice and rows <= work.max_held_rows else 0, []
@@ -147,18 +143,8 @@ def make_division(work: Work, teams: int, rows: int, programs: int, shared: int)
     # Each part has at least two blocks of slots, because joining the parts costs another phase.
     max_parts = 1 if resident else min(MAX_PARTS, programs // rows, L // (2 * max(1, BLOCK // block)))
     parts = 1 << max(0, max_parts.bit_length() - 1)
-    return Division(
-        rows,
-        groups,
-        min(teams, groups),
-        programs,
-        parts,
-        widths,
-        one_slice,
-        tuple(held),
-        max(1, at_once),
-        resident,
-    )
+    teams, at_once = min(teams, groups), max(1, at_once)
+    return Division(rows, groups, teams, programs, parts, widths, one_slice, tuple(held), at_once, resident)
 
 
 def count_tile_bytes(rows: int, itemsize: int) -> int:
@@ -243,16 +229,11 @@ def make_sizes(work: Work, division: Division, X: int, **settings: Any) -> Sizes
         HELD_UP_H=up_h,
         RESIDENT=division.resident,
         PRECISION="tf32" if torch.backends.cudnn.allow_tf32 else "ieee",
-        **{
-            "UNITS": 16,
-            "COLUMNS": 16,
-            "COLUMNS_M": 16,
-            "COLUMNS_UP": 16,
-            "MASKED": False,
-            "CELLS": False,
-            "KEYS": False,
-            **settings,
-        },
+        **(
+            dict.fromkeys(("UNITS", "COLUMNS", "COLUMNS_M", "COLUMNS_UP"), 16)
+            | dict.fromkeys(("MASKED", "CELLS", "KEYS"), False)
+            | settings
+        ),
     )
     # The compiler needs each field marked as a constant; the interpreter takes plain values.
     return sizes if INTERPRETED else Sizes._make(tl.constexpr(value) for value in sizes)

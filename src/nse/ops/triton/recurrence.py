@@ -41,24 +41,12 @@ def recurrence(
         W_m, W_x = (None, from_m) if fold else (from_m, W_ih)
         slots, slot_lengths = concat_memories(memories, batch)
         slot_sizes = [memory.slots.shape[1] for memory in memories]
+        mask = None if c_mask is None else c_mask.float().contiguous()
+        full = lengths is None and all(memory.lengths is None for memory in memories)
         H, C, M, z, *_ = loop(
-            hoisted,
-            o,
-            None if c_mask is None else c_mask.float().contiguous(),
-            W_m,
-            W_x,
-            W_h,
-            bias,
-            *stack_upper(upper),
-            *flatten_state(write),
-            slots,
-            slot_sizes,
-            slot_lengths,
-            batch.lengths,
-            batch.order,
-            lengths is None and all(memory.lengths is None for memory in memories),
-            torch.is_grad_enabled(),
-        )
+            hoisted, o, mask, W_m, W_x, W_h, bias, *stack_upper(upper), *flatten_state(write), slots,
+            slot_sizes, slot_lengths, batch.lengths, batch.order, full, torch.is_grad_enabled(),
+        )  # fmt: skip
         outputs, *write_end = select_states(H, C, batch.lengths)
         return Result(
             outputs=outputs.to(x.dtype),
@@ -129,26 +117,12 @@ def run_layer(
     B, _, k = x.shape
     hoisted = apply_linear(x, layer.ih, layer.bias_ih + layer.bias_hh, product_dtype, torch.float32)
     no_memory = x.new_zeros(B, 0, k, dtype=torch.float32)
+    h, c = (None, None) if state is None else (s.float() for s in state)
+    full, no_slots = batch.original_lengths is None, batch.lengths.new_zeros(0, B)
     H, C, *_ = loop(
-        hoisted,
-        no_memory,
-        None,
-        None,
-        None,
-        layer.hh.to(product_dtype),
-        None,
-        None,
-        None,
-        None,
-        *((None, None) if state is None else (s.float() for s in state)),
-        no_memory,
-        [],
-        batch.lengths.new_zeros(0, B),
-        batch.lengths,
-        batch.order,
-        batch.original_lengths is None,
-        torch.is_grad_enabled(),
-    )
+        hoisted, no_memory, None, None, None, layer.hh.to(product_dtype), None, None, None, None, h, c,
+        no_memory, [], no_slots, batch.lengths, batch.order, full, torch.is_grad_enabled(),
+    )  # fmt: skip
     o, h, c = select_states(H, C, batch.lengths)
     return o, (h.to(layer.hh.dtype), c.to(layer.hh.dtype))
 
