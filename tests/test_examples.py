@@ -34,7 +34,7 @@ def test_an_example_runs(name, tmp_path):
 
 def test_each_task_has_one_example():
     assert {file.stem for file in EXAMPLES.glob("*.py")} == set(PRINTED)
-    told = (EXAMPLES / "README.md").read_text("utf-8")
-    assert re.findall(r"`(\w+)\.py` \| 4\.(\d)", told) == [
+    report = (EXAMPLES / "README.md").read_text("utf-8")
+    assert re.findall(r"`(\w+)\.py` \| 4\.(\d)", report) == [
         (name, str(section)) for section, name in enumerate(PRINTED, start=1)
     ]

@@ -31,7 +31,7 @@ MARKER = re.compile(r"# \(eq\. ([\d, ]+)\)")
 
 def markers():
     """Every (equation, file, function) that the source marks."""
-    found = set()
+    result = set()
     for file in FILES:
         text = file.read_text("utf-8")
         functions = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef)]
@@ -40,8 +40,8 @@ def markers():
                 around = [f for f in functions if f.lineno <= number <= (f.end_lineno or 0)]
                 name = max(around, key=lambda f: f.lineno).name
                 where = file.relative_to(ROOT).as_posix()
-                found |= {(int(n), where, name) for n in match[1].split(",")}
-    return found
+                result |= {(int(n), where, name) for n in match[1].split(",")}
+    return result
 
 
 @pytest.fixture(scope="module")

@@ -7,17 +7,17 @@ from benchmarks.speed.fits import FITTED, fit_line, fit_sweeps
 
 
 def test_a_line_is_found():
-    found = fit_line([(size, 0.3 + 0.02 * size) for size in (1, 8, 32, 800)])
-    assert found["fixed_ms"] == pytest.approx(0.3)
-    assert found["each_ms"] == pytest.approx(0.02)
-    assert found["worst"] == 0
+    result = fit_line([(size, 0.3 + 0.02 * size) for size in (1, 8, 32, 800)])
+    assert result["fixed_ms"] == pytest.approx(0.3)
+    assert result["each_ms"] == pytest.approx(0.02)
+    assert result["worst"] == 0
 
 
 def test_errors_are_relative():
     """A tenth more at a long time is worth no more than a tenth more at a short one."""
-    found = fit_line([(1, 1.0), (2, 2.2), (1000, 1000.0), (2000, 2200.0)])
-    assert found["worst"] == pytest.approx(0.05, abs=0.03)
-    assert found["each_ms"] == pytest.approx(1.05, abs=0.03)
+    result = fit_line([(1, 1.0), (2, 2.2), (1000, 1000.0), (2000, 2200.0)])
+    assert result["worst"] == pytest.approx(0.05, abs=0.03)
+    assert result["each_ms"] == pytest.approx(1.05, abs=0.03)
 
 
 def test_the_last_exponent():
@@ -26,9 +26,9 @@ def test_the_last_exponent():
 
 def test_each_sweep_of_each_backend_and_mode():
     report = made_up()
-    found = {(each["backend"], each["mode"], each["sweep"]): each for each in report["fits"]}
-    assert len(found) == len(report["fits"]) == 2 * 2 * 2
-    of_lengths, of_batches = found["triton graph", "train", "T"], found["triton graph", "train", "B"]
+    result = {(each["backend"], each["mode"], each["sweep"]): each for each in report["fits"]}
+    assert len(result) == len(report["fits"]) == 2 * 2 * 2
+    of_lengths, of_batches = result["triton graph", "train", "T"], result["triton graph", "train", "B"]
     assert of_lengths["B"] == 32
     assert of_lengths["each_ms"] == pytest.approx(3 * 0.01)
     assert of_lengths["fixed_ms"] == pytest.approx(3 * (0.05 + 0.0002 * 32))

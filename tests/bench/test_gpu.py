@@ -108,8 +108,8 @@ def test_a_side_that_fails_is_left_out_and_told(pretended, monkeypatch):
         {"backend": "cudnn", "B": 2, "T": 5, "k": 16, "dtype": "float32", "mode": "train"}
         | {"reason": "OutOfMemoryError: CUDA out of memory."}
     ]
-    told = "cudnn B=2 T=5 float32 train is left out: OutOfMemoryError: CUDA out of memory."
-    assert told in log.getvalue()
+    description = "cudnn B=2 T=5 float32 train is left out: OutOfMemoryError: CUDA out of memory."
+    assert description in log.getvalue()
     assert "lean graph B=2 T=5 float32 train is left out" in log.getvalue()
 
 

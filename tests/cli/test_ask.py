@@ -179,8 +179,10 @@ def test_default_column_names_are_found(models, tmp_path):
         (row,) = lines(done("encode", models[kind], "--file", file).stdout)
         assert (row["number"], row["text"]) == (2, "a dog")
         file.write_text(f"{column}x\ty\na dog\tb\n")
-        told, _ = refused(DataError, "encode", models[kind], "--file", file)
-        assert f"{file}: line 1: there is no column {column!r} in the header (there are {column}x, y)" in told
+        report, _ = refused(DataError, "encode", models[kind], "--file", file)
+        assert (
+            f"{file}: line 1: there is no column {column!r} in the header (there are {column}x, y)" in report
+        )
 
 
 def test_rank_reads_questions_from_a_file(models, tmp_path):
@@ -226,8 +228,8 @@ def test_rank_takes_candidates_as_arguments_or_from_a_column(models, tmp_path):
     file.write_text("answer,question\n" + "".join(f"{each},no\n" for each in candidates))
     rows = lines(done(*words, "--file", file).stdout)
     assert close([row | {"number": row["number"] - 1} for row in rows], expected)
-    told, _ = refused(InputError, "rank", models["ranks"], "a dog", "a cat")
-    assert "candidates need a --question" in told
+    report, _ = refused(InputError, "rank", models["ranks"], "a dog", "a cat")
+    assert "candidates need a --question" in report
 
 
 def test_equal_questions_apart_are_ranked_separately(models, tmp_path):
@@ -263,11 +265,11 @@ def test_a_bad_line_stops_the_run_after_the_answers_before_it(command, models, t
     file, out = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
     file.write_bytes(b'{"text": "good"}\n{"text": "bad"}\n{"text": "a\n{"text": "good"}\n')
     words = [command, models["sentence"], "--file", file]
-    told, printed = refused(DataError, *words, "--json")
-    assert told.startswith(f"{file}: line 3: is not JSON: Unterminated string")
+    report, printed = refused(DataError, *words, "--json")
+    assert report.startswith(f"{file}: line 3: is not JSON: Unterminated string")
     assert [row["number"] for row in lines(printed)] == [1, 2]
     out.write_text("old")
-    told, printed = refused(DataError, *words, "--out", out)
+    report, printed = refused(DataError, *words, "--out", out)
     assert (out.read_text(), printed) == ("old", "")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["out.jsonl", "rows.jsonl"]
 
@@ -280,13 +282,13 @@ def test_bad_lines_are_reported_and_skipped_on_request(command, models, tmp_path
     words = [command, models["sentence"], "--file", file, "--bad", "skip"]
     answer = done(*words, "--strict", "--json")
     assert [row["number"] for row in lines(answer.stdout)] == [1, 5, 6, 8]
-    told = answer.stderr.splitlines()
-    assert [line.split(": ")[2] for line in told[:-1]] == ["line 2", "line 3", "line 4", "line 7"]
-    assert all(line.startswith(f"nse: {file}: line ") and line.endswith("; skipped") for line in told[:-1])
-    assert "sentence 2 is empty" in told[0]
-    assert "half of a surrogate pair" in told[1]
-    assert "sentence 4 has 2,000 words and the model reads 1,000" in told[2]
-    assert told[-1] == f"nse: {file}: 4 lines skipped"
+    report = answer.stderr.splitlines()
+    assert [line.split(": ")[2] for line in report[:-1]] == ["line 2", "line 3", "line 4", "line 7"]
+    assert all(line.startswith(f"nse: {file}: line ") and line.endswith("; skipped") for line in report[:-1])
+    assert "sentence 2 is empty" in report[0]
+    assert "half of a surrogate pair" in report[1]
+    assert "sentence 4 has 2,000 words and the model reads 1,000" in report[2]
+    assert report[-1] == f"nse: {file}: 4 lines skipped"
     answer = done(*words, "--out", out)
     assert answer.stderr.splitlines()[-1] == (f"nse: {out}: 5 rows; 1 text truncated; 3 lines skipped")
     assert [(row["number"], row["cut"]) for row in lines(out.read_text())] == [
@@ -322,23 +324,23 @@ def test_bad_candidates_and_questions_are_reported(models, tmp_path):
     assert first.startswith(f"nse: {file}: line 1: candidate 2 is empty")
     assert second.startswith(f"nse: {file}: line 2: question is empty")
     assert last.endswith("2 lines skipped")
-    told, printed = refused(DataError, "rank", models["ranks"], "--file", file, "--json")
-    assert (told.split(": ")[1], printed) == ("line 1", "")
+    report, printed = refused(DataError, "rank", models["ranks"], "--file", file, "--json")
+    assert (report.split(": ")[1], printed) == ("line 1", "")
 
 
 def test_an_incomplete_question_is_not_ranked(models, tmp_path):
     file = tmp_path / "rows.tsv"
     file.write_text("question\tanswer\nwho\ta dog\nwho\ta cat\nwhat\truns\nwhat\n")
-    told, printed = refused(DataError, "rank", models["ranks"], "--file", file, "--json")
-    assert told == f"{file}: line 5: expected 2 fields, as in the header, got 1"
+    report, printed = refused(DataError, "rank", models["ranks"], "--file", file, "--json")
+    assert report == f"{file}: line 5: expected 2 fields, as in the header, got 1"
     assert {row["question"] for row in lines(printed)} == {"who"}
 
 
 def test_translate_skips_bad_lines_or_stops(models, tmp_path):
     file, out = tmp_path / "english.txt", tmp_path / "german.txt"
     file.write_bytes(b"a dog\ncaf\xe9\n\nthe cat\n")
-    told, printed = refused(DataError, "translate", models["translates"], "--file", file)
-    assert told == f"{file}: line 2: is not UTF-8"
+    report, printed = refused(DataError, "translate", models["translates"], "--file", file)
+    assert report == f"{file}: line 2: is not UTF-8"
     assert printed.count("\n") == 1
     answer = done("translate", models["translates"], "--file", file, "--bad", "skip", "--out", out)
     assert answer.stderr.splitlines()[-1] == f"nse: {out}: 3 rows; 1 line skipped"
@@ -346,8 +348,8 @@ def test_translate_skips_bad_lines_or_stops(models, tmp_path):
 
 
 def test_typed_texts_are_answered_all_or_not_at_all(models):
-    told, printed = refused(InputError, "predict", models["sentence"], "good", " ")
-    assert (told, printed) == ("sentence 2 is empty: give it at least one word", "")
+    report, printed = refused(InputError, "predict", models["sentence"], "good", " ")
+    assert (report, printed) == ("sentence 2 is empty: give it at least one word", "")
     answer = done("predict", models["sentence"], "good", " ", "--bad", "skip", "--json")
     assert [row["number"] for row in lines(answer.stdout)] == [1]
     assert answer.stderr.splitlines()[-1] == "nse: predict: 1 line skipped"
@@ -358,8 +360,8 @@ def test_an_empty_input_is_an_error_and_writes_nothing(content, models, tmp_path
     file, out = tmp_path / "rows.txt", tmp_path / "out.npy"
     file.write_bytes(b"caf\xe9\n" if content is None else content.encode())
     words = ["encode", models["sentence"], "--file", file, "--bad", "skip", "--out", out]
-    told, _ = refused(DataError, *words)
-    assert told == (
+    report, _ = refused(DataError, *words)
+    assert report == (
         f"{file}: every line was skipped"
         if content is None
         else f"{file}: there are no sentences in it; write one on each line"
@@ -408,8 +410,8 @@ def test_contradicting_options_are_refused_before_loading_a_model(
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "rows.txt"
     file.write_text("good\n")
-    told, printed = refused(kind, *(word.format(m=models["sentence"], f=file) for word in words))
-    assert message in told
+    report, printed = refused(kind, *(word.format(m=models["sentence"], f=file) for word in words))
+    assert message in report
     assert printed == ""
     assert [each.name for each in tmp_path.iterdir()] == ["rows.txt"]
 

@@ -41,9 +41,9 @@ def test_vectors_written_in_parts_are_one_array(counts, tmp_path):
             write(some)
             rows += some
     for mode in (None, "r"):
-        found = np.load(file, mmap_mode=mode, allow_pickle=False)
-        assert (found.dtype, found.shape) == (np.dtype("<f4"), (sum(counts), 5))
-        assert np.array_equal(found, np.stack([row["vector"] for row in rows]))
+        result = np.load(file, mmap_mode=mode, allow_pickle=False)
+        assert (result.dtype, result.shape) == (np.dtype("<f4"), (sum(counts), 5))
+        assert np.array_equal(result, np.stack([row["vector"] for row in rows]))
 
 
 def test_parquet_has_vectors_ids_and_counts(tmp_path):
@@ -55,20 +55,22 @@ def test_parquet_has_vectors_ids_and_counts(tmp_path):
     table = parquet.read_table(file)
     assert parquet.ParquetFile(file).num_row_groups == 2
     assert str(table.schema.field("vector").type) == "fixed_size_list<element: float>[5]"
-    found = table.to_pydict()
-    assert found["id"] == [None, "x", "7", None, None]
-    assert np.array_equal(np.float32(found.pop("vector")), np.stack([row["vector"] for row in rows]))
+    result = table.to_pydict()
+    assert result["id"] == [None, "x", "7", None, None]
+    assert np.array_equal(np.float32(result.pop("vector")), np.stack([row["vector"] for row in rows]))
     for name in ("number", "text", "words", "cut", "unknown"):
-        assert found[name] == [row[name] for row in rows]
+        assert result[name] == [row[name] for row in rows]
 
 
 def test_json_lines_keep_numbers_exactly(tmp_path):
     file, rows = tmp_path / "vectors.jsonl", answers(3)
     with open_writer(file, ENDINGS, format_json) as write:
         write(rows)
-    found = [json.loads(line) for line in file.read_text("ascii").splitlines()]
-    assert [row | {"vector": None} for row in found] == [row | {"vector": None} for row in rows]
-    assert np.array_equal(np.float32([row["vector"] for row in found]), np.stack([r["vector"] for r in rows]))
+    result = [json.loads(line) for line in file.read_text("ascii").splitlines()]
+    assert [row | {"vector": None} for row in result] == [row | {"vector": None} for row in rows]
+    assert np.array_equal(
+        np.float32([row["vector"] for row in result]), np.stack([r["vector"] for r in rows])
+    )
 
 
 def test_nan_is_not_written_as_json(tmp_path):

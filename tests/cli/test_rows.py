@@ -155,16 +155,16 @@ BAD = [
 def test_a_bad_line_is_reported_by_number_and_the_others_are_read(form, line, why, path, monkeypatch):
     monkeypatch.setattr(lines_module, "MAX_LINE_BYTES", 64)
     header = {Format.tsv: [b"sentence\tx"], Format.csv: [b"sentence,x"]}.get(form, [])
-    found = read(path, b"\n".join([*header, GOOD[form], line, GOOD[form]]), form)
+    result = read(path, b"\n".join([*header, GOOD[form], line, GOOD[form]]), form)
     first, last = len(header) + 1, len(header) + 3 + line.count(b"\n")
-    assert [(row.number, row.texts) for row in (found[0], found[2])] == [
+    assert [(row.number, row.texts) for row in (result[0], result[2])] == [
         (first, ("good",)),
         (last, ("good",)),
     ]
-    assert len(found) == 3
-    assert isinstance(found[1], BadLine)
-    assert found[1].number == first + 1
-    assert why in found[1].why
+    assert len(result) == 3
+    assert isinstance(result[1], BadLine)
+    assert result[1].number == first + 1
+    assert why in result[1].why
 
 
 def test_dangerous_json_is_a_bad_line(path):
@@ -189,11 +189,11 @@ def test_an_unclosed_quote_ends_reading(name, path):
     """Whatever comes after it: nobody knows where the next row begins."""
     rest, why = OPEN[name]
     path.write_text(f'sentence,x\ngood,1\n"two\nlines",2\n"a,3\n{rest}')
-    found = []
+    result = []
     wanted = f"rows: line 5: a quote is perhaps not closed: {why}; close it, or double it"
     with pytest.raises(DataError, match=wanted), LineSource(path) as source:
-        found.extend(read_rows(source, Format.csv, ONE))
-    assert [(row.number, row.texts) for row in found] == [(2, ("good",)), (3, ("two\nlines",))]
+        result.extend(read_rows(source, Format.csv, ONE))
+    assert [(row.number, row.texts) for row in result] == [(2, ("good",)), (3, ("two\nlines",))]
 
 
 def test_an_unclosed_quote_is_found_by_counting_quotes(path):
@@ -215,9 +215,9 @@ def test_lines_up_to_the_limit_are_read(path, monkeypatch):
     monkeypatch.setattr(lines_module, "MAX_LINE_BYTES", 4)
     whole = [Row(1, ("aaaa",)), Row(2, ("bbbb",))]
     assert read(path, b"aaaa\r\nbbbb", Format.text) == whole
-    found = read(path, b"a" * 50 + b"\nbb\n" + b"c" * 5, Format.text)
-    assert [each.number for each in found] == [1, 2, 3]
-    assert [type(each) for each in found] == [BadLine, Row, BadLine]
+    result = read(path, b"a" * 50 + b"\nbb\n" + b"c" * 5, Format.text)
+    assert [each.number for each in result] == [1, 2, 3]
+    assert [type(each) for each in result] == [BadLine, Row, BadLine]
 
 
 @pytest.mark.parametrize("form", [Format.tsv, Format.csv])
@@ -291,10 +291,10 @@ def test_the_position_in_a_file_is_known(path):
     path.write_bytes(b"a dog\n" * 20_000)
     with LineSource(path) as source:
         assert (source.is_regular, source.size, source.bytes_read) == (True, 120_000, 0)
-        found = read_rows(source, Format.text, ONE)
-        next(found)
+        result = read_rows(source, Format.text, ONE)
+        next(result)
         assert 0 < source.bytes_read < 120_000
-        assert sum(1 for _ in found) == 19_999
+        assert sum(1 for _ in result) == 19_999
         assert source.bytes_read == 120_000
 
 
@@ -304,10 +304,10 @@ def test_a_line_is_available_before_the_next_is_written(monkeypatch):
         monkeypatch.setattr(sys, "stdin", handle)
         with LineSource(None) as source:
             assert (source.name, source.is_regular) == ("standard input", False)
-            found = read_rows(source, Format.text, ONE)
+            result = read_rows(source, Format.text, ONE)
             for number in (1, 2):
                 other.write(b"a dog\n")
-                assert next(found) == Row(number, ("a dog",))
+                assert next(result) == Row(number, ("a dog",))
         assert not handle.closed
 
 

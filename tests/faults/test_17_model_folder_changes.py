@@ -27,8 +27,8 @@ def served(tmp_path_factory):
 
 def answers(address):
     """Status and content of the answer to each question."""
-    found = [send(address, *ask) for ask in ASKS]
-    return [(status, content) for status, _, content in found]
+    result = [send(address, *ask) for ask in ASKS]
+    return [(status, content) for status, _, content in result]
 
 
 def replace(folder):

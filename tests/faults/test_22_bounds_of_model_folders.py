@@ -383,5 +383,5 @@ def test_ranking_models_have_the_same_limits(tmp_path):
 def test_the_documentation_lists_the_limits():
     text = (Path(__file__).parents[2] / "docs" / "models.md").read_text("utf-8")
     rows = re.findall(r"^\| (`.*`) \| (at least .*) \|$", text, re.MULTILINE)
-    told = {key: bounds for keys, bounds in rows for key in re.findall(r"`(\w+)`", keys)}
-    assert told == {key: str(bounds) for kind in reversed(NUMBERS) for key, bounds in NUMBERS[kind].items()}
+    report = {key: bounds for keys, bounds in rows for key in re.findall(r"`(\w+)`", keys)}
+    assert report == {key: str(bounds) for kind in reversed(NUMBERS) for key, bounds in NUMBERS[kind].items()}

@@ -86,7 +86,7 @@ def test_a_document_gets_the_label_of_its_sentences(batch, tokenizer, tmp_path):
     loaded = hub.load(save_document_model(tmp_path / "mine", tokenizer=tokenizer))
     texts = DOCUMENTS if tokenizer == "treebank" else [DOCUMENTS[4]]
     rows = loaded.predict(texts, batch)
-    found = []
+    result = []
     for text, lengths, row in zip(texts, IN_SENTENCES if len(texts) > 1 else [[4, 4]], rows, strict=True):
         words = loaded.tokenize(text.replace("<br /><br />", " "))
         assert len(words) == sum(lengths)
@@ -98,8 +98,8 @@ def test_a_document_gets_the_label_of_its_sentences(batch, tokenizer, tmp_path):
         wanted = scores.double().softmax(-1)
         assert list(row["probabilities"].values()) == pytest.approx(wanted.tolist(), abs=1e-5)
         assert row["label"] == loaded.config.labels[int(wanted.argmax())]
-        found.append((row["text"], row["words"], row["cut"], row["sentences"]))
-        assert found[-1] == (text, len(words), 0, len(lengths))
+        result.append((row["text"], row["words"], row["cut"], row["sentences"]))
+        assert result[-1] == (text, len(words), 0, len(lengths))
     json.dumps(rows, allow_nan=False)
 
 

@@ -227,17 +227,17 @@ def test_a_compact_model_stores_the_requested_types(stored, vectors, folder, tmp
     assert (small.config.weights, small.config.vectors) == (stored, vectors)
     assert (tmp_path / "small" / "README.md").read_text() == (folder / "README.md").read_text()
     for name, tensor in model.state_dict().items():
-        found = small.module.state_dict()[name]
+        actual = small.module.state_dict()[name]
         kind = vectors if name == weights.VECTORS else stored
-        assert found.dtype == torch.float32
+        assert actual.dtype == torch.float32
         if kind == "float32":
-            assert torch.equal(found, tensor)
+            assert torch.equal(actual, tensor)
         elif kind == "float16":
-            assert torch.equal(found, tensor.half().float())
+            assert torch.equal(actual, tensor.half().float())
         else:
             step = tensor.abs().amax(dim=1, keepdim=True) / 127
-            assert ((found - tensor).abs() <= step * 0.5001).all()
-            assert not found[0].any()  # padding stays zero
+            assert ((actual - tensor).abs() <= step * 0.5001).all()
+            assert not actual[0].any()  # padding stays zero
     hub.compact(tmp_path / "small", tmp_path / "again", stored, vectors)  # loses nothing more
     assert have_same_weights(small.module, hub.load(tmp_path / "again").module)
 
@@ -369,9 +369,9 @@ def test_an_interrupted_save_leaves_a_complete_model(error, tmp_path, monkeypatc
                 break
             except (PowerCut, ModelError) as told:
                 messages.add(str(told))
-        found = hub.load(place)
-        assert have_same_weights(found.module, old) or have_same_weights(found.module, new)
-        seen.add((found.folder.name, have_same_weights(found.module, new)))
+        actual = hub.load(place)
+        assert have_same_weights(actual.module, old) or have_same_weights(actual.module, new)
+        seen.add((actual.folder.name, have_same_weights(actual.module, new)))
         hub.save(place, old, config, vocabulary, {})  # the next save cleans up
         assert os.listdir(tmp_path) == ["mine"]
         assert have_same_weights(hub.load(place).module, old)

@@ -80,14 +80,14 @@ def test_vectors_do_not_depend_on_the_rest_of_the_batch(kind, tmp_path):
     KINDS[kind](tmp_path / "mine")
     model = nse.load(tmp_path / "mine")
     texts = ["a dog runs .", "the cat", "some dogs bark and all dogs bark", "a dog runs ."]
-    found = model.encode(texts)
-    assert (found.dtype, len(found)) == (np.float32, 4)
-    assert np.isfinite(found).all()
-    assert found.std(axis=0).max() > 1e-4  # texts differ
-    assert np.array_equal(found[0], found[3])
+    result = model.encode(texts)
+    assert (result.dtype, len(result)) == (np.float32, 4)
+    assert np.isfinite(result).all()
+    assert result.std(axis=0).max() > 1e-4  # texts differ
+    assert np.array_equal(result[0], result[3])
     for at, text in enumerate(texts):
-        np.testing.assert_allclose(model.encode([text])[0], found[at], atol=1e-5)
-    np.testing.assert_allclose(model.encode(texts, batch=1), found, atol=1e-5)
+        np.testing.assert_allclose(model.encode([text])[0], result[at], atol=1e-5)
+    np.testing.assert_allclose(model.encode(texts, batch=1), result, atol=1e-5)
     assert len(model.encode([])) == 0
     with pytest.raises(InputError, match=r"(sentence|document) 2 is empty"):
         model.encode(["a dog", " "])
@@ -284,16 +284,16 @@ def test_a_pickle_of_the_hub_is_never_opened(tmp_path, monkeypatch):
 
 
 def test_only_the_files_of_a_model_folder_are_fetched(monkeypatch, tmp_path):
-    asked = {}
+    request = {}
 
     def fetch(repository, **given):
-        asked.update(given, repository=repository)
+        request.update(given, repository=repository)
         save_model(tmp_path / "mine")
         return str(tmp_path / "mine")
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
     nse.load(f"hf:someone/dogs@{COMMIT}")
-    assert asked == {
+    assert request == {
         "repository": "someone/dogs",
         "revision": COMMIT,
         "allow_patterns": [

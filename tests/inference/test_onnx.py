@@ -84,16 +84,16 @@ def saved(folder, kind="pair", labels=3, **model):
 
 def given(kind, batch, words):
     """Inputs of random words, the padding too; some texts are shorter, one may be empty."""
-    found = []
+    result = []
     for most in (words, words // 3 + 1)[: 2 if kind == "pair" else 1]:
         lengths = torch.randint(1, most + 1, (batch,))
         lengths[0] = most
         lengths[1:2] = 0
-        found += [torch.randint(1, len(WORDS) + 2, (batch, most)), lengths]
+        result += [torch.randint(1, len(WORDS) + 2, (batch, most)), lengths]
     if kind == "document":  # of two, one has every other sentence
         counts = torch.tensor([batch, (batch + 1) // 2])
-        found += [torch.stack([torch.arange(batch), torch.arange(batch) * 2 % batch]), counts]
-    return found
+        result += [torch.stack([torch.arange(batch), torch.arange(batch) * 2 % batch]), counts]
+    return result
 
 
 def asked(file, inputs):
@@ -106,10 +106,10 @@ def asked(file, inputs):
 
 def nodes(graph):
     """The operations of a graph and of those inside it, and how often they are there."""
-    found = Counter(node.op_type for node in graph.node)
+    result = Counter(node.op_type for node in graph.node)
     for node in graph.node:
-        found += sum((nodes(each.g) for each in node.attribute if each.HasField("g")), Counter())
-    return found
+        result += sum((nodes(each.g) for each in node.attribute if each.HasField("g")), Counter())
+    return result
 
 
 def dimensions(values):

@@ -64,8 +64,8 @@ def test_a_shipped_model_is_small_and_right(name, caplog):
     assert not caplog.records  # it has its checksums
     assert sum(file.stat().st_size for file in model.folder.iterdir()) < expected.room
     card = ModelCard.load(model.folder / "README.md").data
-    found = [result.metric_value for result in card.eval_results]
-    assert all(value > least for value, least in zip(found, expected.figures, strict=True))
+    actual = [result.metric_value for result in card.eval_results]
+    assert all(value > least for value, least in zip(actual, expected.figures, strict=True))
     assert expected.words <= set(model.vocabulary.words)
     answer = "translation" if model.target else "label"
     for text, said in expected.says:

@@ -48,8 +48,8 @@ def alone(loaded, text, beam):
     if not words:
         return []
     ids = torch.tensor([loaded.vocabulary.encode(words)])
-    found = loaded.module.translate(ids, torch.tensor([len(words)]), beam)
-    return join_words(loaded, words, *(each[0].tolist() for each in found[:2]))
+    result = loaded.module.translate(ids, torch.tensor([len(words)]), beam)
+    return join_words(loaded, words, *(each[0].tolist() for each in result[:2]))
 
 
 @pytest.mark.parametrize("beam", [None, 1, 3])
@@ -330,8 +330,8 @@ def test_the_python_of_the_card_runs(tmp_path, capsys):
 
 def test_non_finite_translation_scores_raise_an_error(tmp_path, monkeypatch):
     def broken(self, source, lengths, beam=None, max_length=None):
-        found = translate_word_by_word(self, source, lengths)
-        return found._replace(log_probs=found.log_probs * float("nan"))
+        result = translate_word_by_word(self, source, lengths)
+        return result._replace(log_probs=result.log_probs * float("nan"))
 
     folder = save_translator(tmp_path / "mine")
     monkeypatch.setattr(Translator, "translate", broken)

@@ -27,8 +27,8 @@ def one(scores, labels):
     """MAP and MRR of one question."""
     groups = np.zeros(len(scores), int)
     assert compute_measures(scores, groups, labels) == trec_evals(scores, groups, labels)
-    told = compute_measures(scores, groups, labels)
-    return told["map"], told["mrr"]
+    report = compute_measures(scores, groups, labels)
+    return report["map"], report["mrr"]
 
 
 def trec_evals(scores, groups, labels):
@@ -38,11 +38,11 @@ def trec_evals(scores, groups, labels):
     for (question, candidate), score, label in zip(ids(np.asarray(groups)), *columns, strict=True):
         run.setdefault(question, {})[candidate] = score
         qrels.setdefault(question, {})[candidate] = int(label)
-    told = pytrec_eval.RelevanceEvaluator(qrels, {"map", "recip_rank"}).evaluate(run)
+    report = pytrec_eval.RelevanceEvaluator(qrels, {"map", "recip_rank"}).evaluate(run)
     right = [question for question in qrels if 1 in qrels[question].values()]
     mixed = [question for question in right if 0 in qrels[question].values()]
     return {
-        f"{name}{suffix}": math.fsum(told[question][measure] for question in wanted) / len(wanted)
+        f"{name}{suffix}": math.fsum(report[question][measure] for question in wanted) / len(wanted)
         for suffix, wanted in (("", right), ("_mixed", mixed))
         for name, measure in (("map", "map"), ("mrr", "recip_rank"))
     }
@@ -108,11 +108,11 @@ EXPECTED = {
 
 
 def test_questions_without_a_right_answer_are_left_out():
-    told = compute_measures(SCORES, GROUPS, LABELS)
-    assert tuple(told) == MEASURES
-    assert told == pytest.approx(EXPECTED, abs=1e-12)
+    report = compute_measures(SCORES, GROUPS, LABELS)
+    assert tuple(report) == MEASURES
+    assert report == pytest.approx(EXPECTED, abs=1e-12)
     assert count_questions(GROUPS, LABELS) == {"questions": 3, "mixed": 2}
-    assert told == trec_evals(SCORES, GROUPS, LABELS)
+    assert report == trec_evals(SCORES, GROUPS, LABELS)
 
 
 def test_data_without_a_right_answer_raises_an_error():
@@ -219,14 +219,14 @@ def test_measures_equal_those_of_ir_measures(seed, distinct):
     kinds = {}
     for qrel in qrels:
         kinds.setdefault(qrel.query_id, set()).add(qrel.relevance)
-    told = compute_measures(scores, groups, labels)
+    report = compute_measures(scores, groups, labels)
     for suffix, wanted in [("", {1}), ("_mixed", {0, 1})]:
         kept = {question for question, held in kinds.items() if wanted <= held}
         means = ir_measures.calc_aggregate(
             [ir_measures.AP, ir_measures.RR], [q for q in qrels if q.query_id in kept], run
         )
-        assert told["map" + suffix] == pytest.approx(means[ir_measures.AP], abs=1e-9)
-        assert told["mrr" + suffix] == pytest.approx(means[ir_measures.RR], abs=1e-9)
+        assert report["map" + suffix] == pytest.approx(means[ir_measures.AP], abs=1e-9)
+        assert report["mrr" + suffix] == pytest.approx(means[ir_measures.RR], abs=1e-9)
 
 
 def test_files_have_the_format_of_trec_eval(tmp_path):
@@ -249,11 +249,11 @@ def test_files_have_the_same_measures_as_arrays(tmp_path, distinct):
     scores, groups, labels = random_rows(1, distinct=distinct)
     run = trec.write_trec(tmp_path / "of", scores, groups, labels)
     wanted = {**compute_measures(scores, groups, labels), **count_questions(groups, labels)}
-    told = compute_file_measures(run, tmp_path / "of.qrels")
-    assert {**told} == pytest.approx(wanted, abs=1e-12)
+    report = compute_file_measures(run, tmp_path / "of.qrels")
+    assert {**report} == pytest.approx(wanted, abs=1e-12)
     read = trec.read_trec(run)
     assert [read[item] for item in ids(groups)] == scores.tolist()
-    assert isinstance(told["questions"], int)
+    assert isinstance(report["questions"], int)
 
 
 @settings(max_examples=200, deadline=None)

@@ -90,20 +90,20 @@ def published(data, split):
 
 
 def test_examples_are_the_answer_and_then_the_question(data):
-    found = answers.load_rankings(recipe("model.max_words=64"), data)
+    actual = answers.load_rankings(recipe("model.max_words=64"), data)
     tokenize = TOKENIZERS["lower"]
-    for name, split in found.splits.items():
+    for name, split in actual.splits.items():
         rows = list(published(data, name))
         assert split.labels.tolist() == [label for *_, label in rows]
         assert split.groups.tolist() == [number for number, *_ in rows]
         for b, (_, question, answer, _) in enumerate(rows):
             for texts, text in zip(split.texts, (answer, question), strict=True):
-                ids = found.vocabulary.encode(tokenize(text))[:64]
+                ids = actual.vocabulary.encode(tokenize(text))[:64]
                 assert texts.ids[b, : texts.lengths[b]].tolist() == ids
         assert split.texts[0].ids.shape[1] == 64
-    assert found.about["counts"] == {name: len(split.labels) for name, split in found.splits.items()}
-    assert found.about["published"] == {"train": 20_360, "dev": 2_733, "test": 6_165}
-    json.dumps(found.about, allow_nan=False)
+    assert actual.about["counts"] == {name: len(split.labels) for name, split in actual.splits.items()}
+    assert actual.about["published"] == {"train": 20_360, "dev": 2_733, "test": 6_165}
+    json.dumps(actual.about, allow_nan=False)
 
 
 def test_training_on_questions_that_have_an_answer(data):
@@ -188,11 +188,11 @@ def test_the_pairwise_loss_of_far_scores_is_finite():
 def test_rarity_matches_a_hand_computed_example():
     """The logarithm of how few of the answers have a word, which counts once in each."""
     texts = Texts.from_words([["a", "b", "a"], ["a", "c"], []], Vocabulary(["a", "b", "c", "d"]))
-    found = compute_rarity(texts, 6)
+    actual = compute_rarity(texts, 6)
     wanted = [math.log(4 / 3), math.log(4 / 2), math.log(4 / 2), math.log(4 / 1)]
-    assert found[2:].tolist() == pytest.approx(wanted, rel=1e-6)
-    assert found.shape == (6,)
-    assert found.isfinite().all()
+    assert actual[2:].tolist() == pytest.approx(wanted, rel=1e-6)
+    assert actual.shape == (6,)
+    assert actual.isfinite().all()
 
 
 def test_a_model_with_word_overlap_has_the_rarity_of_each_word(data, tmp_path):
@@ -325,8 +325,8 @@ def test_grouping_by_question_changes_only_the_order(data, tmp_path):
 
 
 def test_the_recipe_has_the_settings_of_the_paper():
-    found = load_recipe("wikiqa/mma-attention")
-    model, training = found.model, found.train
+    actual = load_recipe("wikiqa/mma-attention")
+    model, training = actual.model, actual.train
     assert (model.encoder, model.attention, model.size, model.layers) == ("mma", "paper", 512, 2)
     assert (model.embedding_size, model.hidden, model.embedding_dropout) == (300, 1024, 0.4)
     assert (training.batch_size, training.lr, training.epochs, training.weight_decay) == (4, 1e-5, 10, 0)

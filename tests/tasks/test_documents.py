@@ -44,11 +44,11 @@ def reviews(count, seed):
     for _ in range(count):
         lengths = [draw.randint(1, 4) for _ in range(draw.randint(1, 4))]
         sentences = [draw.choices(["the", "food", "is", "zebra", "."], k=length) for length in lengths]
-        told = draw.choice([*WORTH, None])
-        if told:
-            draw.choice(sentences).append(told)
+        report = draw.choice([*WORTH, None])
+        if report:
+            draw.choice(sentences).append(report)
         text = " <sssss> ".join(" ".join(words) for words in sentences)
-        lines.append(f"u\t\tp\t\t{WORTH.get(told, 3)}\t\t{text}\n")
+        lines.append(f"u\t\tp\t\t{WORTH.get(report, 3)}\t\t{text}\n")
     return "".join(lines)
 
 
@@ -173,8 +173,8 @@ def judged(name, given, right):
     texts = Documents.from_sentences(
         Texts(torch.zeros(0, 0, dtype=torch.long), torch.zeros(0, dtype=torch.long)), 0 * labels
     )
-    told = get_data_set(name).labels
-    examples = Examples({"dev": LabelledRows((texts,), labels)}, Vocabulary([]), {}, labels=told)
+    report = get_data_set(name).labels
+    examples = Examples({"dev": LabelledRows((texts,), labels)}, Vocabulary([]), {}, labels=report)
     scores = torch.nn.functional.one_hot(torch.tensor(given), 10).float()
     return documents.compute_metrics(load_recipe(f"{name}/nse-nse"), scores, examples, "dev")
 
@@ -228,10 +228,10 @@ def test_a_loaded_model_gives_the_scores_of_training(data, tmp_path, settings):
     scores = compute_scores(again.module, found.splits["dev"])
     assert torch.equal(scores, checkpoint(tmp_path / "run")["best"]["scores"])
     assert len(scores.unique(dim=0)) > 10
-    told = documents.compute_metrics(
+    report = documents.compute_metrics(
         recipe(), compute_scores(again.module, found.splits["test"]), found, "test"
     )
-    assert told == {measure: result[measure]["test"] for measure in ("accuracy", "mse")}
+    assert report == {measure: result[measure]["test"] for measure in ("accuracy", "mse")}
 
 
 def test_training_learns_to_predict_stars(data):

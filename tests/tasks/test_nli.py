@@ -81,20 +81,20 @@ def trained(name, folder, data, *assignments):
 
 
 def test_examples_are_the_labelled_pairs_of_each_split(data):
-    found = TASK.load_examples(recipe("snli/nse-masked"), data)
-    assert {name: len(split.labels) for name, split in found.splits.items()} == {
+    actual = TASK.load_examples(recipe("snli/nse-masked"), data)
+    assert {name: len(split.labels) for name, split in actual.splits.items()} == {
         "train": 33,
         "dev": 17,
         "test": 17,
     }
-    assert found.vocabulary.words[:2] == Vocabulary.SPECIAL
-    assert sorted(found.vocabulary.words[2:]) == sorted(KNOWN)
+    assert actual.vocabulary.words[:2] == Vocabulary.SPECIAL
+    assert sorted(actual.vocabulary.words[2:]) == sorted(KNOWN)
     rows = [json.loads(row) for row in (data / "snli_1.0" / "snli_1.0_dev.jsonl").read_bytes().splitlines()]
-    dev, tokenize = found.splits["dev"], TOKENIZERS["paper"]
+    dev, tokenize = actual.splits["dev"], TOKENIZERS["paper"]
     for b, row in enumerate(rows[:-1]):
         assert dev.labels[b] == LABELS.index(row["gold_label"])
         for texts, key in zip(dev.texts, ("sentence1", "sentence2"), strict=True):
-            ids = found.vocabulary.encode(tokenize(row[key])[:128])
+            ids = actual.vocabulary.encode(tokenize(row[key])[:128])
             assert texts.lengths[b] == len(ids)
             assert texts.ids[b, : len(ids)].tolist() == ids
             assert not texts.ids[b, len(ids) :].any()
@@ -102,12 +102,12 @@ def test_examples_are_the_labelled_pairs_of_each_split(data):
 
 
 def test_every_word_has_its_own_vector(data):
-    found = TASK.load_examples(recipe("snli/nse-masked"), data)
+    actual = TASK.load_examples(recipe("snli/nse-masked"), data)
     given = np.load(data / "vectors" / "small.5d.npy")
-    assert found.vectors.dtype == torch.float32
-    assert not found.vectors[:2].any()
-    for index, word in enumerate(found.vocabulary.words[2:], start=2):
-        assert found.vectors[index].tolist() == pytest.approx(given[KNOWN.index(word)], rel=1e-3)
+    assert actual.vectors.dtype == torch.float32
+    assert not actual.vectors[:2].any()
+    for index, word in enumerate(actual.vocabulary.words[2:], start=2):
+        assert actual.vectors[index].tolist() == pytest.approx(given[KNOWN.index(word)], rel=1e-3)
 
 
 def test_data_json_describes_the_data(data):
@@ -181,12 +181,12 @@ def embedding(data, seed, *assignments):
 
 
 def test_the_padding_vector_does_not_depend_on_the_seed(data):
-    found, examples = embedding(data, 1), TASK.load_examples(recipe("snli/nse"), data)
-    assert torch.equal(found, embedding(data, 2))
-    assert torch.equal(found[1:], examples.vectors[1:])
-    assert (found[PAD] != 0).all()
-    assert found[PAD].unique().numel() == 5
-    assert torch.equal(found.half().float(), found)  # so that a saved model reads the same padding
+    actual, examples = embedding(data, 1), TASK.load_examples(recipe("snli/nse"), data)
+    assert torch.equal(actual, embedding(data, 2))
+    assert torch.equal(actual[1:], examples.vectors[1:])
+    assert (actual[PAD] != 0).all()
+    assert actual[PAD].unique().numel() == 5
+    assert torch.equal(actual.half().float(), actual)  # so that a saved model reads the same padding
 
 
 @pytest.mark.parametrize("scale", [0.05, 0.3, 2.0])
@@ -247,8 +247,8 @@ def test_a_loaded_model_gives_the_scores_of_training(data, tmp_path, learned):
     assert again.vocabulary.words == examples.vocabulary.words
     with torch.no_grad():
         inputs = examples.splits["test"].inputs
-        found, wanted = again.module(*inputs), outcome.model.eval()(*inputs)
-    assert torch.equal(found, wanted)
+        actual, wanted = again.module(*inputs), outcome.model.eval()(*inputs)
+    assert torch.equal(actual, wanted)
     assert len(wanted.unique(dim=0)) > 5
 
 
@@ -289,9 +289,9 @@ def test_every_tried_setting_changes_the_recipe():
 def test_tried_settings_are_not_scored_on_test(data, monkeypatch):
     seen = []
     monkeypatch.setitem(
-        TRIED["measured"].__globals__, "fit", lambda *given: seen.append(given[2]) or fit(*given)
+        TRIED["measure_variant"].__globals__, "fit", lambda *given: seen.append(given[2]) or fit(*given)
     )
-    row = TRIED["measured"]("snli/nse", [*SMALL, "model.init=uniform"], 3, data)
+    row = TRIED["measure_variant"]("snli/nse", [*SMALL, "model.init=uniform"], 3, data)
     assert set(seen[0].splits) == {"train", "dev"}
     assert (row["recipe"], row["changes"][-1], row["seed"]) == ("snli/nse", "model.init=uniform", 3)
     assert row["dev"] == max(row["dev_by_epoch"])

@@ -124,11 +124,11 @@ def test_evaluating_a_run_gives_its_scores_again(trained):
     measure = {"ranking": "map", "translation": "bleu"}.get(kind, "accuracy")
     assert result["task"] == f"own-{kind}"
     for split in ("dev", "test"):
-        told = json.loads(call("evaluate", folder / "run", "--split", split, "--json", "--device", "cpu"))
-        assert told[measure] == pytest.approx(result[measure][split])
-        assert (told["data"], told["split"], told["n"]) == ("own", split, result["examples"][split])
-        assert told["published"] == told["n"]
-        assert "published" not in describe_evaluation(told)
+        report = json.loads(call("evaluate", folder / "run", "--split", split, "--json", "--device", "cpu"))
+        assert report[measure] == pytest.approx(result[measure][split])
+        assert (report["data"], report["split"], report["n"]) == ("own", split, result["examples"][split])
+        assert report["published"] == report["n"]
+        assert "published" not in describe_evaluation(report)
     assert result[measure]["test"] > 0.5 + 0.3 * (kind != "translation")  # a word tells it, or two are alike
 
 
@@ -153,8 +153,8 @@ def test_a_trained_model_answers(trained):
         assert call("predict", run, "A bed .", "The bar .").startswith("0 ")
     elif kind == "ranking":
         assert loaded.config.labels == ["right"]
-        told = loaded.rank("Where is the pool , 1 ?", ["The bed is here .", "The pool is here ."])
-        assert [row["number"] for row in told] == [2, 1]
+        report = loaded.rank("Where is the pool , 1 ?", ["The bed is here .", "The pool is here ."])
+        assert [row["number"] for row in report] == [2, 1]
     else:
         assert loaded.config.pieces
         assert call("translate", run, "Here is the bed.").count("\n") == 1
@@ -166,10 +166,10 @@ def test_the_recipe_of_a_run_has_every_value_and_runs_again(trained, monkeypatch
     kind, folder, result = trained
     monkeypatch.chdir(tmp_path)  # paths are whole ones
     recipe = folder / "run" / "recipe.toml"
-    told = tomllib.loads(recipe.read_text())["data"]
+    report = tomllib.loads(recipe.read_text())["data"]
     ending, columns = KINDS[kind][:2]
-    assert told["train"] == str(folder / f"train.{ending}")
-    assert told["columns"] | columns == told["columns"]
+    assert report["train"] == str(folder / f"train.{ending}")
+    assert report["columns"] | columns == report["columns"]
     again = json.loads(call("train", recipe, "--out", "again", "--json"))
     assert again["data"] == result["data"]
     weights = "model/model.safetensors"
@@ -182,15 +182,15 @@ def test_another_file_with_other_columns_can_be_scored(trained, tmp_path):
     _, columns, rows, sizes, _ = KINDS[kind]
     other = table(tmp_path / "other.csv", list("xyz")[: len(columns)], rows(sizes[1], 2))
     named = ",".join(f"{role}={name}" for role, name in zip(columns, "xyz", strict=False))
-    told = json.loads(call("evaluate", folder / "run", "--on", other, "--columns", named, "--json"))
-    assert told[measure] == pytest.approx(result[measure]["test"])
-    assert (told["data"], told["split"]) == ("other.csv", "test")
+    report = json.loads(call("evaluate", folder / "run", "--on", other, "--columns", named, "--json"))
+    assert report[measure] == pytest.approx(result[measure]["test"])
+    assert (report["data"], report["split"]) == ("other.csv", "test")
     shutil.copytree(folder / "run" / "model", tmp_path / "bare")
     if kind == "translation":
         with pytest.raises(ModelError, match=r"there is no recipe.toml of its run with the files$"):
             evaluate(str(tmp_path / "bare"), on=str(other), columns=named)
     else:
-        assert evaluate(str(tmp_path / "bare"), on=str(other), columns=named)[measure] == told[measure]
+        assert evaluate(str(tmp_path / "bare"), on=str(other), columns=named)[measure] == report[measure]
     with pytest.raises(ModelError, match=r"no recipe.toml of its run with the files$") as refusal:
         evaluate(str(tmp_path / "bare"))
     assert refusal.value.fix == ("on",)
@@ -225,8 +225,8 @@ def test_without_a_dev_file_some_rows_are_held_out_and_the_run_says_so(tmp_path,
     about = json.loads((tmp_path / "run" / "data.json").read_text())
     assert (about["counts"], about["notes"]) == ({"train": 36, "dev": 4}, [note])
     result = json.loads((tmp_path / "run" / "result.json").read_text())
-    told = evaluate("run")  # there is no test
-    assert (told["split"], told["n"], told["accuracy"]) == ("dev", 4, result["accuracy"]["dev"])
+    report = evaluate("run")  # there is no test
+    assert (report["split"], report["n"], report["accuracy"]) == ("dev", 4, result["accuracy"]["dev"])
     assert evaluate("run", "train")["n"] == 36
     with pytest.raises(InputError, match="split: there is no 'test'; there are train, dev"):
         evaluate("run", "test")
@@ -272,13 +272,13 @@ def test_rare_words_and_words_of_dev_only_are_unknown(tmp_path):
     file = table(tmp_path / "train.csv", ["text", "label"], [("a a b", "0"), ("c", "1")])
     dev = table(tmp_path / "dev.csv", ["text", "label"], [("d a", "0")])
     named = [f"data.{split}={json.dumps(str(path))}" for split, path in (("train", file), ("dev", dev))]
-    found = TASKS["sentence"].load_examples(load_recipe("own/sentence", named))
-    assert found.vocabulary.words == (*Vocabulary.SPECIAL, "a", "b", "c")
-    assert found.splits["dev"].texts[0].ids.tolist() == [[Vocabulary.UNKNOWN, 2]]
+    actual = TASKS["sentence"].load_examples(load_recipe("own/sentence", named))
+    assert actual.vocabulary.words == (*Vocabulary.SPECIAL, "a", "b", "c")
+    assert actual.splits["dev"].texts[0].ids.tolist() == [[Vocabulary.UNKNOWN, 2]]
     recipe = load_recipe("own/sentence", [*named, "data.min_count=2"])
-    found = TASKS["sentence"].load_examples(recipe)
-    assert found.vocabulary.words == (*Vocabulary.SPECIAL, "a")
-    weights = TASKS["sentence"].build_model(recipe, found).embedding.weight
+    actual = TASKS["sentence"].load_examples(recipe)
+    assert actual.vocabulary.words == (*Vocabulary.SPECIAL, "a")
+    weights = TASKS["sentence"].build_model(recipe, actual).embedding.weight
     assert not weights[: len(Vocabulary.SPECIAL)].any()
     assert weights[2].any()
 
@@ -290,11 +290,11 @@ def test_word_vectors_can_be_given_by_name_or_file(tmp_path, by):
     (place / "mine.4d.txt").write_text("room 1 2 3 4\nclean 4 3 2 1\nunseen 1 1 1 1\n")
     vectors = "mine.4d" if by == "name" else str(place / "mine.4d.txt")
     recipe = sentences(tmp_path, f"data.vectors={vectors}", "model.embedding_size=4", "model.trainable=false")
-    found = TASKS["sentence"].load_examples(recipe, tmp_path / "data")
-    assert sorted(found.vocabulary.words[2:]) == ["clean", "room"]
-    made = TASKS["sentence"].build_model(recipe, found)
+    actual = TASKS["sentence"].load_examples(recipe, tmp_path / "data")
+    assert sorted(actual.vocabulary.words[2:]) == ["clean", "room"]
+    made = TASKS["sentence"].build_model(recipe, actual)
     given = {"room": [1, 2, 3, 4], "clean": [4, 3, 2, 1]}
-    for row, word in enumerate(found.vocabulary.words[2:], start=2):
+    for row, word in enumerate(actual.vocabulary.words[2:], start=2):
         np.testing.assert_array_equal(made.embedding.weight[row].detach().numpy(), given[word])
 
 
@@ -323,9 +323,9 @@ def test_translations_that_are_all_too_long_leave_nothing_to_train_on(tmp_path):
     given = [f"data.train={json.dumps(str(file))}", "data.bpe_merges=0"]
     with pytest.raises(DataError, match="own: no row is left to train on"):
         TASKS["translation"].load_examples(load_recipe("own/translation", [*given, "data.max_words=1"]))
-    found = TASKS["translation"].load_examples(load_recipe("own/translation", [*given, 'data.language=""']))
-    assert "Hier" in found.target.words  # spaced words as they are
-    assert "hier" not in found.target.words
+    actual = TASKS["translation"].load_examples(load_recipe("own/translation", [*given, 'data.language=""']))
+    assert "Hier" in actual.target.words  # spaced words as they are
+    assert "hier" not in actual.target.words
 
 
 def test_the_languages_are_those_of_moses():

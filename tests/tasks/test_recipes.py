@@ -34,29 +34,29 @@ BEFORE = {
 @pytest.mark.parametrize("table", TABLES)
 def test_recipes_with_old_names_of_tasks_are_read(table):
     kind, data = BEFORE[table]
-    found = read_recipe({"task": table, "data": data}, source="recipe.toml")
-    assert (found.task, found.data.table) == (kind, table)
-    told = {"name": TABLES[table][1].list_names()[0], **data}
-    for key, value in told.items():
+    result = read_recipe({"task": table, "data": data}, source="recipe.toml")
+    assert (result.task, result.data.table) == (kind, table)
+    report = {"name": TABLES[table][1].list_names()[0], **data}
+    for key, value in report.items():
         if key == "columns":
-            assert vars(found.data.columns) == vars(found.data.columns) | value
+            assert vars(result.data.columns) == vars(result.data.columns) | value
         elif key != "train" or isinstance(value, int):
-            assert getattr(found.data, key) == value
+            assert getattr(result.data, key) == value
     if "train" in data or table not in ("own-sentence",):
-        assert read_recipe({"task": kind, "data": told}, source="recipe.toml") == found
+        assert read_recipe({"task": kind, "data": report}, source="recipe.toml") == result
 
 
 def test_every_source_has_a_recipe_that_names_it():
-    found = {load_recipe(name).data.table for name in list_recipes()}
-    assert found == set(TABLES)
+    result = {load_recipe(name).data.table for name in list_recipes()}
+    assert result == set(TABLES)
     assert set(TASKS) == {kind for kind, _ in BEFORE.values()}
 
 
 def test_an_unknown_data_set_with_a_file_is_your_own():
     given = {"name": "hotel", "train": "a.tsv"}
     for kind in ("pair", "ranking", "sentence", "translation"):
-        found = read_recipe({"task": kind, "data": given}, source="x")
-        assert (found.data.table, found.data.name) == (f"own-{kind}", "hotel")
+        result = read_recipe({"task": kind, "data": given}, source="x")
+        assert (result.data.table, result.data.name) == (f"own-{kind}", "hotel")
         assert read_recipe({"task": kind, "data": {"train": "a.tsv"}}, source="x").data.name == "own"
     assert read_recipe({"task": "pair"}, source="x").data.table == "own-pair"
     assert read_recipe({"task": "document"}, source="x").data.name == "aclimdb"

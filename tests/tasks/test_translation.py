@@ -324,9 +324,9 @@ def test_the_metric_is_bleu_against_the_words_of_the_data(data):
         "bleu": pytest.approx(1)
     }
     wrong = [right[0], *[text.rsplit(" ", 1)[0] for text in right[1:]]]
-    told = TASK.compute_main_metric(recipe(), answered(found, wrong), found, "dev")
-    assert told == pytest.approx(bleu(wrong, right))
-    assert 0 < told < 1
+    report = TASK.compute_main_metric(recipe(), answered(found, wrong), found, "dev")
+    assert report == pytest.approx(bleu(wrong, right))
+    assert 0 < report < 1
     assert TASK.compute_main_metric(recipe(), answered(found, [""] * 12), found, "dev") == 0
 
 
@@ -334,11 +334,11 @@ def test_unknown_words_are_replaced_by_attended_source_words(data):
     write_multi30k(data, dev=[("big zebra runs here", "groß zebra hier rennt")])
     found = examples(data)
     assert found.target.encode(["zebra"]) == [UNKNOWN]
-    told = answered(found, ["groß zebra hier rennt"], places=1)
+    report = answered(found, ["groß zebra hier rennt"], places=1)
     assert TASK.compute_main_metric(
-        recipe("model.replace_unknown=true"), told, found, "dev"
+        recipe("model.replace_unknown=true"), report, found, "dev"
     ) == pytest.approx(1)
-    assert TASK.compute_main_metric(recipe(), told, found, "dev") == 0
+    assert TASK.compute_main_metric(recipe(), report, found, "dev") == 0
 
 
 def test_unknown_subwords_are_replaced_by_attended_source_subwords(data):
@@ -349,14 +349,14 @@ def test_unknown_subwords_are_replaced_by_attended_source_subwords(data):
     place = [found.vocabulary.words[i] for i in ids].index("s")  # of cats; there are only three words
     assert place > 3
     translated = [p for word in ("groß", "katze", "hier") for p in Pieces(found.target.words[4:]).split(word)]
-    told = answered(found, [" ".join([*translated, "<unk>"])], place)
-    assert TASK.compute_main_metric(recipe(*settings), told, found, "dev") == bleu(
+    report = answered(found, [" ".join([*translated, "<unk>"])], place)
+    assert TASK.compute_main_metric(recipe(*settings), report, found, "dev") == bleu(
         ["groß katze hier s"], ["groß katze hier p"]
     )
     write_multi30k(data, dev=[("big cats zap", "groß katze hier s")])
     found = examples(data, "data.bpe_merges=1")
-    assert TASK.compute_main_metric(recipe(*settings), told, found, "dev") == 1
-    assert TASK.compute_main_metric(recipe("data.bpe_merges=1"), told, found, "dev") == 0
+    assert TASK.compute_main_metric(recipe(*settings), report, found, "dev") == 1
+    assert TASK.compute_main_metric(recipe("data.bpe_merges=1"), report, found, "dev") == 0
 
 
 # Runs
@@ -458,7 +458,7 @@ def test_only_a_translator_has_a_target_vocabulary(data, tmp_path):
     found = examples(data)
     config = make_model_config(recipe(), found)
     model = translation.build_translator(recipe(), found)
-    with pytest.raises(ModelError, match="a translator, and nothing else, needs the words"):
+    with pytest.raises(ModelError, match="a translator needs its target words, other models have none"):
         hub.save(tmp_path / "mine", model, config, found.vocabulary, {})
     shorter = TargetVocabulary(found.target.words[4:-1])
     with pytest.raises(ModelError, match="the model does not fit its configuration"):
@@ -476,14 +476,14 @@ def test_a_resumed_run_ends_like_an_uninterrupted_one(data, tmp_path):
 
 
 def test_every_result_of_the_paper_has_a_recipe():
-    for name, told in TASK.paper_results.items():
+    for name, report in TASK.paper_results.items():
         assert load_recipe(name).task == "translation"
-        assert 0 < told["bleu"] < 1
+        assert 0 < report["bleu"] < 1
     assert list(TASK.paper_results) == [f"iwslt14/{name}" for name in NAMES]
 
 
 def test_tried_settings_are_scored_on_dev_only(data):
     tried = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "tried.py"))
     assert "test_2017" in examples(data).splits
-    row = tried["measured"]("multi30k/nse-nse", SMALL, 1, data)
+    row = tried["measure_variant"]("multi30k/nse-nse", SMALL, 1, data)
     assert row["examples"].keys() == {"train", "dev"}

@@ -296,8 +296,8 @@ def stars_of(model, text):
 
 @pytest.mark.parametrize("batch", [1, 2, 512])
 def test_documents_have_accuracy_and_squared_error_in_stars(batch, reviews, tmp_path):
-    told = {"labels": STARS, "tokenizer": "treebank", "data": "yelp13"}
-    folder = save_document_model(tmp_path / "mine", **told, seed=3)
+    report = {"labels": STARS, "tokenizer": "treebank", "data": "yelp13"}
+    folder = save_document_model(tmp_path / "mine", **report, seed=3)
     result = evaluate(str(folder), "test", reviews, batch, "cpu")
     predicted_stars = [stars_of(hub.load(folder), text) for _, text in REVIEWS]
     errors = [predicted - stars for predicted, (stars, _) in zip(predicted_stars, REVIEWS, strict=True)]
