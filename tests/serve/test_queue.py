@@ -159,6 +159,7 @@ def test_nothing_is_computed_during_a_request_without_a_group(model):
             batcher.submit(request)
         assert (await asyncio.gather(*(request.future for request in requests))).count(b"alone") == 10
 
+    model.gate.wait = lambda _: not time.sleep(0.02)  # long enough for others to start meanwhile
     run(model, story, workers=4, max_batch=1)
     assert seen == [0] * 20
     assert model.max_running > 1
