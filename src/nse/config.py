@@ -169,9 +169,14 @@ class _Field(NamedTuple):
     default: Any  # MISSING where the key is required
 
 
+@cache
+def _get_hints(cls: Any) -> dict[str, Any]:
+    return get_type_hints(cls)
+
+
 def _list_fields(cls: Any, base: object = MISSING) -> Iterator[_Field]:
     """Yield the fields of a dataclass, with defaults from the instance `base` if given."""
-    hints = get_type_hints(cls)
+    hints = _get_hints(cls)
     for field in fields(cls):
         if not field.init:
             continue
