@@ -75,6 +75,26 @@ def run(words, timeout=120, **settings):
     return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
 
+def run_side_by_side(words, processes=2, timeout=120, env=None, **settings):
+    """Run a script in several processes that find each other as those of torchrun do."""
+    with socket.create_server(("localhost", 0)) as server:
+        port = server.getsockname()[1]
+    shared = {"WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes, "GROUP_RANK": 0}
+    shared |= {"MASTER_ADDR": "localhost", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "none"}
+    settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **settings}
+    started = []
+    for rank in range(processes):
+        numbers = {name: str(value) for name, value in {**shared, "RANK": rank, "LOCAL_RANK": rank}.items()}
+        started.append(Popen(words, env={**(env or os.environ), **numbers}, **settings))
+    try:
+        stdout, stderr = zip(*(process.communicate(timeout=timeout) for process in started), strict=True)
+    finally:
+        for process in started:
+            process.kill()
+    exit_code = max(abs(process.returncode) for process in started)
+    return subprocess.CompletedProcess(started[0].args, exit_code, "".join(stdout), "".join(stderr))
+
+
 @cache
 def get_address():
     """Start the process that forks, once; returns the path of its socket."""

@@ -1,4 +1,4 @@
-"""Run by torchrun in two processes: a run, the same one stopped by a signal to one process, and resumed.
+"""Run in two processes: a run, the same one stopped by a signal to one process, and resumed.
 
 torchrun --nproc-per-node 2 resumed_by_two.py FOLDER
 """

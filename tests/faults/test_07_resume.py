@@ -48,9 +48,8 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path, kind):
 
 def test_a_resumed_run_of_two_processes_ends_with_the_same_bits(tmp_path):
     script = Path(__file__).with_name("resumed_by_two.py")
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    environment = {**ENVIRONMENT, "PYTHONPATH": str(script.parents[1])}
-    answer = forking.run([*launcher, script, tmp_path], env=environment)
+    first = f"import sys; sys.path.append({str(script.parents[1])!r})"
+    answer = forking.run_side_by_side([script, tmp_path], env=ENVIRONMENT, first=first)
     assert answer.returncode == 0, answer.stderr
     assert (tmp_path / "told-143").exists()
     assert (tmp_path / "silent-143").exists()

@@ -1,4 +1,4 @@
-"""Run by torchrun in two processes: trains by recipes, and the first process prints figures and curves.
+"""Run in two processes: trains by recipes, and the first process prints figures and curves.
 
 torchrun --nproc-per-node 2 curve_of_two.py '[["RECIPE", ["KEY=VALUE", ...]], ...]'
 """

@@ -136,9 +136,8 @@ def test_two_processes_have_the_learning_curve_of_one(tmp_path, monkeypatch):
         with Progress.silent() as progress:
             alone.append(fit(task, recipe, task.load_examples(recipe), progress))
     script = Path(__file__).with_name("curve_of_two.py")
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    answer = forking.run([*launcher, script, json.dumps(jobs)], env=environment)
+    answer = forking.run_side_by_side([script, json.dumps(jobs)], env=environment)
     assert answer.returncode == 0, answer.stderr
     for (figures, metrics), one in zip(json.loads(answer.stdout), alone, strict=True):
         for name in ("loss", "train", "dev", "rate", "step"):
