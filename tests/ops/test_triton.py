@@ -121,7 +121,7 @@ def run_reference(p):
 
 
 EXTRAS = {
-    "nse": {"lengths": [3, 0, 5]},
+    "nse": {"lengths": [3, 0, 4]},
     "no lengths": {"lengths": None},
     "not folded": {"T": 3},
     "1 shared": {"shared": (7,)},
@@ -129,8 +129,8 @@ EXTRAS = {
     "dropout": {"dropout": 0.3},
     "dropout, shared, no lengths": {"dropout": 0.5, "shared": (3,), "lengths": None},
     "own start": {"slots": 11},
-    "own start, some without steps": {"slots": 4, "lengths": [3, 0, 5]},
-    "shared, some without steps": {"shared": (4,), "lengths": [3, 0, 5]},
+    "own start, some without steps": {"slots": 4, "lengths": [3, 0, 4]},
+    "shared, some without steps": {"shared": (4,), "lengths": [3, 0, 4]},
     "empty start": {"slots": 0, "lengths": None},
     "empty start beside a shared memory": {"slots": 0, "shared": (4,), "dropout": 0.1},
 }
@@ -139,7 +139,7 @@ COMPOSE = {"compose", "compose_back"}
 
 @pytest.mark.parametrize("extra", EXTRAS.values(), ids=EXTRAS.keys())
 def test_kernels_launched_phase_by_phase_equal_the_reference(extra, interpreted, calls, divisions):
-    assert_equals_reference(make_problem(**{"B": 3, "T": 5, "k": 4, **extra}), 2e-5)
+    assert_equals_reference(make_problem(**{"B": 3, "T": 4, "k": 4, **extra}), 2e-5)
     assert {"attend", "write", "recall", "backprop_top_cell", "write_back"} <= {*calls}
     folded = not ("dropout" in extra or "T" in extra)
     assert COMPOSE & {*calls} == (set() if folded else COMPOSE)
@@ -149,7 +149,7 @@ def test_kernels_launched_phase_by_phase_equal_the_reference(extra, interpreted,
 @pytest.mark.parametrize("extra", EXTRAS.values(), ids=EXTRAS.keys())
 def test_persistent_kernels_equal_the_reference(extra, interpreted, calls, divisions):
     interpreted(**ONE_PROGRAM)
-    assert_equals_reference(make_problem(**{"B": 3, "T": 5, "k": 4, **extra}), 2e-5)
+    assert_equals_reference(make_problem(**{"B": 3, "T": 4, "k": 4, **extra}), 2e-5)
     expected = {"attend", "recall"} if "shared" in extra else {"attend_resident", "rebuild"}
     assert {"attend", "recall", "attend_resident", "rebuild"} & {*calls} == expected
     assert calls["wait"] > 0
@@ -267,14 +267,14 @@ def test_every_kernel_function_is_tested(interpreted, calls):
     assert all_names - {*calls} == launched
 
 
-@pytest.mark.parametrize("lengths", [None, [3, 0, 5]])
+@pytest.mark.parametrize("lengths", [None, [3, 0, 4]])
 def test_no_memory_is_read_before_it_is_written(lengths, interpreted):
     """In deterministic mode PyTorch fills new tensors with NaN."""
     torch.use_deterministic_algorithms(True)
     try:
         assert torch.empty(3).isnan().all()
-        assert_equals_reference(make_problem(3, 5, 7, lengths=lengths, shared=(2,), dropout=0.2), 2e-5)
-        assert_equals_reference(make_problem(3, 5, 7, lengths=lengths, layers=2), 2e-5)
+        assert_equals_reference(make_problem(3, 4, 7, lengths=lengths, shared=(2,), dropout=0.2), 2e-5)
+        assert_equals_reference(make_problem(3, 4, 7, lengths=lengths, layers=2), 2e-5)
     finally:
         torch.use_deterministic_algorithms(False)
 
