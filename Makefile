@@ -22,7 +22,7 @@ demo: $(VENV)/.runtime   ## train NSE and two baselines on the built-in corpus, 
 
 test: $(VENV)/.browser   ## all tests that fit in a few minutes, and beside them lint, types, import contracts
 	@{ $(CHECK); } >$(VENV)/check.log 2>&1 & check=$$!; \
-	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow and not gpu"; tests=$$?; \
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not gpu"; tests=$$?; \
 	wait $$check; check=$$?; cat $(VENV)/check.log; [ $$tests$$check = 00 ]
 
 coverage: check $(VENV)/.browser   ## the same tests, and which lines they reach, which takes a quarter longer

@@ -185,7 +185,7 @@ def test_several_layers_equal_the_reference(extra, driver, interpreted, calls, d
     assert memory_back.held[3:] == ((True,) if driver else (False,))
 
 
-SHAPES = [(1, 1, 1), (1, 7, 33), (7, 1, 5), (33, 2, 1), (2, 17, 3), (5, 4, 63)]
+SHAPES = [(1, 1, 1), (1, 7, 33), (7, 1, 5), (17, 2, 1), (2, 9, 3), (5, 4, 63)]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
