@@ -41,7 +41,7 @@ TASKS = {
 }
 COMMANDS = {"predict", "rank", "translate", "encode", "trace"}
 NAMES = KINDS | TASKS | COMMANDS
-"""What the three taxonomies of one idea call its members."""
+"""Names of the members of the three taxonomies of one idea."""
 
 PLACES = ("purpose.py", "hub.py", "inference/kinds.py", "tasks/__init__.py")
 """Where a taxonomy is defined, in either tree."""

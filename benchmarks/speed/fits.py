@@ -1,4 +1,4 @@
-"""How time grows with the length and with the batch: a line through each sweep, and its last slope."""
+"""Fit time against length and against batch size: a line through each sweep, and its last slope."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command line adds to an error: the option or the command that solves it."""
+"""Options and commands that the command line adds to an error, so that users know what to type."""
 
 from nse.errors import NSEError
 

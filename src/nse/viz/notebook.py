@@ -1,4 +1,4 @@
-"""How a notebook shows a trace: pictures and tables without scripts."""
+"""Show a trace in a notebook: pictures and tables without scripts."""
 
 from __future__ import annotations
 
