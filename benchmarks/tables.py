@@ -70,7 +70,7 @@ def write_pivot(rows: list[dict[str, Any]], key: str, form: str, backends: Seque
 
 def write_cpu() -> str:
     """Write the times of `make bench`."""
-    return write_pivot(read_report("cpu")["rows"], "ms", "{:.1f}", ["reference", "lean", "lstm"])
+    return write_pivot(read_report("cpu")["rows"], "ms", "{:.1f}", ["reference", "torch", "lstm"])
 
 
 def write_h200(key: str) -> str:
@@ -78,7 +78,7 @@ def write_h200(key: str) -> str:
     rows = select_encoders(read_report("h200"))
     complete = {(row["B"], row["T"]) for row in rows if not row["backend"].endswith("graph")}
     rows = [row for row in rows if (row["B"], row["T"]) in complete]
-    backends = ["reference", "lean", "lean graph", "triton", "triton graph", "cudnn", "cudnn graph", "jax"]
+    backends = ["reference", "torch", "torch graph", "triton", "triton graph", "cudnn", "cudnn graph", "jax"]
     if key == "kept_mb":
         return write_pivot(
             rows, key, "{:.0f}", [name for name in backends if "graph" not in name and name != "jax"]
@@ -442,8 +442,8 @@ def write_speed() -> str:
     shapes = [
         ("H200", h200, OURS, CUDNN, 128, 25),
         ("H200", h200, OURS, CUDNN, 32, 400),
-        ("2 CPU cores", cpu, "lean", "lstm", 128, 25),
-        ("2 CPU cores", cpu, "lean", "lstm", 8, 400),
+        ("2 CPU cores", cpu, "torch", "lstm", 128, 25),
+        ("2 CPU cores", cpu, "torch", "lstm", 8, 400),
     ]
     lines = ["| measure | figure | machine |", "| --- | ---: | --- |"]
     for machine, rows, *sides, B, T in shapes:

@@ -44,7 +44,7 @@ SHAPES = [
     Shape(8, 400, 300, "train", 5),
 ]
 QUICK = [Shape(2, 5, 8, "forward", 2), Shape(2, 5, 8, "train", 2)]
-SIDES = ("reference", "lean")
+SIDES = ("reference", "torch")
 PEER = "lstm"  # PyTorch's own LSTM of two layers, as many as an NSE has: what a recurrence can cost
 TOLERANCE = 1e-4
 

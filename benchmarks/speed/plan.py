@@ -19,8 +19,8 @@ class Side(NamedTuple):
 
 SIDES = (
     Side("reference", "reference"),
-    Side("lean", "lean"),
-    Side("lean graph", "lean", graph=True),
+    Side("torch", "torch"),
+    Side("torch graph", "torch", graph=True),
     Side("triton", "triton"),
     Side("triton graph", "triton", graph=True),
     Side("cudnn", "cudnn"),
@@ -28,10 +28,10 @@ SIDES = (
     Side("jax", "jax"),
 )
 ALL_SIDES = tuple(side.name for side in SIDES)
-SWEEP_SIDES = ("triton graph", "cudnn graph", "lean graph")
+SWEEP_SIDES = ("triton graph", "cudnn graph", "torch graph")
 LONG_SWEEP_SIDES = ("triton graph", "cudnn graph")
-MAX_LEAN_GRAPH_LENGTH = 100  # in a sweep: a graph of many thousands of kernels takes long to capture
-BFLOAT16_SIDES = ("triton", "triton graph", "lean graph", "cudnn graph")
+MAX_TORCH_GRAPH_LENGTH = 100  # in a sweep: a graph of many thousands of kernels takes long to capture
+BFLOAT16_SIDES = ("triton", "triton graph", "torch graph", "cudnn graph")
 
 
 class Plan(NamedTuple):
@@ -89,6 +89,6 @@ def list_cases(plan: Plan) -> list[Case]:
     sides = dict.fromkeys(plan.main, ALL_SIDES)
     (B, lengths), (T, batches) = plan.lengths, plan.batches
     for shape in [*((B, each) for each in lengths), *((each, T) for each in batches)]:
-        sides.setdefault(shape, SWEEP_SIDES if shape[1] <= MAX_LEAN_GRAPH_LENGTH else LONG_SWEEP_SIDES)
+        sides.setdefault(shape, SWEEP_SIDES if shape[1] <= MAX_TORCH_GRAPH_LENGTH else LONG_SWEEP_SIDES)
     exact = [Case(*shape, plan.k, "float32", names) for shape, names in sides.items()]
     return exact + [Case(*shape, plan.k, "bfloat16", BFLOAT16_SIDES) for shape in plan.bfloat16]

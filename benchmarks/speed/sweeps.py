@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 SERIES = {  # backend: its name in the picture, its colour (told apart by the colour-blind as well)
     "triton graph": ("NSE, triton", "#0072B2"),
-    "lean graph": ("NSE, lean", "#009E73"),
+    "torch graph": ("NSE, torch", "#009E73"),
     "cudnn graph": ("LSTM of two layers, cuDNN", "#D55E00"),
 }
 STYLES = {"train": "-", "forward": "--"}

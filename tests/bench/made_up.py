@@ -4,7 +4,7 @@ from benchmarks.speed import gpu
 from benchmarks.speed.fits import fit_sweeps
 from benchmarks.speed.plan import FULL, MODES, SIDES, Plan, list_cases
 
-FACTORS = {"reference": 80, "lean": 30, "lean graph": 4, "triton": 1.5, "triton graph": 1, "cudnn": 0.9}
+FACTORS = {"reference": 80, "torch": 30, "torch graph": 4, "triton": 1.5, "triton graph": 1, "cudnn": 0.9}
 FACTORS |= {"cudnn graph": 0.5, "jax": 5}
 
 

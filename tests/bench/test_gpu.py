@@ -65,7 +65,7 @@ def test_every_side_has_its_rows(pretended):
     assert json.loads(json.dumps(report, allow_nan=False)) == report
     absent = {each["backend"] for each in report["missing"]}
     here = {side.name for side in SIDES} - absent
-    assert {"reference", "lean", "lean graph", "cudnn", "cudnn graph"} <= here
+    assert {"reference", "torch", "torch graph", "cudnn", "cudnn graph"} <= here
     assert {row["backend"] for row in report["rows"]} == here
     assert all(each["reason"] and f"{each['backend']}" in log.getvalue() for each in report["missing"])
     for row in report["rows"]:
@@ -84,10 +84,10 @@ def test_every_side_has_its_rows(pretended):
 
 
 def test_a_wrong_backend_stops_everything(pretended, monkeypatch):
-    honest = BACKENDS["lean"]
-    monkeypatch.setitem(BACKENDS, "lean", lambda *a: honest(*a)._replace(outputs=honest(*a).outputs * 1.1))
+    honest = BACKENDS["torch"]
+    monkeypatch.setitem(BACKENDS, "torch", lambda *a: honest(*a)._replace(outputs=honest(*a).outputs * 1.1))
     with pytest.raises(
-        BackendError, match=r"lean at B=2 T=5 float32 forward and reference differ by 1\.0e-01"
+        BackendError, match=r"torch at B=2 T=5 float32 forward and reference differ by 1\.0e-01"
     ):
         measured()
     assert torch.get_float32_matmul_precision() == "highest"
@@ -101,8 +101,8 @@ def test_a_side_that_fails_is_left_out_and_told(pretended, monkeypatch):
     monkeypatch.setattr(Graph, "measure_times", fails)
     log = io.StringIO()
     report = measured(log)
-    assert {row["backend"] for row in report["rows"]} >= {"reference", "lean"}
-    assert not {row["backend"] for row in report["rows"]} & {"cudnn", "cudnn graph", "lean graph"}
+    assert {row["backend"] for row in report["rows"]} >= {"reference", "torch"}
+    assert not {row["backend"] for row in report["rows"]} & {"cudnn", "cudnn graph", "torch graph"}
     reasons = [each for each in report["missing"] if each["backend"] == "cudnn" and each["mode"] == "train"]
     assert reasons == [
         {"backend": "cudnn", "B": 2, "T": 5, "k": 16, "dtype": "float32", "mode": "train"}
@@ -110,7 +110,7 @@ def test_a_side_that_fails_is_left_out_and_told(pretended, monkeypatch):
     ]
     description = "cudnn B=2 T=5 float32 train is left out: OutOfMemoryError: CUDA out of memory."
     assert description in log.getvalue()
-    assert "lean graph B=2 T=5 float32 train is left out" in log.getvalue()
+    assert "torch graph B=2 T=5 float32 train is left out" in log.getvalue()
 
 
 def test_without_an_oracle_there_is_no_speed(pretended, monkeypatch):
@@ -129,7 +129,7 @@ def test_shapes_are_measured_once():
     by_shape = {case[:4]: case.sides for case in list_cases(FULL)}
     assert "reference" in by_shape[32, 400, 300, "float32"]
     assert by_shape[32, 100, 300, "float32"] == SWEEP_SIDES
-    assert "lean graph" not in by_shape[32, 800, 300, "float32"]
+    assert "torch graph" not in by_shape[32, 800, 300, "float32"]
     assert "jax" not in by_shape[128, 25, 300, "bfloat16"]
 
 

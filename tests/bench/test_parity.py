@@ -22,9 +22,9 @@ def found(problem, backend, mode="train"):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_an_honest_backend_passes(dtype, mode):
     given = problem(getattr(torch, dtype))
-    results = found(given, "lean", mode)
+    results = found(given, "torch", mode)
     assert len(results) == (2 if mode == "forward" else 2 + 1 + 10)
-    parity.check("lean", results, parity.compute_reference(given), parity.TOLERANCES[dtype])
+    parity.check("torch", results, parity.compute_reference(given), parity.TOLERANCES[dtype])
 
 
 def test_problems_are_not_trivial():
@@ -34,10 +34,10 @@ def test_problems_are_not_trivial():
 
 
 def test_a_wrong_backend_is_refused_by_name(monkeypatch):
-    honest = BACKENDS["lean"]
-    monkeypatch.setitem(BACKENDS, "lean", lambda *a: honest(*a)._replace(outputs=honest(*a).outputs * 1.01))
-    with pytest.raises(BackendError, match=r"lean and reference differ by 1\.0e-02 .* in the outputs"):
-        parity.check("lean", found(problem(), "lean"), parity.compute_reference(problem()), 2e-3)
+    honest = BACKENDS["torch"]
+    monkeypatch.setitem(BACKENDS, "torch", lambda *a: honest(*a)._replace(outputs=honest(*a).outputs * 1.01))
+    with pytest.raises(BackendError, match=r"torch and reference differ by 1\.0e-02 .* in the outputs"):
+        parity.check("torch", found(problem(), "torch"), parity.compute_reference(problem()), 2e-3)
 
 
 @pytest.mark.parametrize("tensor", ["memory", "gradient of x", "gradient of compose.bias"])

@@ -19,7 +19,7 @@ def test_it_writes_what_it_prints(tmp_path):
     assert json.loads(answer.stdout) == report
     for row in report["rows"]:
         assert {"name", "backend", "B", "T", "k", "dtype", "mode", "ms", "peak_mb"} <= set(row)
-    assert {row["backend"] for row in report["rows"]} == {"reference", "lean", "lstm"}
+    assert {row["backend"] for row in report["rows"]} == {"reference", "torch", "lstm"}
 
 
 def test_an_interruption_leaves_what_was_measured(tmp_path, monkeypatch):

@@ -105,20 +105,22 @@ def test_bench_writes_what_it_prints(tmp_path, monkeypatch):
         assert {"name", "backend", "B", "T", "k", "dtype", "mode", "ms", "over_lstm"} <= set(row)
         assert row["ms"] > 0
         assert row["over_lstm"] == 1 or row["backend"] != "lstm"
-    assert {row["backend"] for row in report["rows"]} == {"reference", "lean", "lstm"}
+    assert {row["backend"] for row in report["rows"]} == {"reference", "torch", "lstm"}
     assert {row["mode"] for row in report["rows"]} == {"forward", "train"}
     rows = report["rows"]  # as a table, without measuring again
     monkeypatch.setattr("nse.cli.bench.measure_shape", lambda *shape: rows)
-    assert "lean" in call("bench", "--device", "cpu", "--quick", "--threads", "1").stdout
+    assert "torch" in call("bench", "--device", "cpu", "--quick", "--threads", "1").stdout
 
 
 @pytest.mark.parametrize(("factor", "error"), [(1.01, "1.0e-02"), (float("nan"), "nan")])
 def test_bench_refuses_a_backend_with_wrong_results(monkeypatch, factor, error):
-    honest = BACKENDS["lean"]
-    monkeypatch.setitem(BACKENDS, "lean", lambda *a: honest(*a)._replace(outputs=honest(*a).outputs * factor))
+    honest = BACKENDS["torch"]
+    monkeypatch.setitem(
+        BACKENDS, "torch", lambda *a: honest(*a)._replace(outputs=honest(*a).outputs * factor)
+    )
     answer = call("bench", "--device", "cpu", "--quick", "--threads", "1")
     assert isinstance(answer.exception, BackendError)
-    assert f"reference and lean differ by {error}" in str(answer.exception)
+    assert f"reference and torch differ by {error}" in str(answer.exception)
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ from small_models import save_sentence_model
 def test_a_row_of_padding_has_the_same_outputs_in_every_backend(lengths, shared):
     torch.manual_seed(1)
     reference = nse.NSE(5, shared=shared, backend="reference")
-    lean = nse.NSE(5, shared=shared, backend="lean")
-    lean.load_state_dict(reference.state_dict())
+    fast = nse.NSE(5, shared=shared, backend="torch")
+    fast.load_state_dict(reference.state_dict())
     x = torch.randn(3, 3, 5)
     others = [nse.Memory(torch.randn(3, 2, 5), torch.tensor([2, 0, 1]))] * shared
-    expected, actual = (encoder(x, lengths, shared=others) for encoder in (reference, lean))
+    expected, actual = (encoder(x, lengths, shared=others) for encoder in (reference, fast))
     assert expected.last.isfinite().all()
     assert torch.equal(expected.last[0], torch.zeros(5))  # the h it started with
     assert torch.equal(expected.outputs[0], torch.zeros(3, 5))
@@ -35,7 +35,7 @@ def test_a_row_of_padding_has_the_same_outputs_in_every_backend(lengths, shared)
     ("B", "T", "lengths"),
     [(3, 4, [0, 0, 0]), (3, 0, None), (3, 0, [0, 0, 0]), (0, 4, None), (0, 4, []), (0, 0, ())],
 )
-@pytest.mark.parametrize("backend", ["reference", "lean"])
+@pytest.mark.parametrize("backend", ["reference", "torch"])
 def test_a_batch_without_words_has_gradients(backend, B, T, lengths, settings, frozen):
     encoder = nse.NSE(5, backend=backend, **settings)
     x = torch.randn(B, T, 5, requires_grad=not frozen)

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 import nse
 from nse.nn.decoder import NSEDecoder
-from nse.ops import double_backward, lean
+from nse.ops import double_backward, torch_loop
 from nse.ops.deferred import make_deferred_linear, make_linear
 from oracle.problems import assert_close, list_tensors, make_problem
 
@@ -128,7 +128,7 @@ def test_second_derivatives_pass_gradgradcheck(extra):
 
     def run(*_):
         return tuple(
-            list_tensors(double_backward.add_double_backward(lean.recurrence(*arguments), arguments))
+            list_tensors(double_backward.add_double_backward(torch_loop.recurrence(*arguments), arguments))
         )
 
     assert torch.autograd.gradgradcheck(run, p.leaves(), fast_mode=True)
@@ -247,7 +247,7 @@ def test_data_parallel_training_works_with_double_backward(tmp_path, monkeypatch
 
 def test_a_backend_called_directly_refuses_second_derivatives():
     p = make_problem()
-    loss = p.run(lean.recurrence).outputs.sum()
+    loss = p.run(torch_loop.recurrence).outputs.sum()
     with pytest.raises(nse.BackendError, match=r'^create_graph=True: .*backend="reference"'):
         torch.autograd.grad(loss, p.x, create_graph=True)
     assert torch.autograd.grad(loss, p.x)[0].any()  # once is fine

@@ -70,7 +70,7 @@ def test_a_sequence_depends_on_neither_batch_padding_nor_backend(case):
     encoder = nse.NSE(
         k, shared=len(case["shared"]), layers=case["layers"], dtype=torch.float64, init_range=0.5
     )
-    for backend in ("reference", "lean"):
+    for backend in ("reference", "torch"):
         encoder.backend = backend
         together = encode(encoder, rows, case, case["padding"])
         assert all(t.isfinite().all() for t in list_tensors(together))
@@ -101,11 +101,11 @@ def test_a_call_can_be_split_at_any_step(case, cut):
     assert_close([rest.last, rest.memory, rest.state], [whole.last, whole.memory, whole.state], 1e-10)
 
 
-@pytest.mark.parametrize("k", [64, 16])  # lean folds compose for the batch but not alone at 16, neither at 64
+@pytest.mark.parametrize("k", [64, 16])  # torch folds compose for the batch, but not alone at 16
 def test_backends_agree_to_a_millionth_in_float32(k):
     lengths = [25, 3, 17, 1, 25, 9, 0, 12]
     x = torch.randn(8, 25, k)
-    for backend in ("reference", "lean"):
+    for backend in ("reference", "torch"):
         encoder = nse.NSE(k, backend=backend)
         together = encoder(x, lengths)
         for b, length in enumerate(lengths):

@@ -55,7 +55,7 @@ def measure_shape(B: int, T: int, k: int, mode: str, device: str) -> list[dict[s
     import torch
 
     from nse.nn.encoder import NSE
-    from nse.ops.dispatch import BACKENDS, explain_no_triton
+    from nse.ops.dispatch import BACKENDS, explain_no_backend
 
     def call(model: torch.nn.Module) -> list[torch.Tensor]:
         """Compute the outputs, and in training the gradients of their sum."""
@@ -69,7 +69,7 @@ def measure_shape(B: int, T: int, k: int, mode: str, device: str) -> list[dict[s
 
     torch.manual_seed(0)
     x = torch.randn(B, T, k, device=device, requires_grad=mode == "train")
-    names = [name for name in BACKENDS if name != "triton" or explain_no_triton(device) is None]
+    names = [name for name in BACKENDS if explain_no_backend(name, device) is None]
     modules: dict[str, torch.nn.Module] = {name: NSE(k, backend=name, device=device) for name in names}
     for name in names:
         modules[name].load_state_dict(modules["reference"].state_dict())

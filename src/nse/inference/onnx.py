@@ -232,7 +232,7 @@ class OnnxLSTM(nn.Module):
 class ScanNSE(nn.Module):
     """`NSE` over words [B, T, k] in which the loop over the words is a scan.
 
-    As in the lean backend, the read LSTM runs over all words first, and compose is folded into the write
+    As in the torch backend, the read LSTM runs over all words first, and compose is folded into the write
     LSTM's input matrix. As in the reference, steps past a sequence's end are masked.
     """
 

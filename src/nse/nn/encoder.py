@@ -56,8 +56,9 @@ class NSE(nn.Module):
         layers: Number of layers of the read and of the write LSTM.
         dropout: Dropout rate on x_t before the read LSTM and on c_t before the write LSTM, with a fresh mask
             at each step. The memory is never dropped.
-        backend: "auto", "triton", "lean" or "reference". "auto" takes the environment variable NSE_BACKEND;
-            if it is not set, "triton" on a CUDA device that supports it and "lean" elsewhere.
+        backend: "auto", "triton", "cpu", "torch" or "reference". "auto" takes the environment variable
+            NSE_BACKEND; if it is not set, "triton" on a CUDA device that supports it, "cpu" on a CPU where it
+            is compiled, and "torch" elsewhere.
         padding: "masked" respects lengths. "paper" ignores them, as the original code does: pads are words,
             which are read, attended to and written; put them on the left.
         blanks: Number of learned slots in front of the memory, the same for every sequence, as scratch space.

@@ -1,7 +1,7 @@
 """`recurrence`, the public function, which runs on the chosen backend.
 
 The backend is the argument `backend`; if that is "auto", the environment variable NSE_BACKEND; if that is
-not set, triton on a CUDA device that supports it and lean elsewhere.
+not set, triton on a CUDA device that supports it, cpu on a CPU where its library loads, torch elsewhere.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -16,11 +17,17 @@ import torch
 from torch import Tensor
 
 from nse.errors import BackendError, suggest
-from nse.ops import double_backward, lean, reference
+from nse.ops import double_backward, reference, torch_loop
 from nse.ops.double_backward import Arguments
 from nse.ops.types import Backend, LSTMState, Memory, Result, Weights
 
 log = logging.getLogger(__name__)
+
+
+def run_cpu(*arguments: Any, **options: Any) -> Result:
+    """Run the compiled kernel, whose library loads on first use."""
+    result: Result = import_module("nse.ops.cpu.recurrence").recurrence(*arguments, **options)
+    return result
 
 
 def run_triton(*arguments: Any, **options: Any) -> Result:
@@ -32,7 +39,8 @@ def run_triton(*arguments: Any, **options: Any) -> Result:
 
 BACKENDS: dict[str, Backend] = {
     "reference": reference.recurrence,
-    "lean": lean.recurrence,
+    "torch": torch_loop.recurrence,
+    "cpu": run_cpu,
     "triton": run_triton,
 }
 """All backends by name. They compute the same function."""
@@ -55,20 +63,43 @@ def choose_backend(backend: str = "auto", device: torch.device | str | None = No
     if name == "auto":
         name, source = os.environ.get("NSE_BACKEND", "auto") or "auto", "NSE_BACKEND="
     if name == "auto":
-        is_cuda = device is not None and torch.device(device).type == "cuda"
-        return "triton" if is_cuda and explain_no_triton(device) is None else "lean"
+        fastest = "triton" if device is not None and torch.device(device).type == "cuda" else "cpu"
+        return fastest if explain_no_backend(fastest, device) is None else "torch"
     if name not in BACKENDS:
         hint = f"did you mean {near!r}? " if (near := suggest(name, BACKENDS)) else ""
         raise BackendError(f"{source}{name!r} cannot run here: {hint}there are {', '.join(BACKENDS)}, auto")
-    if name == "triton" and (reason := explain_no_triton(device)) is not None:
-        advice = "use 'auto', or 'lean', which runs anywhere"
-        raise BackendError(f"{source}'triton' cannot run here: {reason}; {advice}")
+    if (reason := explain_no_backend(name, device)) is not None:
+        advice = "use 'auto', or 'torch', which runs anywhere"
+        raise BackendError(f"{source}{name!r} cannot run here: {reason}; {advice}")
     return name
 
 
 # A compiled function takes the answer for a constant. `torch.compiler.assume_constant_result` does the same,
 # but imports the compiler, which takes seconds.
 choose_backend._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def explain_no_backend(name: str, device: torch.device | str | None) -> str | None:
+    """Return why a backend cannot run on a device (or, without one, on this machine); `None` if it can."""
+    if name == "triton":
+        return explain_no_triton(device)
+    return explain_no_cpu(device) if name == "cpu" else None
+
+
+def explain_no_cpu(device: torch.device | str | None = None) -> str | None:
+    """Return why the compiled kernel cannot run on a device; `None` if it can."""
+    if device is not None and torch.device(device).type != "cpu":
+        return f"it needs a CPU, and this is {torch.device(device)}"
+    if not has_kernel():
+        return "this version of nse has no compiled kernel"
+    reason: str | None = import_module("nse.ops.cpu.library").explain_no_kernel()
+    return reason
+
+
+@cache
+def has_kernel() -> bool:
+    """Return whether the compiled kernel's modules are there."""
+    return all(find_spec(f"nse.ops.cpu{part}") is not None for part in ("", ".library", ".recurrence"))
 
 
 def explain_no_triton(device: torch.device | str | None = None) -> str | None:
@@ -88,8 +119,13 @@ def explain_no_triton(device: torch.device | str | None = None) -> str | None:
     return None
 
 
-def find_unsupported(x: Tensor, memories: tuple[Memory, ...], weights: Weights) -> str | None:
-    """Return what the kernels do not support about a call; `None` if they support it."""
+def find_unsupported(name: str, x: Tensor, memories: tuple[Memory, ...], weights: Weights) -> str | None:
+    """Return what a backend does not support about a call; `None` if it supports it."""
+    if name == "cpu":
+        reason: str | None = import_module("nse.ops.cpu.recurrence").find_unsupported(x, memories, weights)
+        return reason
+    if name != "triton":
+        return None
     if max(len(weights.read), len(weights.write)) > MAX_LAYERS:
         return f"more than {MAX_LAYERS} layers"
     if len(memories) > 3:
@@ -104,9 +140,11 @@ def find_unsupported(x: Tensor, memories: tuple[Memory, ...], weights: Weights) 
 
 
 @cache
-def log_fallback(unsupported: str) -> None:
-    """Log that lean runs instead of triton, once for each reason."""
-    log.info("the triton backend does not support %s: lean runs instead, with the same results", unsupported)
+def log_fallback(name: str, unsupported: str) -> None:
+    """Log that torch runs instead of a backend, once for each reason."""
+    level = logging.INFO if name == "triton" else logging.DEBUG
+    text = "the %s backend does not support %s: torch runs instead, with the same results"
+    log.log(level, text, name, unsupported)
 
 
 def recurrence(
@@ -122,9 +160,9 @@ def recurrence(
 ) -> Result:
     """Run equations 1-6, or 7-15 with shared memories; see `nse.ops.types.Backend`."""
     name = choose_backend(backend, x.device)
-    if name == "triton" and (unsupported := find_unsupported(x, memories, weights)) is not None:
-        log_fallback(unsupported)
-        name = "lean"
+    if (unsupported := find_unsupported(name, x, memories, weights)) is not None:
+        log_fallback(name, unsupported)
+        name = "torch"
     if name != "reference" and double_backward.is_transformed():
         name = "reference"
     arguments = Arguments(x, lengths, memories, read, write, weights, c_mask, keys)

@@ -1,4 +1,4 @@
-"""Packing of sequences of different lengths into one block of rows without padding, for `lean`.
+"""Packing of sequences of different lengths into one block of rows without padding, for `torch`.
 
 Sequences are sorted by length, longest first, and laid out step by step: step t has one row for each sequence
 that is still running, and these sequences are the first rows of step t - 1. So no step computes padding, no

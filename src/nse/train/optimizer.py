@@ -77,7 +77,7 @@ class OptimizerUpdate:
     """Update of the weights from their gradients: clipping, Adam, moving average.
 
     Two kernels of `nse.ops.triton.adam` do all of it on a CUDA device that can run them (unless
-    NSE_BACKEND=lean), for float32 weights and an optimizer from `make_adam`. PyTorch does it elsewhere, and
+    NSE_BACKEND=torch), for float32 weights and an optimizer from `make_adam`. PyTorch does it elsewhere, and
     in a step in which some weights have no gradient.
     """
 

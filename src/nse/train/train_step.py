@@ -163,7 +163,7 @@ class CapturedStep(TrainStep):
             self.needs_shapes = False
             logging.getLogger(__name__).warning(
                 "the training step runs without a CUDA graph: the model waits for the device in each step, "
-                "as an NSE does on the backend lean, which reads the lengths"
+                "as an NSE does on the backend torch, which reads the lengths"
             )
         else:
             self.graphs[batch_size, shape] = StepGraph(graph, index, result)

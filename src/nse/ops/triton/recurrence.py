@@ -1,6 +1,6 @@
 """The function of `reference` on a CUDA device, in fused Triton kernels.
 
-The ideas are those of `lean`: o_t for all steps first, the part of compose that depends on o_t in one
+The ideas are those of `torch`: o_t for all steps first, the part of compose that depends on o_t in one
 product, compose folded into the gates if there is no dropout after it, no memory kept per step. The
 sequential part is one kernel for each layer of the read LSTM and one for the memory, each of which runs all
 steps in one launch. Nothing is read on the host, so a call can be captured in a CUDA graph, with lengths.
@@ -11,8 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from nse.ops.lean import apply_linear, choose_product_dtype, hoist_compose
-from nse.ops.lean_loop import Stack
+from nse.ops.torch_backward import Stack
+from nse.ops.torch_loop import apply_linear, choose_product_dtype, hoist_compose
 from nse.ops.triton.driver import loop
 from nse.ops.triton.length_groups import select_states, sort_by_length, zero_padding
 from nse.ops.types import LSTMLayer, LSTMState, Memory, Result, Weights

@@ -5,7 +5,7 @@ Four ideas, derived in ops/README.md:
 1. o_t does not depend on the memory, so the read LSTM is one call over all steps, and so is the part of
    compose that depends on o_t.
 2. Compose is affine. Without dropout after it, it is folded into the write LSTM's input matrix, exactly.
-3. Autograd would keep M_t for every t. `lean_loop` keeps z_t and h_t, and the memory only every sqrt(T)
+3. Autograd would keep M_t for every t. `torch_backward` keeps z_t and h_t, and the memory only every sqrt(T)
    steps; the backward pass recomputes the memories between them with the write rule.
 4. Sequences are packed (see `packing`), so no step computes padding.
 """
@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nse.ops import reference
-from nse.ops.lean_loop import LoopInputs, LoopPlan, Stack, run_loop
 from nse.ops.packing import Packing
+from nse.ops.torch_backward import LoopInputs, LoopPlan, Stack, run_loop
 from nse.ops.types import LSTMLayer, LSTMState, Memory, Result, Weights, default_to_zeros, make_mask
 
 

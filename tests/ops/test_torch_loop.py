@@ -1,11 +1,11 @@
-"""Lean computes the reference's function: outputs and gradients, at odd shapes, and keeps little for it."""
+"""The torch loop computes the reference's function, with gradients, at odd shapes, and keeps little."""
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nse.ops import lean, reference
+from nse.ops import reference, torch_loop
 from oracle.problems import assert_close, list_tensors, make_problem
 
 # The weights of a problem are separate tensors; cuDNN says that it has to gather them, and does.
@@ -38,11 +38,11 @@ EXTRAS = {
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("extra", EXTRAS.values(), ids=EXTRAS.keys())
-def test_lean_equals_the_reference(shape, extra, device):
+def test_torch_equals_the_reference(shape, extra, device):
     B, T, k = shape
     p = make_problem(B, T, k, **extra).to(device)
-    assert_close(p.run(lean.recurrence), p.run(reference.recurrence), 1e-10)
-    assert_close(p.gradients(lean.recurrence), p.gradients(reference.recurrence), 1e-9)
+    assert_close(p.run(torch_loop.recurrence), p.run(reference.recurrence), 1e-10)
+    assert_close(p.gradients(torch_loop.recurrence), p.gradients(reference.recurrence), 1e-9)
 
 
 @settings(max_examples=80, deadline=None)
@@ -57,27 +57,27 @@ def test_lean_equals_the_reference(shape, extra, device):
     dropout=st.sampled_from([0.0, 0.4]),
     seed=st.integers(0, 2**20),
 )
-def test_lean_equals_the_reference_on_random_sizes(**sizes):
+def test_torch_equals_the_reference_on_random_sizes(**sizes):
     p = make_problem(**sizes)
-    assert_close(p.run(lean.recurrence), p.run(reference.recurrence), 1e-10)
-    gradients = p.gradients(lean.recurrence)
+    assert_close(p.run(torch_loop.recurrence), p.run(reference.recurrence), 1e-10)
+    gradients = p.gradients(torch_loop.recurrence)
     assert all(g.isfinite().all() for g in gradients)
     assert_close(gradients, p.gradients(reference.recurrence), 1e-9)
 
 
 @pytest.mark.parametrize("extra", EXTRAS.values(), ids=EXTRAS.keys())
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_lean_equals_the_reference_in_lower_precision(dtype, extra, device, monkeypatch):
+def test_torch_equals_the_reference_in_lower_precision(dtype, extra, device, monkeypatch):
     monkeypatch.setattr(
         torch.backends.cudnn, "allow_tf32", False
     )  # as for nn.LSTM, PyTorch's own default is True
     p = make_problem(4, 9, 6, **extra, dtype=dtype).to(device)
     exact = p.to(dtype=torch.float64)
-    result = p.run(lean.recurrence)
+    result = p.run(torch_loop.recurrence)
     tolerance = 2e-5 if dtype == torch.float32 else 0.05
     assert {t.dtype for t in list_tensors(result)} == {dtype}
     assert_close(result, exact.run(reference.recurrence), tolerance)
-    pairs = zip(p.gradients(lean.recurrence), exact.gradients(reference.recurrence), strict=True)
+    pairs = zip(p.gradients(torch_loop.recurrence), exact.gradients(reference.recurrence), strict=True)
     for got, expected in pairs:
         assert got.dtype == dtype
         scale = max(1.0, expected.abs().max().item()) if expected.numel() else 1.0
@@ -85,17 +85,17 @@ def test_lean_equals_the_reference_in_lower_precision(dtype, extra, device, monk
 
 
 @pytest.mark.parametrize("extra", [{}, {"shared": (2,), "layers": 2}, {"dropout": 0.4}, {"T": 9, "k": 1}])
-def test_gradients_of_lean_pass_gradcheck(extra):
+def test_gradients_of_the_torch_loop_pass_gradcheck(extra):
     p = make_problem(**{"B": 2, "T": 3, "k": 2, **extra})
-    assert torch.autograd.gradcheck(lambda *_: tuple(list_tensors(p.run(lean.recurrence))), p.leaves())
+    assert torch.autograd.gradcheck(lambda *_: tuple(list_tensors(p.run(torch_loop.recurrence))), p.leaves())
 
 
 def test_outputs_are_the_same_without_gradients():
     p = make_problem(4, 9, 5, shared=(3,))
-    with_gradients = p.run(lean.recurrence)
+    with_gradients = p.run(torch_loop.recurrence)
     with torch.no_grad():
-        assert_close(p.run(lean.recurrence), with_gradients, 1e-12)
-        assert p.run(lean.recurrence, keys=False).keys == ()
+        assert_close(p.run(torch_loop.recurrence), with_gradients, 1e-12)
+        assert p.run(torch_loop.recurrence, keys=False).keys == ()
 
 
 def test_gradients_are_the_same_without_keys():
@@ -103,7 +103,7 @@ def test_gradients_are_the_same_without_keys():
     for seed, leaf in enumerate(p.leaves()):
         gradients = [
             torch.autograd.grad(p.run(backend, keys=False).outputs.sum(), leaf, allow_unused=True)[0]
-            for backend in (lean.recurrence, reference.recurrence)
+            for backend in (torch_loop.recurrence, reference.recurrence)
         ]
         if gradients[1] is None or gradients[0] is None:
             assert all(g is None or not g.any() for g in gradients), seed
@@ -113,13 +113,13 @@ def test_gradients_are_the_same_without_keys():
 
 def test_results_are_deterministic_to_the_bit(device):
     p = make_problem(6, 20, 8, shared=(5,), dropout=0.2).to(device)
-    assert_close(p.run(lean.recurrence), p.run(lean.recurrence), 0)
-    assert_close(p.gradients(lean.recurrence), p.gradients(lean.recurrence), 0)
+    assert_close(p.run(torch_loop.recurrence), p.run(torch_loop.recurrence), 0)
+    assert_close(p.gradients(torch_loop.recurrence), p.gradients(torch_loop.recurrence), 0)
 
 
 def test_a_graph_can_be_differentiated_twice():
     p = make_problem(3, 9, 4)
-    outputs = p.run(lean.recurrence).outputs.sum()
+    outputs = p.run(torch_loop.recurrence).outputs.sum()
     first = torch.autograd.grad(outputs, p.leaves(), retain_graph=True, allow_unused=True)
     again = torch.autograd.grad(outputs, p.leaves(), allow_unused=True)
     assert_close([g for g in first if g is not None], [g for g in again if g is not None], 0)
@@ -128,20 +128,20 @@ def test_a_graph_can_be_differentiated_twice():
 def test_arguments_are_not_changed():
     p = make_problem(3, 9, 4, shared=(2,), dropout=0.5)
     before = [leaf.clone() for leaf in p.leaves()]
-    p.gradients(lean.recurrence)
+    p.gradients(torch_loop.recurrence)
     assert_close(p.leaves(), before, 0)
 
 
 def test_nan_in_the_padding_changes_nothing():
     p = make_problem(3, 5, 4, lengths=[2, 5, 0], shared=(4,))
-    clean, gradients = p.run(lean.recurrence), p.gradients(lean.recurrence)
+    clean, gradients = p.run(torch_loop.recurrence), p.gradients(torch_loop.recurrence)
     with torch.no_grad():
         p.x[0, 2:], p.x[2] = float("nan"), float("inf")
         for memory in p.memories:
             for b, size in enumerate(memory.lengths.tolist()):
                 memory.slots[b, size:] = float("nan")
-    assert_close(p.run(lean.recurrence), clean, 0)
-    assert_close(p.gradients(lean.recurrence), gradients, 0)
+    assert_close(p.run(torch_loop.recurrence), clean, 0)
+    assert_close(p.gradients(torch_loop.recurrence), gradients, 0)
 
 
 def kept_numbers(p, backend):
@@ -164,5 +164,5 @@ def test_the_memory_is_not_kept_for_every_step():
         p = make_problem(1, T, k, lengths=None)
         memory = T * k
         # Kept: z, o, m, h, c, gates and the like for each step, and one memory every sqrt(T) steps.
-        assert kept_numbers(p, lean.recurrence) < T * (2 * T + 30 * k) + 2 * T**0.5 * memory
+        assert kept_numbers(p, torch_loop.recurrence) < T * (2 * T + 30 * k) + 2 * T**0.5 * memory
         assert kept_numbers(p, reference.recurrence) > T * memory
