@@ -12,13 +12,16 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 # Tests start Python a hundred times: it must not compile the sources each time, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test coverage test-slow test-gpu check format bench bench-gpu page tables docs clean
+.PHONY: help demo kernel test coverage test-slow test-gpu check format bench bench-gpu page tables docs clean
 
 help:           ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
 
 demo: $(VENV)/.runtime   ## train NSE and two baselines on the built-in corpus, about two minutes
 	$(BIN)/nse demo
+
+kernel: | $(VENV)/bin/python   ## compile the CPU kernel, unless it was since its source changed
+	@$(BIN)/python hatch_build.py
 
 test: $(VENV)/.browser   ## all tests that fit in a few minutes, and beside them lint, types, import contracts
 	@{ $(CHECK); } >$(VENV)/check.log 2>&1 & check=$$!; \
@@ -57,16 +60,16 @@ docs: $(VENV)/.docs   ## build the documentation into site/
 	$(BIN)/zensical build --clean
 
 clean:          ## remove what the other commands made
-	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage .hypothesis
+	rm -rf $(VENV) src/nse/ops/cpu/libnse_cpu.* site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.runtime: pyproject.toml constraints.txt | $(VENV)/bin/python
+$(VENV)/.runtime: pyproject.toml constraints.txt | kernel
 	$(PIP) -e .
 	touch $@
 
-$(VENV)/.test: pyproject.toml constraints.txt | $(VENV)/bin/python
+$(VENV)/.test: pyproject.toml constraints.txt | kernel
 	$(PIP) -e ".[test]"
 	touch $@ $(VENV)/.runtime
 

@@ -12,6 +12,7 @@ from faults.made_models import save_model
 from nse.cli import main as cli
 from nse.cli import train
 from nse.errors import BackendError
+from nse.ops.cpu.library import explain_no_kernel, load_kernel
 from nse.ops.dispatch import BACKENDS
 from nse.viz.trace import MemoryTrace
 from small_models import save_document_model, save_ranking_model, save_sentence_model
@@ -109,7 +110,11 @@ def test_bench_writes_what_it_prints(tmp_path, monkeypatch):
     assert {row["mode"] for row in report["rows"]} == {"forward", "train"}
     rows = report["rows"]  # as a table, without measuring again
     monkeypatch.setattr("nse.cli.bench.measure_shape", lambda *shape: rows)
-    assert "torch" in call("bench", "--device", "cpu", "--quick", "--threads", "1").stdout
+    assert report["machine"]["kernel"] == (explain_no_kernel() or load_kernel().isa)
+    monkeypatch.setenv("NSE_CPU_ISA", "none")
+    table = call("bench", "--device", "cpu", "--quick", "--threads", "1").stdout
+    assert "torch" in table
+    assert "CPU kernel: NSE_CPU_ISA=none turns it off" in " ".join(table.split())
 
 
 @pytest.mark.parametrize(("factor", "error"), [(1.01, "1.0e-02"), (float("nan"), "nan")])

@@ -30,6 +30,8 @@ def bench(
     """Time the backends and a two-layer nn.LSTM, after comparing their results."""
     import torch
 
+    from nse.ops.cpu.library import explain_no_kernel, load_kernel
+
     if out:  # before measuring
         check_output(out)
     device = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
@@ -39,7 +41,9 @@ def bench(
     torch.set_num_threads(threads)
     cases = product(QUICK if quick else SHAPES, ("forward", "train"))
     rows = [row for shape, mode in cases for row in measure_shape(*shape, mode, device)]
-    report = {"machine": {"device": device, "threads": threads, "torch": torch.__version__}, "rows": rows}
+    kernel = explain_no_kernel() or load_kernel().isa
+    machine = {"device": device, "threads": threads, "torch": torch.__version__, "kernel": kernel}
+    report = {"machine": machine, "rows": rows}
     if out:
         write_output(out, json.dumps(report, indent=1, allow_nan=False) + "\n")
     if as_json:
@@ -47,7 +51,8 @@ def bench(
         return
     names = ("B", "T", "k", "mode", "backend", "ms", "over_lstm")
     shown = ([f"{row[name]:.2f}" if name in names[-2:] else str(row[name]) for name in names] for row in rows)
-    print_table(names, shown, f"{device}, {threads} threads, torch {torch.__version__}, float32")
+    title = f"{device}, {threads} threads, torch {torch.__version__}, float32, CPU kernel: {kernel}"
+    print_table(names, shown, title)
 
 
 def measure_shape(B: int, T: int, k: int, mode: str, device: str) -> list[dict[str, Any]]:

@@ -1,0 +1,1 @@
+"""Compiled kernel for CPUs."""
