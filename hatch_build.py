@@ -45,7 +45,11 @@ INSTRUCTION_SETS: dict[str, dict[str, tuple[str, ...]]] = {
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
 FLAGS += ("-fvisibility=hidden", "-pthread")
 LINK = ("-shared", "-pthread")
-STATIC = ("-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL")  # a wheel runs on other systems
+STATIC = ("-static-libstdc++", "-Wl,--gc-sections")
+"""Take in what is needed of the C++ library, so that a wheel runs where that is older; not of libgcc, whose
+static form needs a newer system, while PyTorch needs the shared one anyway."""
+EXPORTS = "{ global: nse_*; local: *; };"
+"""Version script of the linker: functions of the standard library stay inside."""
 DESCRIPTION = """
 extern "C" __attribute__((visibility("default"))) const char *nse_describe_build() {{ return "{text}"; }}
 """
@@ -92,7 +96,7 @@ def is_up_to_date() -> bool:
 
 def compute_fingerprint(source: Path, extra_flags: Sequence[str] = ()) -> str:
     """Compute the checksum of a source, and one of how it is compiled."""
-    options = (get_instruction_sets(), FLAGS, LINK, STATIC, tuple(extra_flags))
+    options = (get_instruction_sets(), FLAGS, LINK, STATIC, EXPORTS, tuple(extra_flags))
     sums = [hashlib.sha256(data).hexdigest() for data in (source.read_bytes(), repr(options).encode())]
     return " ".join(sums)
 
@@ -165,15 +169,18 @@ def build_library(compiler: list[str], out: Path, extra_flags: Sequence[str], so
         # The linker keeps the first of several equal functions (inline ones of the standard library): those
         # of the most general instruction set, which run on every machine, must come first.
         objects = [str(folder / "description.cpp"), *(str(folder / f"{name}.o") for name in reversed(names))]
-        link_library([*compiler, "-fPIC", *extra_flags, *objects, *LINK], out, check=not extra_flags)
+        (folder / "exports").write_text(EXPORTS)
+        preferred = [*STATIC, f"-Wl,--version-script={folder / 'exports'}"]
+        command = [*compiler, "-fPIC", *extra_flags, *objects, *LINK]
+        link_library(command, preferred, out, check=not extra_flags)
 
 
-def link_library(command: list[str], out: Path, check: bool) -> None:
-    """Link objects into a library, with the compiler's own libraries inside if that works; try to load it."""
+def link_library(command: list[str], preferred: list[str], out: Path, check: bool) -> None:
+    """Link objects into a library, with the preferred options if they work, and try to load it."""
     part = out.with_name(f"{out.name}.{os.getpid()}.part")
     try:
         try:
-            run([*command, *STATIC, "-o", str(part)])
+            run([*command, *preferred, "-o", str(part)])
         except subprocess.SubprocessError:
             run([*command, "-o", str(part)])
         if check:
