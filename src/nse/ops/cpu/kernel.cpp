@@ -1129,6 +1129,7 @@ struct Backward : Worker {
     each_item(n, [&](int g, int chunk) { take_memory_back(g, chunk, t); });
     team.barrier.wait();
     add_parts(n, t);
+    for (int g = 0; g < n; ++g) sum_keys(g, t);  // before the next barrier: `change` is written again after it
     for (int i = top; i >= 0; --i) {
       take_cells_back(n, t, [&](int g) { return &q[g]->write[i]; }, [&](int g) { return &d[g]->write[i]; },
                       [&](int g, int v) { return i == top ? get_d_output(g, t, v) : load(d[g]->d_below + v); });
@@ -1147,7 +1148,7 @@ struct Backward : Worker {
     std::vector<float*> composed(n), dm(n);
     for (int g = 0; g < n; ++g) composed[g] = d[g]->d_composed[t], dm[g] = d[g]->dm;
     multiply_words(W.to_m, composed, s.d, zeros, dm);
-    for (int g = 0; g < n; ++g) sum_keys(g, t);
+    for (int g = 0; g < n; ++g) add_reads(g, t);
   }
 
   V get_d_output(int g, int t, int v) const {
@@ -1176,10 +1177,10 @@ struct Backward : Worker {
     }
   }
 
-  // z . dz of each memory, before the gradient of the read is known: that part of it is m . dm.
+  // z . dz of each memory: what the write and the keys contribute, then the read, whose part is m . dm.
   void sum_keys(int g, int t) {
     for (int j = 0; j < s.n; ++j) {
-      float total = dot(q[g]->m[t] + j * s.K, d[g]->dm + j * s.K, s.K);
+      float total = 0;
       for (const Item& item : items)
         if (item.memory == j) {
           const int count = count_slots(*q[g], item);
@@ -1189,6 +1190,10 @@ struct Backward : Worker {
         }
       totals[g * s.n + j] = total;
     }
+  }
+
+  void add_reads(int g, int t) {
+    for (int j = 0; j < s.n; ++j) totals[g * s.n + j] += dot(q[g]->m[t] + j * s.K, d[g]->dm + j * s.K, s.K);
   }
 
   const float* get_d_keys(int g, int t) const { return call.d_keys + (q[g]->b * call.T + t) * call.S; }
