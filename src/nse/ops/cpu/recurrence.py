@@ -218,9 +218,9 @@ def make_fake_gradients(x: Tensor, *arguments: Any) -> list[Tensor]:
 
 def save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: Eight) -> None:
     """Keep what the backward pass needs."""
-    x, lengths, mask, slots, sizes, slot_lengths, *_, weights, _, _ = inputs
+    x, lengths, mask, slots, sizes, slot_lengths, *states, weights, _, _ = inputs
     ctx.save_for_backward(x, lengths, mask, slots, slot_lengths, *weights, output[-1])
-    ctx.sizes = sizes
+    ctx.sizes, ctx.has_states = sizes, [state is not None for state in states]
     ctx.set_materialize_grads(False)
 
 
@@ -237,7 +237,8 @@ def compute_gradients(ctx: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
         any(needs),
     )  # fmt: skip
     d_weights = rest[4:] or [None] * len(weights)
-    return (d_x, None, None, d_slots, None, None, *rest[:4], d_weights, None, None)
+    d_states = (d if is_there else None for d, is_there in zip(rest, ctx.has_states, strict=False))
+    return (d_x, None, None, d_slots, None, None, *d_states, d_weights, None, None)
 
 
 # Not `torch.library.custom_op`, whose first call imports PyTorch's compiler, which takes seconds.
