@@ -35,6 +35,11 @@
 #define EXPORT_SIZE(name) __attribute__((visibility("default"))) int64_t JOIN(nse_##name##_, ISA)
 #define INLINE inline __attribute__((always_inline))
 
+struct OpenMP {  // functions of the OpenMP runtime that PyTorch uses, or null
+  void (*run)(void (*f)(void*), void* data, unsigned threads, unsigned flags);  // GOMP_parallel
+  int (*count_threads)();                                                       // omp_get_num_threads
+};
+
 struct Call {  // the same fields, in the same order, as `Call` in recurrence.py
   int64_t B, T, k, layers, memories, S, threads, folded, keep;
   const int64_t* lengths;       // [B]
@@ -51,6 +56,7 @@ struct Call {  // the same fields, in the same order, as `Call` in recurrence.py
   const float *d_outputs, *d_memory, *d_keys;          // gradients of the results, or null for zeros
   const float *d_read_h_end, *d_read_c_end, *d_write_h_end, *d_write_c_end;
   float *d_x, *d_slots, *d_read_h, *d_read_c, *d_write_h, *d_write_c;
+  OpenMP openmp;
 };
 
 namespace {
@@ -603,10 +609,27 @@ class Barrier {
   std::atomic<int> waiting_{0}, phase_{0};
 };
 
-// Runs f(0) ... f(count - 1) at the same time. Threads live as long as the call: nothing is left for a fork
-// to break, and any number of calls can run at once.
+// Runs f(0) ... f(count - 1) at the same time: on PyTorch's own OpenMP threads where the caller found them,
+// because those spin for milliseconds after each of its operations and would take the cores from others; or
+// else on threads that live as long as the call. Neither leaves anything behind that a fork could break.
 template <class F>
-void run_threads(int count, const F& f) {
+void run_threads(const OpenMP& openmp, int count, const F& f) {
+  if (count == 1) return f(0);
+  if (openmp.run) {
+    struct Task {
+      const F& f;
+      const OpenMP& openmp;
+      int count;
+      std::atomic<int> next{0};
+      std::atomic<bool> is_done{true};
+    } task{f, openmp, count};
+    openmp.run([](void* data) {
+      Task& task = *static_cast<Task*>(data);
+      if (task.openmp.count_threads() == task.count) task.f(task.next++);
+      else task.is_done = false;  // within another parallel region, or at a limit
+    }, &task, static_cast<unsigned>(count), 0);
+    if (task.is_done) return;
+  }
   std::vector<std::thread> threads;
   std::atomic<int> state{0};  // 1: go, -1: too few threads could be started
   try {
@@ -625,7 +648,6 @@ void run_threads(int count, const F& f) {
   f(0);
   for (std::thread& thread : threads) thread.join();
 }
-
 
 struct Team {  // threads that share groups of sequences
   Barrier barrier;
@@ -668,8 +690,8 @@ struct Plan {  // sequences from the longest to the shortest, in groups whose wo
 
 // Calls f(sequences, team, me) on all threads for each group; sequences are those of `order`.
 template <class F>
-void run_groups(const Plan& plan, std::deque<Team>& teams, const F& f) {
-  run_threads(plan.threads, [&](int thread) {
+void run_groups(const Call& call, const Plan& plan, std::deque<Team>& teams, const F& f) {
+  run_threads(call.openmp, plan.threads, [&](int thread) {
     int team = 0;
     while (thread >= Share(plan.threads, team, plan.teams).to) ++team;
     const int me = thread - Share(plan.threads, team, plan.teams).from;
@@ -1412,11 +1434,11 @@ struct WeightGradients {
         tasks.push_back({to + static_cast<int64_t>(i) * k * in_width + in_from + j * k, in_width, &da, &in, i, j});
   }
 
-  void run(const Sizes& s, int threads) const {
+  void run(const OpenMP& openmp, const Sizes& s, int threads) const {
     const size_t size = static_cast<size_t>(4 * LANES) * (s.K + 256);
     std::vector<std::vector<float>> scratch(threads, std::vector<float>(size));
     std::atomic<size_t> next{0};
-    run_threads(threads, [&](int thread) {
+    run_threads(openmp, threads, [&](int thread) {
       for (size_t i; (i = next++) < tasks.size() + biases.size();)
         i < biases.size() ? run_bias(biases[i], s) : run_task(tasks[i - biases.size()], s, scratch[thread].data());
     });
@@ -1534,7 +1556,7 @@ void run_forward(const Call& call) {
     scratch = std::max(scratch, counter.used + Forward::count_scratch(s, plan.ends[i] - from, items, team_size));
   }
   Teams teams(plan, scratch);
-  run_groups(plan, teams.all, [&](int from, int to, Team& team, int me) {
+  run_groups(call, plan, teams.all, [&](int from, int to, Team& team, int me) {
     Arena arena = team.scratch;
     if (me == 0) lay_out_memory(from, to, arena);
     team.barrier.wait();
@@ -1585,7 +1607,7 @@ void run_backward(const Call& call) {
   Teams teams(plan, scratch);
   Arena arena{kept_block.base};
   lay_out_kept(arena);
-  run_threads(plan.threads, [&](int thread) {
+  run_threads(call.openmp, plan.threads, [&](int thread) {
     Packing packing{s, packed_block.base, 0, thread, plan.threads};
     BackwardWeights(call, raw, packing);
   });
@@ -1594,7 +1616,7 @@ void run_backward(const Call& call) {
   const BackwardWeights W(call, none, packing);
   std::vector<Gradients*> sorted;
   for (Gradients& d : gradients) sorted.push_back(&d);
-  run_groups(plan, teams.all, [&](int from, int to, Team& team, int me) {
+  run_groups(call, plan, teams.all, [&](int from, int to, Team& team, int me) {
     if (me == 0) {
       Arena group = team.scratch;
       for (int g = from; g < to; ++g) lay_out_group(call, s, batch.sorted[g]->length, items, gradients[g], group);
@@ -1645,7 +1667,7 @@ void run_backward(const Call& call) {
   if (to[1]) sums.biases.push_back({to[1], nullptr, &dc, s.d});
   to += 2;
   for (int i = 0; i < layers; ++i) add_layer(words[layers + i], i ? words[layers + i - 1].h : c, i ? 1 : s.d);
-  sums.run(s, plan.threads);
+  sums.run(call.openmp, s, plan.threads);
 }
 
 template <class F>
@@ -1694,7 +1716,7 @@ EXPORT_SIZE(count_kept)(const Call* call) {
 EXPORT_INT(pack)(const Call* call) {
   return catch_errors([&] {
     const int threads = static_cast<int>(std::max<int64_t>(1, call->threads));
-    run_threads(threads, [&](int thread) {
+    run_threads(call->openmp, threads, [&](int thread) {
       Packing packing{get_sizes(*call), call->packed, 0, thread, threads};
       ForwardWeights(*call, RawWeights(*call), packing);
     });
@@ -1725,7 +1747,7 @@ EXPORT_INT(multiply)(float* out, const float* a, const float* b, int64_t n, int6
     for (int i = 0; i < rows; ++i) in[i] = a + i * k, to[i] = padded.base + static_cast<ptrdiff_t>(i) * outer.K;
     const Input input = {in.data(), 1};
     const Sizes s = {inner, inner, 1, 1, 0};
-    run_threads(static_cast<int>(threads), [&](int thread) {
+    run_threads({nullptr, nullptr}, static_cast<int>(threads), [&](int thread) {
       Linear{s, W, &input, 1, zeros.data(), to.data()}.run(rows, thread, static_cast<int>(threads));
     });
     for (int i = 0; i < rows; ++i) std::memcpy(out + i * m, to[i], m * sizeof(float));

@@ -8,7 +8,9 @@ change; in training they are packed at each call.
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -21,6 +23,7 @@ from nse.ops.cpu.library import load_kernel
 from nse.ops.types import LSTMLayer, LSTMState, Memory, Result, Weights
 
 MAX_LAYERS = 4
+IMPORTED_BY = os.getpid()
 
 Eight = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
@@ -37,6 +40,7 @@ class Call(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in "d_outputs d_memory d_keys".split()),
         *((f"d_{name}_end", ctypes.c_void_p) for name in "read_h read_c write_h write_c".split()),
         *((f"d_{name}", ctypes.c_void_p) for name in "x slots read_h read_c write_h write_c".split()),
+        *((name, ctypes.c_void_p) for name in "run_openmp count_openmp_threads".split()),
     ]
 
 
@@ -278,11 +282,26 @@ class Inputs(NamedTuple):
         """Make the call, with pointers to these tensors."""
         (B, T, k), layers = self.x.shape, (len(self.weights) - 2) // 8
         call = Call(B, T, k, layers, len(self.sizes), self.slots.shape[1], torch.get_num_threads(), folded, keep)
+        call.run_openmp, call.count_openmp_threads = find_openmp(os.getpid())
         call.buffers = [point_to(self.weights), (ctypes.c_int64 * len(self.sizes))(*self.sizes)]
         call.weights, call.slot_sizes = (ctypes.addressof(buffer) for buffer in call.buffers)
         set_pointers(call, x=self.x, lengths=self.lengths, mask=self.mask, slots=self.slots)
         set_pointers(call, slot_lengths=self.slot_lengths, **dict(zip(STATES, self.states, strict=True)))
         return call
+
+
+@cache
+def find_openmp(process: int) -> tuple[int | None, int | None]:
+    """Find the OpenMP runtime that PyTorch has loaded; not in a forked process, where it would wait forever."""
+    if process != IMPORTED_BY:
+        return None, None
+    try:
+        everything = ctypes.CDLL(None)
+        functions = everything.GOMP_parallel, everything.omp_get_num_threads
+    except (AttributeError, OSError, TypeError):
+        return None, None
+    run, count = (ctypes.cast(function, ctypes.c_void_p).value for function in functions)
+    return run, count
 
 
 def point_to(tensors: Sequence[Tensor]) -> Any:
