@@ -23,6 +23,9 @@
 #include <type_traits>
 #include <vector>
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 #if defined(__x86_64__)
 #include <immintrin.h>
 #elif defined(__aarch64__)
@@ -176,13 +179,23 @@ INLINE void multiply_inputs(V (&acc)[R][G], Sizes s, const Input* inputs, int co
       multiply(acc, inputs[j].rows + row, static_cast<ptrdiff_t>(part) * s.K, s.k, panel);
 }
 
-// Calls f with min(count, ROWS) as a constant.
+// Calls f with `count`, at most R, as a constant.
 template <int R = ROWS, class F>
 INLINE void with_rows(int count, const F& f) {
   if constexpr (R > 1) {
     if (count < R) return with_rows<R - 1>(count, f);
   }
   f(std::integral_constant<int, R>());
+}
+
+// Divides rows into tiles of about the same size, and calls f with the first row of each and its size.
+template <class F>
+INLINE void each_tile(int from, int to, const F& f) {
+  for (int tiles = (to - from + ROWS - 1) / ROWS; tiles; --tiles) {
+    const int count = (to - from + tiles - 1) / tiles;
+    with_rows(count, [&](auto R) { f(from, R); });
+    from += count;
+  }
 }
 
 struct Share {  // what one of several threads does of a number of things
@@ -213,8 +226,7 @@ struct Linear {  // out = W inputs + bias, or out += W inputs
 
   template <int G>
   void rows(int from, int to, int panel) const {
-    for (int row = from; row < to; row += ROWS)
-      with_rows(to - row, [&](auto R) { tile<R.value, G>(row, panel); });
+    each_tile(from, to, [&](int row, auto R) { tile<R.value, G>(row, panel); });
   }
 
   void run(int total, int me, int of) const {
@@ -268,8 +280,7 @@ struct Cells {  // a step of an LSTM layer, for rows of different sequences
     for (int i = panels.from; i < panels.to; ++i) {
       // Every other step in the other direction: what the cache still holds of the weights comes first.
       const int p = backwards ? panels.to - 1 - (i - panels.from) : i;
-      for (int row = 0; row < total; row += ROWS)
-        with_rows(total - row, [&](auto R) { tile<R.value>(row, p); });
+      each_tile(0, total, [&](int row, auto R) { tile<R.value>(row, p); });
     }
   }
 };
@@ -700,6 +711,17 @@ void run_groups(const Call& call, const Plan& plan, std::deque<Team>& teams, con
   });
 }
 
+// Asks for large pages: what is allocated anew at each call is otherwise touched page by page.
+void use_large_pages(float* from, size_t numbers) {
+#if defined(MADV_HUGEPAGE)
+  const uintptr_t size = 1 << 21, start = round_up(reinterpret_cast<uintptr_t>(from), size);
+  const uintptr_t end = reinterpret_cast<uintptr_t>(from + numbers) / size * size;
+  if (from && end > start) madvise(reinterpret_cast<void*>(start), end - start, MADV_HUGEPAGE);
+#else
+  (void)from, (void)numbers;
+#endif
+}
+
 struct Block {  // of numbers at the start of a cache line
   float* base;
 
@@ -707,6 +729,7 @@ struct Block {  // of numbers at the start of a cache line
     void* block = nullptr;
     if (posix_memalign(&block, 64, std::max<size_t>(1, numbers) * sizeof(float))) throw std::bad_alloc();
     base = static_cast<float*>(block);
+    use_large_pages(base, numbers);
   }
   Block(const Block&) = delete;
   ~Block() { std::free(base); }
@@ -1407,11 +1430,10 @@ void compute_columns(const WeightTask& task, const Sizes& s, int column, float* 
       std::memcpy(panel + i * WIDTH, row, columns * sizeof(float));
       std::memset(panel + i * WIDTH + columns, 0, (WIDTH - columns) * sizeof(float));
     }
-    for (int row = 0; row < s.k; row += ROWS)
-      with_rows(s.k - row, [&](auto R) {
-        add_outer<R.value, G>(C + row * WIDTH, panel, da.data() + from, static_cast<ptrdiff_t>(task.da_part) * s.K + row,
-                              count);
-      });
+    each_tile(0, s.k, [&](int row, auto R) {
+      add_outer<R.value, G>(C + row * WIDTH, panel, da.data() + from, static_cast<ptrdiff_t>(task.da_part) * s.K + row,
+                            count);
+    });
   }
   for (int row = 0; row < s.k; ++row)
     std::memcpy(task.to + row * task.step + column, C + row * WIDTH, columns * sizeof(float));
@@ -1480,6 +1502,7 @@ struct Batch {
       if (call.keep && length) sequences[b] = lay_out(call, s, b, length, arena);
       else sequences[b].b = b, sequences[b].length = length;
     }
+    use_large_pages(call.kept, arena.used);
     for (int b : plan.order) sorted.push_back(&sequences[b]);
   }
 };
