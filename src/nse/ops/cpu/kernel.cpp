@@ -696,7 +696,7 @@ struct Plan {  // sequences from the longest to the shortest, in groups whose wo
 
  private:
   static constexpr double MIN_WORK = 4e6;  // multiplications that are worth a thread
-  static constexpr int MIN_ROWS = 2, MAX_ROWS = 32;  // sequences of a team; of a group
+  static constexpr int MIN_ROWS = 2, MAX_ROWS = 24;  // sequences of a team; of a group
 };
 
 // Calls f(sequences, team, me) on all threads for each group; sequences are those of `order`.
@@ -1427,8 +1427,12 @@ void compute_columns(const WeightTask& task, const Sizes& s, int column, float* 
     const int count = static_cast<int>(std::min<size_t>(AT_ONCE, da.size() - from));
     for (int i = 0; i < count; ++i) {
       const float* row = in[from + i] + static_cast<ptrdiff_t>(task.in_part) * s.K + column;
-      std::memcpy(panel + i * WIDTH, row, columns * sizeof(float));
-      std::memset(panel + i * WIDTH + columns, 0, (WIDTH - columns) * sizeof(float));
+      if (columns == WIDTH) {
+        for (int g = 0; g < G; ++g) store(panel + i * WIDTH + g * LANES, load(row + g * LANES));
+      } else {
+        std::memcpy(panel + i * WIDTH, row, columns * sizeof(float));
+        std::memset(panel + i * WIDTH + columns, 0, (WIDTH - columns) * sizeof(float));
+      }
     }
     each_tile(0, s.k, [&](int row, auto R) {
       add_outer<R.value, G>(C + row * WIDTH, panel, da.data() + from, static_cast<ptrdiff_t>(task.da_part) * s.K + row,
