@@ -422,31 +422,67 @@ struct BackwardWeights {  // transposed
 constexpr int BLOCK = 16;  // slots whose rows stay in the first-level cache
 constexpr int CHUNK = 64;  // slots that one thread reads; a multiple of BLOCK
 
-// Writes h to rows of M in proportion to z (eq. 6); `to` may be M.
-INLINE void write_slots(float* to, const float* M, int count, int K, const float* z, const float* h) {
-  for (int l = 0; l < count; ++l)
-    for (int i = 0; i < K; i += LANES) {
-      const V slot = load(M + l * K + i);
-      store(to + l * K + i, fma(splat(z[l]), load(h + i) - slot, slot));
-    }
+// Within a piece of PIECE steps the memory is not written. Before step t it is, slot by slot,
+//     M_t = D M + sum_j w_j h_j
+// with the memory M before the piece and the steps j of the piece before t: D is the product of all (1 - z_j),
+// and w_j that of z_j and the later (1 - z). Scores, reads and gradients follow from M in one pass that only
+// reads it; every PIECE steps M is written (eq. 6, 14, 15).
+constexpr int PIECE = 8;
+
+struct Pending {  // the writes to a chunk of slots that are to come
+  int count;
+  const float* h[PIECE];
+  float D[CHUNK], w[PIECE][CHUNK];
+};
+
+INLINE V load_some(const float* p, int count) {  // then zeros
+  if (count >= LANES) return load(p);
+  float a[LANES] = {};
+  std::memcpy(a, p, count * sizeof(float));
+  return load(a);
 }
 
-// Scores N rows of M with o (eq. 2); with z, after the last write.
+INLINE float dot(const float* a, const float* b, int count) {
+  V acc = V{};
+  for (int i = 0; i < count; i += LANES) acc = fma(load_some(a + i, count - i), load_some(b + i, count - i), acc);
+  return sum(acc);
+}
+
+INLINE V add_writes(V slot, const Pending& p, int l, int i) {
+  V v = slot * p.D[l];
+  for (int j = 0; j < p.count; ++j) v = fma(splat(p.w[j][l]), load(p.h[j] + i), v);
+  return v;
+}
+
+INLINE void write_slots(float* to, const float* M, int count, int K, const Pending& p) {
+  for (int l = 0; l < count; ++l)
+    for (int i = 0; i < K; i += LANES) store(to + l * K + i, add_writes(load(M + l * K + i), p, l, i));
+}
+
+// Adds sum_j e_j h_j to a row.
+INLINE void add_rows(float* to, const Pending& p, const float* e, int K) {
+  for (int i = 0; i < K; i += LANES) {
+    V v = load(to + i);
+    for (int j = 0; j < p.count; ++j) v = fma(splat(e[j]), load(p.h[j] + i), v);
+    store(to + i, v);
+  }
+}
+
+// Multiplies N rows of M by a vector.
 template <int N>
-INLINE void score_slots(float* M, int K, const float* z, const float* h, const float* o, float* scores) {
+INLINE void multiply_slots(const float* M, int K, const float* v, float* out) {
   V acc[N] = {};
   for (int i = 0; i < K; i += LANES) {
-    const V o_i = load(o + i), h_i = z ? load(h + i) : V{};
-    for (int l = 0; l < N; ++l) {
-      V slot = load(M + l * K + i);
-      if (z) {
-        slot = fma(splat(z[l]), h_i - slot, slot);
-        store(M + l * K + i, slot);
-      }
-      acc[l] = fma(slot, o_i, acc[l]);
-    }
+    const V v_i = load(v + i);
+    for (int l = 0; l < N; ++l) acc[l] = fma(load(M + l * K + i), v_i, acc[l]);
   }
-  for (int l = 0; l < N; ++l) scores[l] = sum(acc[l]);
+  for (int l = 0; l < N; ++l) out[l] = sum(acc[l]);
+}
+
+INLINE void multiply_slots(const float* M, int count, int K, const float* v, float* out) {
+  int l = 0;
+  for (; l + 4 <= count; l += 4) multiply_slots<4>(M + l * K, K, v, out + l);
+  for (; l < count; ++l) multiply_slots<1>(M + l * K, K, v, out + l);
 }
 
 struct Part {  // what a chunk contributes to the read: m = sum of exp(score - highest) M, and the sum of weights
@@ -455,36 +491,37 @@ struct Part {  // what a chunk contributes to the read: m = sum of exp(score - h
   static constexpr int EXTRA = 16;  // numbers after m
 };
 
-// Adds up to BLOCK rows of M to a part of the read (eq. 3), as an online softmax.
-INLINE void read_slots(const float* M, int count, int K, const float* scores, const Part& part) {
+// Adds up to BLOCK slots, from slot l of the chunk, to a part of the read (eq. 3), as an online softmax: the
+// weights of the rows of M, and those of pending writes, e [PIECE].
+INLINE void read_slots(const float* M, int count, int K, const float* scores, const Pending& p, int l, const Part& part,
+                       float* e) {
   float weights[BLOCK], highest = part.highest;
-  for (int l = 0; l < count; ++l) highest = scores[l] > highest ? scores[l] : highest;
-  for (int l = 0; l < BLOCK; ++l) weights[l] = l < count ? scores[l] - highest : -200.0f;
-  V total = V{};
-  for (int l = 0; l < BLOCK; l += LANES) {
-    const V w = exp(load(weights + l));
-    store(weights + l, w);
+  for (int i = 0; i < count; ++i) highest = scores[i] > highest ? scores[i] : highest;
+  for (int i = 0; i < BLOCK; ++i) weights[i] = i < count ? scores[i] - highest : -200.0f;
+  V total = V{}, sums[PIECE] = {};
+  for (int i = 0; i < BLOCK; i += LANES) {
+    const V w = exp(load(weights + i));
     total = total + w;
+    for (int j = 0; j < p.count; ++j) sums[j] = fma(w, load(p.w[j] + l + i), sums[j]);
+    store(weights + i, p.count ? w * load(p.D + l + i) : w);
   }
   const float scale = exp(splat(part.highest - highest))[0];
   part.total = part.total * scale + sum(total);
   part.highest = highest;
+  for (int j = 0; j < p.count; ++j) e[j] = e[j] * scale + sum(sums[j]);
   constexpr int N = 4;
-  for (int i = 0; i < K; i += N * LANES) {  // K is a multiple of 16: some of the last N may be left over
-    const int n = std::min(N, (K - i) / LANES);
+  int i = 0;
+  for (; i + N * LANES <= K; i += N * LANES) {
     V acc[N];
-    if (n == N) {
-      for (int j = 0; j < N; ++j) acc[j] = load(part.m + i + j * LANES) * scale;
-      for (int l = 0; l < count; ++l)
-        for (int j = 0; j < N; ++j) acc[j] = fma(splat(weights[l]), load(M + l * K + i + j * LANES), acc[j]);
-      for (int j = 0; j < N; ++j) store(part.m + i + j * LANES, acc[j]);
-    } else {
-      for (int j = 0; j < n; ++j) {
-        V a = load(part.m + i + j * LANES) * scale;
-        for (int l = 0; l < count; ++l) a = fma(splat(weights[l]), load(M + l * K + i + j * LANES), a);
-        store(part.m + i + j * LANES, a);
-      }
-    }
+    for (int j = 0; j < N; ++j) acc[j] = load(part.m + i + j * LANES) * scale;
+    for (int r = 0; r < count; ++r)
+      for (int j = 0; j < N; ++j) acc[j] = fma(splat(weights[r]), load(M + r * K + i + j * LANES), acc[j]);
+    for (int j = 0; j < N; ++j) store(part.m + i + j * LANES, acc[j]);
+  }
+  for (; i < K; i += LANES) {
+    V acc = load(part.m + i) * scale;
+    for (int r = 0; r < count; ++r) acc = fma(splat(weights[r]), load(M + r * K + i), acc);
+    store(part.m + i, acc);
   }
 }
 
@@ -530,21 +567,12 @@ struct Sequence {
   float *M, *kept;
 };
 
-// Steps between two kept memories, and between two that the backward pass rebuilds from a kept one.
-struct Intervals {
-  int outer, inner;
-  explicit Intervals(int64_t T) {
-    inner = 1;
-    if (T <= 64) {
-      while (inner * inner < T) ++inner;
-      outer = inner;
-    } else {
-      while (static_cast<int64_t>(inner) * inner * inner < T) ++inner;
-      outer = inner * inner;
-    }
-  }
-  int kept(int length) const { return (length + outer - 1) / outer; }
-};
+// Steps between two memories that the forward pass keeps: as many pieces as there are then intervals.
+int get_interval(int64_t T) {
+  int pieces = 1;
+  while (static_cast<int64_t>(pieces) * pieces * PIECE < T) ++pieces;
+  return pieces * PIECE;
+}
 
 INLINE size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
@@ -572,10 +600,11 @@ Sequence lay_out(const Call& call, const Sizes& s, int b, int length, Arena& are
   const int parts = call.folded ? 4 : s.d;
   q.composed = {arena.take(n * parts * s.K), static_cast<ptrdiff_t>(parts) * s.K};
   const size_t S = round_up(s.S, 16);
-  q.z = {arena.take((call.keep ? n : 1) * S), call.keep ? static_cast<ptrdiff_t>(S) : 0};
+  q.z = {arena.take((call.keep ? n : PIECE) * S), static_cast<ptrdiff_t>(S)};
   q.m = {arena.take(call.keep ? n * s.n * s.K : 0), static_cast<ptrdiff_t>(s.n) * s.K};
   q.M = call.keep ? nullptr : arena.take(static_cast<size_t>(s.S) * s.K);
-  q.kept = call.keep ? arena.take(Intervals(call.T).kept(length) * static_cast<size_t>(s.S) * s.K) : nullptr;
+  const size_t kept = call.keep ? (length + get_interval(call.T) - 1) / get_interval(call.T) : 0;
+  q.kept = arena.take(kept * s.S * s.K);
   return q;
 }
 
@@ -802,6 +831,24 @@ struct Worker {
     return list;
   }
 
+  // z of a step: without `keep` only those of a piece are there.
+  float* get_z(const Sequence& sequence, int t) const { return sequence.z[call.keep ? t : t % PIECE]; }
+
+  // The writes of steps `from` to t - 1 to a chunk.
+  void list_writes(const Sequence& a, const Item& item, int count, int from, int t, Pending& p) const {
+    p.count = t - from;
+    for (int j = 0; j < p.count; ++j) p.h[j] = a.write[call.layers - 1].h[from + j + 1];
+    for (int l = 0; l < count; l += LANES) {
+      V left = splat(1);
+      for (int j = p.count - 1; j >= 0; --j) {
+        const V z = load_some(get_z(a, from + j) + item.from + l, count - l);
+        store(p.w[j] + l, z * left);
+        left = left * (1.0f - z);
+      }
+      store(p.D + l, left);
+    }
+  }
+
   float* get_x(const Sequence& sequence, int t) const {  // read only
     return const_cast<float*>(call.x) + (sequence.b * call.T + t) * s.k;
   }
@@ -934,35 +981,47 @@ struct Forward : Worker {
                   s.k * sizeof(float));
   }
 
-  // Finishes the write of step t - 1 to a chunk of slots (eq. 6, 14, 15).
-  const float* finish_keys(const Sequence& a, int g, const Item& item, int count, int t) const {
-    float* z = a.z[t - 1] + item.from;
+  // Turns the scores of step t - 1 for a chunk of slots into z.
+  void finish_keys(const Sequence& a, int g, const Item& item, int count, int t) const {
+    float* z = get_z(a, t - 1) + item.from;
     const float* top = &tops[2 * (g * s.n + item.memory)];
     normalize(z, count, top[0], top[1]);
     if (call.keys) std::memcpy(call.keys + (a.b * call.T + t - 1) * call.S + item.from, z, count * sizeof(float));
-    return z;
   }
 
   void attend(const Sequence& a, int g, int chunk, int t) {
     const Item& item = items[chunk];
     const int count = count_slots(a, item);
-    float *M = a.M + static_cast<ptrdiff_t>(item.from) * s.K, *scores = a.z[t] + item.from;
-    const float* z = t ? finish_keys(a, g, item, count, t) : nullptr;
-    const float *o = a.read[call.layers - 1].h[t + 1], *h = a.write[call.layers - 1].h[t];
+    float *M = a.M + static_cast<ptrdiff_t>(item.from) * s.K, *scores = get_z(a, t) + item.from;
+    if (t) finish_keys(a, g, item, count, t);
+    Pending p;
+    if (t && t % PIECE == 0) {
+      list_writes(a, item, count, t - PIECE, t, p);
+      write_slots(M, M, count, s.K, p);
+    }
+    const int interval = get_interval(call.T);
+    if (call.keep && t % interval == 0)
+      std::memcpy(a.kept + (static_cast<ptrdiff_t>(t / interval) * s.S + item.from) * s.K, M,
+                  static_cast<size_t>(count) * s.K * sizeof(float));
+    list_writes(a, item, count, t - t % PIECE, t, p);
+    const float* o = a.read[call.layers - 1].h[t + 1];
+    float products[PIECE], e[PIECE] = {};
+    for (int j = 0; j < p.count; ++j) products[j] = dot(o, p.h[j], s.K);
     const Part& part = parts[g * items.size() + chunk];
     part.highest = -__builtin_inff(), part.total = 0;
     std::memset(part.m, 0, s.K * sizeof(float));
     for (int from = 0; from < count; from += BLOCK) {
-      const int to = std::min(count, from + BLOCK);
-      int l = from;
-      for (; l + 4 <= to; l += 4) score_slots<4>(M + l * s.K, s.K, z ? z + l : nullptr, h, o, scores + l);
-      for (; l < to; ++l) score_slots<1>(M + l * s.K, s.K, z ? z + l : nullptr, h, o, scores + l);
-      read_slots(M + from * s.K, to - from, s.K, scores + from, part);
+      const int n = std::min(BLOCK, count - from);
+      multiply_slots(M + from * s.K, n, s.K, o, scores + from);  // (eq. 2, 8, 10)
+      if (p.count)
+        for (int l = from; l < from + n; ++l) {
+          float score = scores[l] * p.D[l];
+          for (int j = 0; j < p.count; ++j) score += p.w[j][l] * products[j];
+          scores[l] = score;
+        }
+      read_slots(M + from * s.K, n, s.K, scores + from, p, from, part, e);
     }
-    const Intervals intervals(call.T);
-    if (call.keep && t % intervals.outer == 0)
-      std::memcpy(a.kept + (static_cast<ptrdiff_t>(t / intervals.outer) * s.S + item.from) * s.K, M,
-                  static_cast<size_t>(count) * s.K * sizeof(float));
+    add_rows(part.m, p, e, s.K);
   }
 
   // Joins the parts of each memory's read; returns m_t (eq. 3, 9, 11).
@@ -995,8 +1054,10 @@ struct Forward : Worker {
       const Item& item = items[chunk];
       const int count = count_slots(a, item);
       float* M = a.M + static_cast<ptrdiff_t>(item.from) * s.K;
-      const float* z = finish_keys(a, g, item, count, a.length);
-      write_slots(M, M, count, s.K, z, a.write[call.layers - 1].h[a.length]);
+      finish_keys(a, g, item, count, a.length);
+      Pending p;
+      list_writes(a, item, count, (a.length - 1) / PIECE * PIECE, a.length, p);
+      write_slots(M, M, count, s.K, p);
       float* to = call.memory + (a.b * call.S + item.from) * s.k;
       for (int l = 0; l < count; ++l) std::memcpy(to + l * s.k, M + l * s.K, s.k * sizeof(float));
       std::memset(to + count * s.k, 0, static_cast<size_t>(item.count - count) * s.k * sizeof(float));
@@ -1029,7 +1090,7 @@ struct Gradients {  // of one sequence
   LayerGradients read[MAX_LAYERS], write[MAX_LAYERS];
   Rows d_composed;              // per word, kept
   Rows d_o;                     // per word
-  float *G, *stretch, *piece;   // gradient of the memory; memories rebuilt from a kept one
+  float *G, *rebuilt;           // gradient of the memory; memories rebuilt from a kept one
   float *change, *dm, *d_below; // per slot, G (h - M); of m_t; of the input of an upper layer
   float *do_parts, *dh_parts;   // per item
 };
@@ -1044,67 +1105,53 @@ Gradients lay_out_gradients(const Call& call, const Sizes& s, int length, Arena&
 }
 
 void lay_out_group(const Call& call, const Sizes& s, int length, size_t items, Gradients& d, Arena& arena) {
-  const Intervals intervals(call.T);
   const size_t slots = static_cast<size_t>(s.S) * s.K;
   for (int i = 0; i < call.layers; ++i)
     for (LayerGradients* layer : {&d.read[i], &d.write[i]}) layer->dh = arena.take(s.K), layer->dc = arena.take(s.K);
   d.d_o = {arena.take(static_cast<size_t>(length) * s.K), s.K};
   d.G = arena.take(slots);
-  d.stretch = arena.take((intervals.outer / intervals.inner - 1) * slots);
-  d.piece = arena.take((intervals.inner - 1) * slots);
+  d.rebuilt = arena.take((get_interval(call.T) / PIECE - 1) * slots);
   d.change = arena.take(s.S), d.dm = arena.take(static_cast<size_t>(s.n) * s.K), d.d_below = arena.take(s.K);
   d.do_parts = arena.take(items * s.K), d.dh_parts = arena.take(items * s.K);
 }
 
-// Takes N slots back through the read and softmax of step t + 1 (`later`) and through the write of step t.
+struct Later {  // what a chunk's slots need to go back through the read and softmax of step t + 1
+  const float *M, *z, *dm, *o;
+  float ds[BLOCK], ds_D[BLOCK], *d_o;
+};
+
+struct Now {  // and through the write of step t
+  const float *M, *z, *h;
+  const Pending& pending;
+  float *change, *dh;
+};
+
 template <int N, bool LATER, bool WRITE>
-INLINE void take_slots_back(float* G, const float* later, const float* before, int K, const float* z_later,
-                            const float* ds, const float* dm, const float* o, const float* z, const float* h,
-                            float* change, float* d_o, float* dh) {
+INLINE void take_slots_back(float* G, int K, const Later& later, const Now& now, int l, int in_block) {
   V acc[N] = {};
   for (int i = 0; i < K; i += LANES) {
-    V dm_i{}, o_i{}, do_i{}, h_i{}, dh_i{};
-    if (LATER) dm_i = load(dm + i), o_i = load(o + i), do_i = load(d_o + i);
-    if (WRITE) h_i = load(h + i), dh_i = load(dh + i);
-    for (int l = 0; l < N; ++l) {
-      V g = load(G + l * K + i);
+    V dm{}, o{}, d_o{}, h{}, dh{};
+    if (LATER) dm = load(later.dm + i), o = load(later.o + i), d_o = load(later.d_o + i);
+    if (WRITE) h = load(now.h + i), dh = load(now.dh + i);
+    for (int n = 0; n < N; ++n) {
+      const ptrdiff_t slot = static_cast<ptrdiff_t>(l + n) * K + i;
+      V g = load(G + slot);
       if (LATER) {
-        g = fma(splat(z_later[l]), dm_i - g, g);  // (1 - z) G of the write, z dm of the read
-        g = fma(splat(ds[l]), o_i, g);
-        do_i = fma(splat(ds[l]), load(later + l * K + i), do_i);
-        store(G + l * K + i, g);
+        g = fma(splat(later.z[l + n]), dm - g, g);  // (1 - z) G of the write, z dm of the read
+        g = fma(splat(later.ds[in_block + n]), o, g);
+        d_o = fma(splat(later.ds_D[in_block + n]), load(later.M + slot), d_o);
+        store(G + slot, g);
       }
       if (WRITE) {
-        acc[l] = fma(g, h_i - load(before + l * K + i), acc[l]);
-        dh_i = fma(splat(z[l]), g, dh_i);
+        acc[n] = fma(g, h - add_writes(load(now.M + slot), now.pending, l + n, i), acc[n]);
+        dh = fma(splat(now.z[l + n]), g, dh);
       }
     }
-    if (LATER) store(d_o + i, do_i);
-    if (WRITE) store(dh + i, dh_i);
+    if (LATER) store(later.d_o + i, d_o);
+    if (WRITE) store(now.dh + i, dh);
   }
   if (WRITE)
-    for (int l = 0; l < N; ++l) change[l] = sum(acc[l]);
-}
-
-template <int N>
-INLINE void multiply_slots(const float* M, int K, const float* v, float* out) {
-  V acc[N] = {};
-  for (int i = 0; i < K; i += LANES) {
-    const V v_i = load(v + i);
-    for (int l = 0; l < N; ++l) acc[l] = fma(load(M + l * K + i), v_i, acc[l]);
-  }
-  for (int l = 0; l < N; ++l) out[l] = sum(acc[l]);
-}
-
-INLINE float dot(const float* a, const float* b, int count) {  // in an order that padding does not change
-  V acc = V{};
-  for (int i = 0; i < count; i += LANES) {
-    float x[LANES] = {}, y[LANES] = {};
-    const int n = std::min(LANES, count - i);
-    std::memcpy(x, a + i, n * sizeof(float)), std::memcpy(y, b + i, n * sizeof(float));
-    acc = fma(load(x), load(y), acc);
-  }
-  return sum(acc);
+    for (int n = 0; n < N; ++n) now.change[l + n] = sum(acc[n]);
 }
 
 struct Backward : Worker {
@@ -1112,12 +1159,12 @@ struct Backward : Worker {
   std::vector<Gradients*> d;
   std::vector<float> totals;  // z . dz of each sequence and memory
   const float* zeros;         // d K of them
-  const Intervals intervals;
+  const int interval;
 
   Backward(const BackwardWeights& W, const Call& call, const Sizes& s, Team& team, int me, Sequence* const* from,
            Sequence* const* to, Gradients* const* d_from, const float* zeros)
       : Worker(call, s, team, me, from, to), W(W), d(d_from, d_from + (to - from)), totals(q.size() * s.n),
-        zeros(zeros), intervals(call.T) {}
+        zeros(zeros), interval(get_interval(call.T)) {}
 
   void run() {
     begin();
@@ -1243,79 +1290,74 @@ struct Backward : Worker {
 
   const float* get_d_keys(int g, int t) const { return call.d_keys + (q[g]->b * call.T + t) * call.S; }
 
-  // The memory before step t.
-  float* get_memory(int g, int t) const {
+  // The memory before the first step t of a piece, from a slot on.
+  float* get_memory(int g, int t, int slot) const {
     const size_t slots = static_cast<size_t>(s.S) * s.K;
-    const int in_stretch = t % intervals.outer, in_piece = t % intervals.inner;
-    if (!in_stretch) return q[g]->kept + t / intervals.outer * slots;
-    if (!in_piece) return d[g]->stretch + (in_stretch / intervals.inner - 1) * slots;
-    return d[g]->piece + (in_piece - 1) * slots;
+    const int piece = t % interval / PIECE;
+    float* M = piece ? d[g]->rebuilt + (piece - 1) * slots : q[g]->kept + t / interval * slots;
+    return M + static_cast<ptrdiff_t>(slot) * s.K;
   }
 
-  // Rebuilds a chunk of the memories before the steps up to t, as far as they are not there.
+  // Rebuilds a chunk of the memories before all pieces between a kept memory and step t.
   void rebuild(int g, const Item& item, int count, int t) const {
-    const Sequence& a = *q[g];
-    const bool first = t == a.length - 1;
-    const auto replay = [&](int from, int to, int every) {
-      float* M = get_memory(g, from) + static_cast<ptrdiff_t>(item.from) * s.K;
-      for (int u = from; u < to; ++u) {  // of a stretch, only each `every`-th memory is kept
-        const int at = every == 1 ? u + 1 : u / every * every + every;
-        float* next = get_memory(g, std::min(at, to)) + static_cast<ptrdiff_t>(item.from) * s.K;
-        write_slots(next, M, count, s.K, a.z[u] + item.from, a.write[call.layers - 1].h[u + 1]);
-        M = next;
-      }
-    };
-    if (first || (t + 1) % intervals.outer == 0)
-      replay(t - t % intervals.outer, t - t % intervals.inner, intervals.inner);
-    if (first || (t + 1) % intervals.inner == 0) replay(t - t % intervals.inner, t, 1);
+    Pending p;
+    for (int from = t / interval * interval; from + PIECE <= t; from += PIECE) {
+      list_writes(*q[g], item, count, from, from + PIECE, p);
+      write_slots(get_memory(g, from + PIECE, item.from), get_memory(g, from, item.from), count, s.K, p);
+    }
   }
 
   void take_memory_back(int g, int chunk, int t) {
     const Sequence& a = *q[g];
     const Item& item = items[chunk];
     const Gradients& e = *d[g];
-    const int count = count_slots(a, item), top = static_cast<int>(call.layers) - 1;
-    const bool later = t + 1 < a.length;
-    const ptrdiff_t start = static_cast<ptrdiff_t>(item.from) * s.K;
+    const int count = count_slots(a, item), top = static_cast<int>(call.layers) - 1, next = t + 1;
+    const bool is_later = next < a.length;
+    float *G = e.G + static_cast<ptrdiff_t>(item.from) * s.K, *change = e.change + item.from;
     float *do_part = e.do_parts + chunk * s.K, *dh_part = e.dh_parts + chunk * s.K;
     std::memset(do_part, 0, s.K * sizeof(float)), std::memset(dh_part, 0, s.K * sizeof(float));
-    if (t >= 0) rebuild(g, item, count, t);
-    const float* M_later = later ? get_memory(g, t + 1) + start : nullptr;
-    const float* M = t >= 0 ? get_memory(g, t) + start : nullptr;
-    const float* dm = e.dm + item.memory * s.K;
-    const float *z_later = later ? a.z[t + 1] + item.from : nullptr, *z = t >= 0 ? a.z[t] + item.from : nullptr;
-    const float* o = later ? a.read[top].h[t + 2] : nullptr;
-    const float* h = t >= 0 ? a.write[top].h[t + 1] : nullptr;
-    float ds[BLOCK], *change = e.change + item.from;
+    if (t >= 0 && (next % interval == 0 || !is_later)) rebuild(g, item, count, t);
+    Pending before, before_next;
+    Later later{};
+    Now now{nullptr, nullptr, nullptr, before, change, dh_part};
+    if (t >= 0) {
+      list_writes(a, item, count, t - t % PIECE, t, before);
+      now.M = get_memory(g, t - t % PIECE, item.from);
+      now.z = a.z[t] + item.from, now.h = a.write[top].h[t + 1];
+    }
+    float products[PIECE], sums[PIECE] = {};
+    if (is_later) {
+      list_writes(a, item, count, next - next % PIECE, next, before_next);
+      later.M = get_memory(g, next - next % PIECE, item.from);
+      later.z = a.z[next] + item.from, later.dm = e.dm + item.memory * s.K, later.o = a.read[top].h[next + 1];
+      later.d_o = do_part;
+      for (int j = 0; j < before_next.count; ++j) products[j] = dot(later.dm, before_next.h[j], s.K);
+    }
+    const float total = totals[g * s.n + item.memory];
+    const float* d_keys = is_later && call.d_keys ? get_d_keys(g, next) + item.from : nullptr;
     for (int from = 0; from < count; from += BLOCK) {
-      const int to = std::min(count, from + BLOCK);
-      if (later) {
-        const float total = totals[g * s.n + item.memory];
-        int l = from;
-        for (; l + 4 <= to; l += 4) multiply_slots<4>(M_later + l * s.K, s.K, dm, ds + l - from);
-        for (; l < to; ++l) multiply_slots<1>(M_later + l * s.K, s.K, dm, ds + l - from);
-        for (l = from; l < to; ++l) {
-          const float d_key = call.d_keys ? get_d_keys(g, t + 1)[item.from + l] : 0;
-          ds[l - from] = z_later[l] * (ds[l - from] + change[l] + d_key - total);
+      const int n = std::min(BLOCK, count - from);
+      if (is_later) {
+        multiply_slots(later.M + static_cast<ptrdiff_t>(from) * s.K, n, s.K, later.dm, later.ds);
+        for (int i = 0; i < n; ++i) {
+          const int l = from + i;
+          float dz = later.ds[i] * before_next.D[l] + change[l] - total + (d_keys ? d_keys[l] : 0);
+          for (int j = 0; j < before_next.count; ++j) dz += before_next.w[j][l] * products[j];
+          later.ds[i] = later.z[l] * dz;
+          later.ds_D[i] = later.ds[i] * before_next.D[l];
+          for (int j = 0; j < before_next.count; ++j) sums[j] += later.ds[i] * before_next.w[j][l];
         }
       }
-      const auto run = [&](auto N, int l) {
-        float *G = e.G + start + l * s.K, *d_s = ds + l - from;
-        const float *later_l = M_later + l * s.K, *M_l = M + l * s.K;
-        if (later && t >= 0)
-          take_slots_back<N.value, true, true>(G, later_l, M_l, s.K, z_later + l, d_s, dm, o, z + l, h, change + l,
-                                               do_part, dh_part);
-        else if (later)
-          take_slots_back<N.value, true, false>(G, later_l, nullptr, s.K, z_later + l, d_s, dm, o, nullptr, nullptr,
-                                                nullptr, do_part, nullptr);
-        else
-          take_slots_back<N.value, false, true>(G, nullptr, M_l, s.K, nullptr, nullptr, nullptr, nullptr, z + l, h,
-                                                change + l, nullptr, dh_part);
+      const auto run = [&](auto N, int i) {
+        if (is_later && t >= 0) take_slots_back<N.value, true, true>(G, s.K, later, now, from + i, i);
+        else if (is_later) take_slots_back<N.value, true, false>(G, s.K, later, now, from + i, i);
+        else take_slots_back<N.value, false, true>(G, s.K, later, now, from + i, i);
       };
-      int l = from;
-      for (; l + 4 <= to; l += 4) run(std::integral_constant<int, 4>(), l);
-      for (; l < to; ++l) run(std::integral_constant<int, 1>(), l);
+      int i = 0;
+      for (; i + 4 <= n; i += 4) run(std::integral_constant<int, 4>(), i);
+      for (; i < n; ++i) run(std::integral_constant<int, 1>(), i);
     }
+    if (is_later) add_rows(do_part, before_next, sums, s.K);
   }
 
   // Back through the cells of a layer: da from dh and dc; dc becomes that of the step before.
