@@ -438,7 +438,7 @@ struct Pending {  // the writes to a chunk of slots that are to come
 INLINE V load_some(const float* p, int count) {  // then zeros
   if (count >= LANES) return load(p);
   float a[LANES] = {};
-  std::memcpy(a, p, count * sizeof(float));
+  if (count > 0) std::memcpy(a, p, count * sizeof(float));
   return load(a);
 }
 
@@ -448,15 +448,32 @@ INLINE float dot(const float* a, const float* b, int count) {
   return sum(acc);
 }
 
-INLINE V add_writes(V slot, const Pending& p, int l, int i) {
-  V v = slot * p.D[l];
-  for (int j = 0; j < p.count; ++j) v = fma(splat(p.w[j][l]), load(p.h[j] + i), v);
-  return v;
+template <int N>
+INLINE void add_writes(V (&slots)[N], const Pending& p, int l, int i) {
+  for (int n = 0; n < N; ++n) slots[n] = slots[n] * p.D[l + n];
+  for (int j = 0; j < p.count; ++j) {
+    const V h = load(p.h[j] + i);
+    for (int n = 0; n < N; ++n) slots[n] = fma(splat(p.w[j][l + n]), h, slots[n]);
+  }
+}
+
+// Calls f with the first of four slots, then of the single ones that are left.
+template <class F>
+INLINE void each_slots(int count, const F& f) {
+  int l = 0;
+  for (; l + 4 <= count; l += 4) f(l, std::integral_constant<int, 4>());
+  for (; l < count; ++l) f(l, std::integral_constant<int, 1>());
 }
 
 INLINE void write_slots(float* to, const float* M, int count, int K, const Pending& p) {
-  for (int l = 0; l < count; ++l)
-    for (int i = 0; i < K; i += LANES) store(to + l * K + i, add_writes(load(M + l * K + i), p, l, i));
+  each_slots(count, [&](int l, auto N) {
+    for (int i = 0; i < K; i += LANES) {
+      V slots[N.value];
+      for (int n = 0; n < N; ++n) slots[n] = load(M + (l + n) * K + i);
+      add_writes(slots, p, l, i);
+      for (int n = 0; n < N; ++n) store(to + (l + n) * K + i, slots[n]);
+    }
+  });
 }
 
 // Adds sum_j e_j h_j to a row.
@@ -468,21 +485,23 @@ INLINE void add_rows(float* to, const Pending& p, const float* e, int K) {
   }
 }
 
-// Multiplies N rows of M by a vector.
-template <int N>
-INLINE void multiply_slots(const float* M, int K, const float* v, float* out) {
-  V acc[N] = {};
-  for (int i = 0; i < K; i += LANES) {
-    const V v_i = load(v + i);
-    for (int l = 0; l < N; ++l) acc[l] = fma(load(M + l * K + i), v_i, acc[l]);
-  }
-  for (int l = 0; l < N; ++l) out[l] = sum(acc[l]);
+// Multiplies rows of M by a vector; those before step t have the products D M v + sum_j w_j (h_j v).
+INLINE void multiply_slots(const float* M, int count, int K, const float* v, float* out) {
+  each_slots(count, [&](int l, auto N) {
+    V acc[N.value] = {};
+    for (int i = 0; i < K; i += LANES) {
+      const V v_i = load(v + i);
+      for (int n = 0; n < N; ++n) acc[n] = fma(load(M + (l + n) * K + i), v_i, acc[n]);
+    }
+    for (int n = 0; n < N; ++n) out[l + n] = sum(acc[n]);
+  });
 }
 
-INLINE void multiply_slots(const float* M, int count, int K, const float* v, float* out) {
-  int l = 0;
-  for (; l + 4 <= count; l += 4) multiply_slots<4>(M + l * K, K, v, out + l);
-  for (; l < count; ++l) multiply_slots<1>(M + l * K, K, v, out + l);
+INLINE V add_products(V product, const Pending& p, int l, const float* products) {
+  if (!p.count) return product;
+  product = product * load(p.D + l);
+  for (int j = 0; j < p.count; ++j) product = fma(load(p.w[j] + l), splat(products[j]), product);
+  return product;
 }
 
 struct Part {  // what a chunk contributes to the read: m = sum of exp(score - highest) M, and the sum of weights
@@ -838,7 +857,7 @@ struct Worker {
   void list_writes(const Sequence& a, const Item& item, int count, int from, int t, Pending& p) const {
     p.count = t - from;
     for (int j = 0; j < p.count; ++j) p.h[j] = a.write[call.layers - 1].h[from + j + 1];
-    for (int l = 0; l < count; l += LANES) {
+    for (int l = 0; l < static_cast<int>(round_up(count, BLOCK)); l += LANES) {
       V left = splat(1);
       for (int j = p.count - 1; j >= 0; --j) {
         const V z = load_some(get_z(a, from + j) + item.from + l, count - l);
@@ -1012,14 +1031,11 @@ struct Forward : Worker {
     std::memset(part.m, 0, s.K * sizeof(float));
     for (int from = 0; from < count; from += BLOCK) {
       const int n = std::min(BLOCK, count - from);
-      multiply_slots(M + from * s.K, n, s.K, o, scores + from);  // (eq. 2, 8, 10)
-      if (p.count)
-        for (int l = from; l < from + n; ++l) {
-          float score = scores[l] * p.D[l];
-          for (int j = 0; j < p.count; ++j) score += p.w[j][l] * products[j];
-          scores[l] = score;
-        }
-      read_slots(M + from * s.K, n, s.K, scores + from, p, from, part, e);
+      float block[BLOCK] = {};
+      multiply_slots(M + from * s.K, n, s.K, o, block);  // (eq. 2, 8, 10)
+      for (int i = 0; i < BLOCK; i += LANES) store(block + i, add_products(load(block + i), p, from + i, products));
+      std::memcpy(scores + from, block, n * sizeof(float));
+      read_slots(M + from * s.K, n, s.K, block, p, from, part, e);
     }
     add_rows(part.m, p, e, s.K);
   }
@@ -1133,6 +1149,11 @@ INLINE void take_slots_back(float* G, int K, const Later& later, const Now& now,
     V dm{}, o{}, d_o{}, h{}, dh{};
     if (LATER) dm = load(later.dm + i), o = load(later.o + i), d_o = load(later.d_o + i);
     if (WRITE) h = load(now.h + i), dh = load(now.dh + i);
+    V before[N];
+    if (WRITE) {
+      for (int n = 0; n < N; ++n) before[n] = load(now.M + (l + n) * K + i);
+      add_writes(before, now.pending, l, i);
+    }
     for (int n = 0; n < N; ++n) {
       const ptrdiff_t slot = static_cast<ptrdiff_t>(l + n) * K + i;
       V g = load(G + slot);
@@ -1143,7 +1164,7 @@ INLINE void take_slots_back(float* G, int K, const Later& later, const Now& now,
         store(G + slot, g);
       }
       if (WRITE) {
-        acc[n] = fma(g, h - add_writes(load(now.M + slot), now.pending, l + n, i), acc[n]);
+        acc[n] = fma(g, h - before[n], acc[n]);
         dh = fma(splat(now.z[l + n]), g, dh);
       }
     }
@@ -1325,7 +1346,8 @@ struct Backward : Worker {
       now.M = get_memory(g, t - t % PIECE, item.from);
       now.z = a.z[t] + item.from, now.h = a.write[top].h[t + 1];
     }
-    float products[PIECE], sums[PIECE] = {};
+    float products[PIECE], e_sums[PIECE];
+    V sums[PIECE] = {};
     if (is_later) {
       list_writes(a, item, count, next - next % PIECE, next, before_next);
       later.M = get_memory(g, next - next % PIECE, item.from);
@@ -1338,26 +1360,25 @@ struct Backward : Worker {
     for (int from = 0; from < count; from += BLOCK) {
       const int n = std::min(BLOCK, count - from);
       if (is_later) {
+        std::memset(later.ds, 0, sizeof later.ds);
         multiply_slots(later.M + static_cast<ptrdiff_t>(from) * s.K, n, s.K, later.dm, later.ds);
-        for (int i = 0; i < n; ++i) {
+        for (int i = 0; i < BLOCK; i += LANES) {
           const int l = from + i;
-          float dz = later.ds[i] * before_next.D[l] + change[l] - total + (d_keys ? d_keys[l] : 0);
-          for (int j = 0; j < before_next.count; ++j) dz += before_next.w[j][l] * products[j];
-          later.ds[i] = later.z[l] * dz;
-          later.ds_D[i] = later.ds[i] * before_next.D[l];
-          for (int j = 0; j < before_next.count; ++j) sums[j] += later.ds[i] * before_next.w[j][l];
+          V dz = add_products(load(later.ds + i), before_next, l, products) + load_some(change + l, n - i) - total;
+          if (d_keys) dz = dz + load_some(d_keys + l, n - i);
+          const V z = load_some(later.z + l, n - i), ds = z * dz;
+          store(later.ds + i, ds), store(later.ds_D + i, ds * load(before_next.D + l));
+          for (int j = 0; j < before_next.count; ++j) sums[j] = fma(ds, load(before_next.w[j] + l), sums[j]);
         }
       }
-      const auto run = [&](auto N, int i) {
+      each_slots(n, [&](int i, auto N) {
         if (is_later && t >= 0) take_slots_back<N.value, true, true>(G, s.K, later, now, from + i, i);
         else if (is_later) take_slots_back<N.value, true, false>(G, s.K, later, now, from + i, i);
         else take_slots_back<N.value, false, true>(G, s.K, later, now, from + i, i);
-      };
-      int i = 0;
-      for (; i + 4 <= n; i += 4) run(std::integral_constant<int, 4>(), i);
-      for (; i < n; ++i) run(std::integral_constant<int, 1>(), i);
+      });
     }
-    if (is_later) add_rows(do_part, before_next, sums, s.K);
+    for (int j = 0; j < PIECE; ++j) e_sums[j] = sum(sums[j]);
+    if (is_later) add_rows(do_part, before_next, e_sums, s.K);
   }
 
   // Back through the cells of a layer: da from dh and dc; dc becomes that of the step before.
