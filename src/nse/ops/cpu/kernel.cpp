@@ -1464,46 +1464,76 @@ struct WeightTask {  // k by k numbers of a gradient: the sum over words of one 
   int da_part, in_part;
 };
 
+constexpr int WORDS_AT_ONCE = 256;
+
+// Adds the products of R numbers of `da` [count, R] and a panel [count, G vectors] to rows of C, or sets these.
 template <int R, int G>
-INLINE void add_outer(float* C, const float* panel, const float* const* da, ptrdiff_t offset, int count) {
+INLINE void add_outer(float* C, const float* da, const float* panel, int count, bool is_first) {
   V acc[R][G];
   for (int r = 0; r < R; ++r)
-    for (int g = 0; g < G; ++g) acc[r][g] = load(C + (r * G + g) * LANES);
-  for (int i = 0; i < count; ++i, panel += G * LANES) {
+    for (int g = 0; g < G; ++g) acc[r][g] = is_first ? V{} : load(C + (r * G + g) * LANES);
+  for (int i = 0; i < count; ++i, panel += G * LANES, da += R) {
     V b[G];
     for (int g = 0; g < G; ++g) b[g] = load(panel + g * LANES);
     for (int r = 0; r < R; ++r)
-      for (int g = 0; g < G; ++g) acc[r][g] = fma(splat(da[i][offset + r]), b[g], acc[r][g]);
+      for (int g = 0; g < G; ++g) acc[r][g] = fma(splat(da[r]), b[g], acc[r][g]);
   }
   for (int r = 0; r < R; ++r)
     for (int g = 0; g < G; ++g) store(C + (r * G + g) * LANES, acc[r][g]);
 }
 
+// Adds words to G vectors of columns of C. `da` holds their gradients tile by tile.
 template <int G>
-void compute_columns(const WeightTask& task, const Sizes& s, int column, float* scratch) {
-  constexpr int WIDTH = G * LANES, AT_ONCE = 256;
-  float *C = scratch, *panel = scratch + static_cast<ptrdiff_t>(s.K) * WIDTH;
-  const int columns = std::min(WIDTH, s.k - column);
-  std::memset(C, 0, static_cast<size_t>(s.K) * WIDTH * sizeof(float));
-  const WordRows &da = *task.da, &in = *task.in;
-  for (size_t from = 0; from < da.size(); from += AT_ONCE) {
-    const int count = static_cast<int>(std::min<size_t>(AT_ONCE, da.size() - from));
-    for (int i = 0; i < count; ++i) {
-      const float* row = in[from + i] + static_cast<ptrdiff_t>(task.in_part) * s.K + column;
-      if (columns == WIDTH) {
-        for (int g = 0; g < G; ++g) store(panel + i * WIDTH + g * LANES, load(row + g * LANES));
-      } else {
-        std::memcpy(panel + i * WIDTH, row, columns * sizeof(float));
-        std::memset(panel + i * WIDTH + columns, 0, (WIDTH - columns) * sizeof(float));
+void add_columns(float* C, const float* da, float* panel, const float* const* in, int count, ptrdiff_t column,
+                 int columns, int rows, bool is_first) {
+  constexpr int WIDTH = G * LANES;
+  for (int i = 0; i < count; ++i)
+    for (int g = 0; g < G; ++g)
+      store(panel + i * WIDTH + g * LANES, load_some(in[i] + column + g * LANES, columns - g * LANES));
+  each_tile(0, rows, [&](int row, auto R) {
+    add_outer<R.value, G>(C + row * WIDTH, da + row * WORDS_AT_ONCE, panel, count, is_first);
+  });
+}
+
+struct WeightScratch {
+  float *C, *da, *panel;  // [k, K] panel by panel, [WORDS_AT_ONCE, k] tile by tile, a panel of the inputs
+  static size_t count(const Sizes& s) {
+    return static_cast<size_t>(s.K) * s.K + WORDS_AT_ONCE * (s.K + 4 * LANES);
+  }
+  WeightScratch(float* base, const Sizes& s)
+      : C(base), da(C + static_cast<ptrdiff_t>(s.K) * s.K), panel(da + WORDS_AT_ONCE * s.K) {}
+};
+
+void run_task(const WeightTask& task, const Sizes& s, const WeightScratch& scratch) {
+  constexpr int WIDTH = 4 * LANES;
+  for (size_t from = 0; from < task.da->size(); from += WORDS_AT_ONCE) {
+    const int count = static_cast<int>(std::min<size_t>(WORDS_AT_ONCE, task.da->size() - from));
+    const float *const *da = task.da->data() + from, *const *in = task.in->data() + from;
+    each_tile(0, s.k, [&](int row, auto R) {
+      float* to = scratch.da + row * WORDS_AT_ONCE;
+      const ptrdiff_t first = static_cast<ptrdiff_t>(task.da_part) * s.K + row;
+      for (int i = 0; i < count; ++i) std::memcpy(to + i * R, da[i] + first, R * sizeof(float));
+    });
+    for (int column = 0; column < s.k; column += WIDTH) {
+      float* C = scratch.C + static_cast<ptrdiff_t>(column) * s.K;
+      const auto add = [&](auto G) {
+        add_columns<G.value>(C, scratch.da, scratch.panel, in, count,
+                             static_cast<ptrdiff_t>(task.in_part) * s.K + column, s.k - column, s.k, !from);
+      };
+      switch (std::min(4, (s.k - column + LANES - 1) / LANES)) {
+        case 4: add(std::integral_constant<int, 4>()); break;
+        case 3: add(std::integral_constant<int, 3>()); break;
+        case 2: add(std::integral_constant<int, 2>()); break;
+        default: add(std::integral_constant<int, 1>());
       }
     }
-    each_tile(0, s.k, [&](int row, auto R) {
-      add_outer<R.value, G>(C + row * WIDTH, panel, da.data() + from, static_cast<ptrdiff_t>(task.da_part) * s.K + row,
-                            count);
-    });
   }
-  for (int row = 0; row < s.k; ++row)
-    std::memcpy(task.to + row * task.step + column, C + row * WIDTH, columns * sizeof(float));
+  for (int column = 0; column < s.k; column += WIDTH) {
+    const int columns = std::min(WIDTH, s.k - column), width = static_cast<int>(round_up(columns, LANES));
+    for (int row = 0; row < s.k; ++row)
+      std::memcpy(task.to + row * task.step + column, scratch.C + static_cast<ptrdiff_t>(column) * s.K + row * width,
+                  columns * sizeof(float));
+  }
 }
 
 struct WeightGradients {
@@ -1524,24 +1554,14 @@ struct WeightGradients {
   }
 
   void run(const OpenMP& openmp, const Sizes& s, int threads) const {
-    const size_t size = static_cast<size_t>(4 * LANES) * (s.K + 256);
-    std::vector<std::vector<float>> scratch(threads, std::vector<float>(size));
+    const size_t size = round_up(WeightScratch::count(s), 16);
+    const Block block(size * threads);
     std::atomic<size_t> next{0};
     run_threads(openmp, threads, [&](int thread) {
+      const WeightScratch scratch(block.base + thread * size, s);
       for (size_t i; (i = next++) < tasks.size() + biases.size();)
-        i < biases.size() ? run_bias(biases[i], s) : run_task(tasks[i - biases.size()], s, scratch[thread].data());
+        i < tasks.size() ? run_task(tasks[i], s, scratch) : run_bias(biases[i - tasks.size()], s);
     });
-  }
-
-  static void run_task(const WeightTask& task, const Sizes& s, float* scratch) {
-    for (int column = 0; column < s.k; column += 4 * LANES) {
-      switch (std::min(4, (s.k - column + LANES - 1) / LANES)) {
-        case 4: compute_columns<4>(task, s, column, scratch); break;
-        case 3: compute_columns<3>(task, s, column, scratch); break;
-        case 2: compute_columns<2>(task, s, column, scratch); break;
-        default: compute_columns<1>(task, s, column, scratch);
-      }
-    }
   }
 
   static void run_bias(const BiasTask& task, const Sizes& s) {
