@@ -332,13 +332,28 @@ struct Packing {  // where a matrix lies in `packed`; `reserve` and `pack` walk 
     if (lanes == LANES && source.column_step == 1) {
       for (int row = 0; row < source.rows; ++row) store(to + row * step, load(from + row * source.row_step));
     } else if (lanes == LANES && source.row_step == 1) {
-      for (int row = 0; row < source.rows; ++row)
+      int row = 0;
+      for (; row + 4 <= source.rows; row += 4)
+        for (int i = 0; i < LANES; i += 4)
+          transpose(to + row * step + i, step, from + i * source.column_step + row, source.column_step);
+      for (; row < source.rows; ++row)
         for (int i = 0; i < LANES; ++i) to[row * step + i] = from[i * source.column_step + row];
     } else {
       for (int row = 0; row < source.rows; ++row)
         for (int i = 0; i < LANES; ++i)
           to[row * step + i] = i < lanes ? from[row * source.row_step + i * source.column_step] : 0;
     }
+  }
+
+  static INLINE void transpose(float* to, ptrdiff_t to_step, const float* from, ptrdiff_t from_step) {  // 4 by 4
+    typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
+    const auto at = [&](int i) { return *reinterpret_cast<const Four*>(from + i * from_step); };
+    const Four a = at(0), b = at(1), c = at(2), d = at(3);
+    const Four ab = __builtin_shufflevector(a, b, 0, 4, 1, 5), cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+    const Four ab2 = __builtin_shufflevector(a, b, 2, 6, 3, 7), cd2 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    const auto put = [&](int i, Four row) { *reinterpret_cast<Four*>(to + i * to_step) = row; };
+    put(0, __builtin_shufflevector(ab, cd, 0, 1, 4, 5)), put(1, __builtin_shufflevector(ab, cd, 2, 3, 6, 7));
+    put(2, __builtin_shufflevector(ab2, cd2, 0, 1, 4, 5)), put(3, __builtin_shufflevector(ab2, cd2, 2, 3, 6, 7));
   }
 
   const float* add_bias(int parts, const float* a, const float* b) {
