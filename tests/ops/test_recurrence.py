@@ -28,7 +28,7 @@ def machine(monkeypatch):
         monkeypatch.setattr(module, "has_kernel", lambda: True)
         library = SimpleNamespace(explain_no_kernel=lambda: kernel)
         kernel_module = SimpleNamespace(find_unsupported=lambda *a: lacks, recurrence=torch_loop.recurrence)
-        modules = {"nse.ops.cpu.library": library, "nse.ops.cpu.recurrence": kernel_module}
+        modules = {"nse.ops.cpu.library": library, "nse.ops.cpu.operators": kernel_module}
         monkeypatch.setattr(module, "import_module", modules.__getitem__)
         monkeypatch.delenv("NSE_BACKEND", raising=False)
 

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 def run_cpu(*arguments: Any, **options: Any) -> Result:
     """Run the compiled kernel, whose library loads on first use."""
-    result: Result = import_module("nse.ops.cpu.recurrence").recurrence(*arguments, **options)
+    result: Result = import_module("nse.ops.cpu.operators").recurrence(*arguments, **options)
     return result
 
 
@@ -99,7 +99,7 @@ def explain_no_cpu(device: torch.device | str | None = None) -> str | None:
 @cache
 def has_kernel() -> bool:
     """Return whether the compiled kernel's modules are there."""
-    return all(find_spec(f"nse.ops.cpu{part}") is not None for part in ("", ".library", ".recurrence"))
+    return all(find_spec(f"nse.ops.cpu{part}") is not None for part in ("", ".library", ".operators"))
 
 
 def explain_no_triton(device: torch.device | str | None = None) -> str | None:
@@ -122,7 +122,7 @@ def explain_no_triton(device: torch.device | str | None = None) -> str | None:
 def find_unsupported(name: str, x: Tensor, memories: tuple[Memory, ...], weights: Weights) -> str | None:
     """Return what a backend does not support about a call; `None` if it supports it."""
     if name == "cpu":
-        reason: str | None = import_module("nse.ops.cpu.recurrence").find_unsupported(x, memories, weights)
+        reason: str | None = import_module("nse.ops.cpu.operators").find_unsupported(x, memories, weights)
         return reason
     if name != "triton":
         return None

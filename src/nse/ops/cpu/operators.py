@@ -8,40 +8,21 @@ change; in training they are packed at each call.
 from __future__ import annotations
 
 import ctypes
-import os
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakIdKeyDictionary
 
 from nse.errors import BackendError
 from nse.ops import double_backward
-from nse.ops.cpu.library import load_kernel
-from nse.ops.types import LSTMLayer, LSTMState, Memory, Result, Weights
+from nse.ops.cpu.call import STATES, Call, count_numbers, make_pointers, run_kernel, set_pointers
+from nse.ops.cpu.packed import get_answer_weights, pack_weights
+from nse.ops.types import LSTMState, Memory, Result, Weights
 
 MAX_LAYERS = 4
-IMPORTED_BY = os.getpid()
 
 Eight = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
-
-
-class Call(ctypes.Structure):
-    """Arguments of the kernel: the fields of `Call` in kernel.cpp, in the same order."""
-
-    _fields_ = [
-        *((name, ctypes.c_int64) for name in "B T k layers memories S threads folded keep".split()),
-        *((name, ctypes.c_void_p) for name in "lengths slot_sizes slot_lengths weights d_weights".split()),
-        *((name, ctypes.c_void_p) for name in "packed x mask slots read_h read_c write_h write_c".split()),
-        *((name, ctypes.c_void_p) for name in "kept outputs memory keys".split()),
-        *((name, ctypes.c_void_p) for name in "read_h_end read_c_end write_h_end write_c_end".split()),
-        *((name, ctypes.c_void_p) for name in "d_outputs d_memory d_keys".split()),
-        *((f"d_{name}_end", ctypes.c_void_p) for name in "read_h read_c write_h write_c".split()),
-        *((f"d_{name}", ctypes.c_void_p) for name in "x slots read_h read_c write_h write_c".split()),
-        *((name, ctypes.c_void_p) for name in "run_openmp count_openmp_threads".split()),
-    ]
 
 
 def recurrence(
@@ -60,6 +41,7 @@ def recurrence(
     slots = memories[0].slots if len(memories) == 1 else torch.cat([m.slots for m in memories], dim=1)
     slot_lengths = torch.stack([count_slots(memory) for memory in memories])
     lengths = x.new_full((B,), T, dtype=torch.long) if lengths is None else lengths.to(torch.long)
+    c_mask = None if c_mask is None else c_mask.to(x.dtype)
     flat = flatten_weights(weights)
     tensors = [x, slots, *(read or ()), *(write or ()), *flat]
     keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
@@ -82,7 +64,7 @@ def find_unsupported(x: Tensor, memories: tuple[Memory, ...], weights: Weights) 
         return "autocast"
     if {len(weights.read), len(weights.write)} - set(range(1, MAX_LAYERS + 1)):
         return f"more than {MAX_LAYERS} layers"
-    for tensor in (x, weights.compose, *(memory.slots for memory in memories)):
+    for tensor in (x, *flatten_weights(weights), *(memory.slots for memory in memories)):
         if tensor.dtype != torch.float32:
             return str(tensor.dtype).removeprefix("torch.")
         if tensor.device.type != "cpu":
@@ -100,7 +82,9 @@ def count_slots(memory: Memory) -> Tensor:
 
 def flatten_weights(weights: Weights) -> list[Tensor]:
     """List the weights in the order of the kernel."""
-    read, write = ([tensor for layer in layers for tensor in layer] for layers in (weights.read, weights.write))
+    read, write = (
+        [tensor for layer in layers for tensor in layer] for layers in (weights.read, weights.write)
+    )
     return [*read, weights.compose, weights.compose_bias, *write]
 
 
@@ -128,7 +112,10 @@ def forward(
         slots: [B, S, k], all memories.
         sizes: Number of slots of each memory, with padding.
         slot_lengths: [1 + n, B], number of slots without padding.
-        read_h: [layers, B, k], initial state; `None` for zeros. `read_c`, `write_h` and `write_c` likewise.
+        read_h: [layers, B, k], initial h of the read LSTM; `None` for zeros.
+        read_c: Its initial cell state.
+        write_h: The same of the write LSTM.
+        write_c: The same of the write LSTM.
         weights: In the order of `flatten_weights`.
         keep: Whether a backward pass will follow.
         keys: Whether to return z.
@@ -138,14 +125,20 @@ def forward(
         needs, or empty.
     """
     folded = not keep and mask is None
-    inputs = Inputs.prepare(x, lengths, mask, slots, sizes, slot_lengths, (read_h, read_c, write_h, write_c), weights)
+    inputs = Inputs.prepare(
+        x, lengths, mask, slots, sizes, slot_lengths, (read_h, read_c, write_h, write_c), weights
+    )
     call = inputs.make_call(folded=folded, keep=keep)
-    packed = get_answer_weights(inputs, call) if folded else pack_weights(inputs.weights, call)
-    results = make_results(x, slots, len(weights), keep, keys, count_numbers("count_kept", call) if keep else 0)
+    packed = get_answer_weights(inputs.weights, call) if folded else pack_weights(inputs.weights, call)
+    results = make_results(
+        x, slots, len(weights), keep, keys, count_numbers("count_kept", call) if keep else 0
+    )
     outputs, memory, *ends, z, kept = results
     set_pointers(call, packed=packed, outputs=outputs, memory=memory, keys=z.zero_() if keys else None)
     set_pointers(call, kept=kept if keep else None)
-    set_pointers(call, **dict(zip(("read_h_end", "read_c_end", "write_h_end", "write_c_end"), ends, strict=True)))
+    set_pointers(
+        call, **dict(zip(("read_h_end", "read_c_end", "write_h_end", "write_c_end"), ends, strict=True))
+    )
     run_kernel("forward", call)
     return results
 
@@ -203,9 +196,6 @@ def backward(
     return gradients
 
 
-STATES = ("read_h", "read_c", "write_h", "write_c")
-
-
 def make_gradients(x: Tensor, slots: Tensor, weights: Sequence[Tensor], needs_weights: bool) -> list[Tensor]:
     """Allocate the results of `cpu_backward`."""
     layers = (len(weights) - 2) // 8
@@ -257,6 +247,13 @@ torch.library.register_autograd(
 )
 
 
+def map_tensors(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
+    """Apply a function to all tensors in tuples and lists."""
+    if isinstance(tree, Tensor):
+        return function(tree)
+    return [map_tensors(function, item) for item in tree] if isinstance(tree, tuple | list) else tree
+
+
 class Inputs(NamedTuple):
     """Arguments of a call, contiguous."""
 
@@ -266,132 +263,43 @@ class Inputs(NamedTuple):
     slots: Tensor
     sizes: list[int]
     slot_lengths: Tensor
-    states: tuple[Tensor | None, ...]
+    states: list[Tensor | None]
     weights: list[Tensor]
 
     @staticmethod
     def prepare(*arguments: Any) -> Inputs:
-        """Make all tensors contiguous."""
-        x, lengths, mask, slots, sizes, slot_lengths, states, weights = arguments
-        tensors = (None if t is None else t.contiguous() for t in (x, lengths, mask, slots, slot_lengths))
-        x, lengths, mask, slots, slot_lengths = tensors
-        states = tuple(None if state is None else state.contiguous() for state in states)
-        return Inputs(x, lengths, mask, slots, sizes, slot_lengths, states, [w.contiguous() for w in weights])
+        """Make all tensors contiguous, and check them."""
+        contiguous = map_tensors(lambda tensor: tensor.contiguous(), arguments)
+        inputs = Inputs(*contiguous)
+        inputs.check()
+        return inputs
+
+    def check(self) -> None:
+        """Raise a `BackendError` for tensors of another type or shape: the kernel would read garbage."""
+        (B, T, k), layers, S = self.x.shape, (len(self.weights) - 2) // 8, self.slots.shape[1]
+        d = (1 + len(self.sizes)) * k
+        square = [(4 * k, k), (4 * k, k), (4 * k,), (4 * k,)]
+        shapes = [(B, T, k), (B, S, k), *(4 * [(layers, B, k)])]
+        expected = [*shapes, (B, T, d), *square * layers, (d, d), (d,), (4 * k, d), *square[1:]]
+        expected += square * (layers - 1)
+        tensors = [self.x, self.slots, *self.states, self.mask, *self.weights]
+        for tensor, shape in zip(tensors, expected, strict=True):
+            if tensor is not None and (tensor.dtype != torch.float32 or tensor.shape != shape):
+                raise BackendError(
+                    f"cpu: expected float32 {list(shape)}, got {tensor.dtype} {list(tensor.shape)}"
+                )
+        for tensor, shape in ((self.lengths, (B,)), (self.slot_lengths, (len(self.sizes), B))):
+            if tensor.dtype != torch.long or tensor.shape != shape or sum(self.sizes) != S:
+                raise BackendError(f"cpu: expected lengths {list(shape)}, got {list(tensor.shape)}")
 
     def make_call(self, folded: bool, keep: bool) -> Call:
         """Make the call, with pointers to these tensors."""
         (B, T, k), layers = self.x.shape, (len(self.weights) - 2) // 8
-        call = Call(B, T, k, layers, len(self.sizes), self.slots.shape[1], torch.get_num_threads(), folded, keep)
-        call.run_openmp, call.count_openmp_threads = find_openmp(os.getpid())
-        call.buffers = [point_to(self.weights), (ctypes.c_int64 * len(self.sizes))(*self.sizes)]
+        call = Call(
+            B, T, k, layers, len(self.sizes), self.slots.shape[1], torch.get_num_threads(), folded, keep
+        )
+        call.buffers = [make_pointers(self.weights), (ctypes.c_int64 * len(self.sizes))(*self.sizes)]
         call.weights, call.slot_sizes = (ctypes.addressof(buffer) for buffer in call.buffers)
         set_pointers(call, x=self.x, lengths=self.lengths, mask=self.mask, slots=self.slots)
         set_pointers(call, slot_lengths=self.slot_lengths, **dict(zip(STATES, self.states, strict=True)))
         return call
-
-
-@cache
-def find_openmp(process: int) -> tuple[int | None, int | None]:
-    """Find the OpenMP runtime that PyTorch has loaded; not in a forked process, where it would wait forever."""
-    if process != IMPORTED_BY:
-        return None, None
-    try:
-        everything = ctypes.CDLL(None)
-        functions = everything.GOMP_parallel, everything.omp_get_num_threads
-    except (AttributeError, OSError, TypeError):
-        return None, None
-    run, count = (ctypes.cast(function, ctypes.c_void_p).value for function in functions)
-    return run, count
-
-
-def point_to(tensors: Sequence[Tensor]) -> Any:
-    """Make an array of the tensors' addresses."""
-    return (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
-
-
-def set_pointers(call: Call, **tensors: Tensor | None) -> None:
-    """Point fields of the call to tensors, or to nothing."""
-    for name, tensor in tensors.items():
-        setattr(call, name, None if tensor is None else tensor.data_ptr())
-
-
-def count_numbers(name: str, call: Call) -> int:
-    """Count the numbers of a buffer."""
-    function = load_kernel().get(name)
-    function.restype = ctypes.c_int64
-    return int(function(ctypes.byref(call)))
-
-
-def run_kernel(name: str, call: Call) -> None:
-    """Run a function of the kernel; other Python threads go on meanwhile."""
-    if load_kernel().get(name)(ctypes.byref(call)):
-        raise BackendError("the CPU kernel has no memory or threads left: use smaller batches")
-
-
-# ---- Packed weights
-
-class Packed(NamedTuple):
-    """Weights packed for answers.
-
-    Attributes:
-        weights: Packed weights.
-        origin: Addresses, versions, instruction set and a checksum, which tell whether they are up to date.
-    """
-
-    weights: Tensor
-    origin: tuple[Any, ...]
-
-
-ANSWER_WEIGHTS = WeakIdKeyDictionary()
-"""Packed weights by the tensor of compose's weights, as long as that lives."""
-
-
-def get_answer_weights(inputs: Inputs, call: Call) -> Tensor:
-    """Return the folded and packed weights, made anew if a weight has changed."""
-    origin = describe_weights(inputs.weights)
-    compose = inputs.weights[4 * call.layers]
-    entry = ANSWER_WEIGHTS.get(compose)
-    if entry is None or entry.origin != origin:
-        entry = Packed(pack_weights(fold_compose(inputs.weights, call.layers), call), origin)
-        ANSWER_WEIGHTS[compose] = entry
-    return entry.weights
-
-
-def describe_weights(weights: list[Tensor]) -> tuple[Any, ...]:
-    """Describe weights so that a change shows: also one that PyTorch's version counter does not see."""
-    kernel = load_kernel()
-    sample = kernel.get("sample")
-    sample.restype = ctypes.c_int64
-    sizes = (ctypes.c_int64 * len(weights))(*(weight.numel() for weight in weights))
-    versions = tuple(0 if weight.is_inference() else weight._version for weight in weights)
-    addresses = tuple(weight.data_ptr() for weight in weights)
-    return kernel.isa, addresses, versions, sample(point_to(weights), sizes, ctypes.c_int64(len(weights)))
-
-
-def pack_weights(weights: list[Tensor], call: Call) -> Tensor:
-    """Pack weights for the forward pass in the layout of the kernel."""
-    packed = weights[0].new_empty(count_numbers("count_packed", call))
-    pointers = point_to(weights)
-    call.weights = ctypes.addressof(pointers)
-    set_pointers(call, packed=packed)
-    run_kernel("pack", call)
-    call.weights = None
-    return packed
-
-
-def fold_compose(weights: list[Tensor], layers: int) -> list[Tensor]:
-    """Fold compose into the input matrix of the write LSTM: W_ih (W c + b) = (W_ih W) c + W_ih b."""
-    compose, bias = weights[4 * layers : 4 * layers + 2]
-    ih, hh, bias_ih, bias_hh = weights[4 * layers + 2 : 4 * layers + 6]
-    folded = multiply(ih, torch.cat([compose, bias[:, None]], dim=1))
-    to_gates, gate_bias = folded[:, :-1].contiguous(), folded[:, -1] + bias_ih + bias_hh
-    return [*weights[: 4 * layers], to_gates, gate_bias, *weights[4 * layers + 2 :]]
-
-
-def multiply(a: Tensor, b: Tensor) -> Tensor:
-    """Multiply matrices; the result does not depend on the number of threads, as PyTorch's does."""
-    out = a.new_empty(a.shape[0], b.shape[1])
-    arguments = (ctypes.c_void_p(tensor.data_ptr()) for tensor in (out, a, b))
-    sizes = (*a.shape, b.shape[1], torch.get_num_threads())
-    load_kernel().get("multiply")(*arguments, *map(ctypes.c_int64, sizes))
-    return out
