@@ -106,25 +106,30 @@ def get_instruction_sets() -> dict[str, tuple[str, ...]]:
     return INSTRUCTION_SETS.get(platform.machine().lower(), {"baseline": ()})
 
 
-def compile_kernel(out: Path, extra_flags: Sequence[str] = (), source: Path = SOURCE) -> str | None:
+def compile_kernel(
+    out: Path, extra_flags: Sequence[str] = (), source: Path = SOURCE, only: Sequence[str] = ()
+) -> str | None:
     """Compile a library with the first compiler that can; return why none can.
 
     Args:
         out: The library to write, atomically.
         extra_flags: Flags added for compiling and linking, such as `-fsanitize=address`.
         source: Source of the kernel.
+        only: Instruction sets to compile; without any, all of this machine.
     """
     if sys.platform == "win32":
         return "it is not compiled on Windows"
     if not source.is_file():
         return f"{source} is missing"
+    if unknown := set(only) - get_instruction_sets().keys():
+        return f"this machine has no {', '.join(sorted(unknown))}, but {', '.join(get_instruction_sets())}"
     compilers = find_compilers()
     if not compilers:
         return "there is no C++ compiler (CXX, c++, g++ and clang++ were tried)"
     reasons = []
     for compiler in compilers:
         try:
-            build_library(compiler, out, extra_flags, source)
+            build_library(compiler, out, extra_flags, source, only)
         except (OSError, subprocess.SubprocessError) as error:
             reasons.append(f"{shlex.join(compiler)}: {shorten_error(error)}")
         else:
@@ -142,7 +147,9 @@ def find_compilers() -> list[list[str]]:
     return list(found.values())
 
 
-def build_library(compiler: list[str], out: Path, extra_flags: Sequence[str], source: Path) -> None:
+def build_library(
+    compiler: list[str], out: Path, extra_flags: Sequence[str], source: Path, only: Sequence[str]
+) -> None:
     """Compile the source for each instruction set that the compiler knows, and link the objects."""
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -155,7 +162,7 @@ def build_library(compiler: list[str], out: Path, extra_flags: Sequence[str], so
                 return error
             return None
 
-        sets = get_instruction_sets()
+        sets = {name: flags for name, flags in get_instruction_sets().items() if not only or name in only}
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             errors = dict(zip(sets, pool.map(compile_object, sets, sets.values()), strict=True))
         names = [name for name, error in errors.items() if error is None]

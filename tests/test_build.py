@@ -177,6 +177,15 @@ def test_flags_can_be_added(tmp_path, monkeypatch):
 
 
 @tiny_kernel.needs_compiler
+def test_one_instruction_set_can_be_compiled_alone(tmp_path, monkeypatch):
+    library = ctypes.CDLL(str(tiny_kernel.compile_in(tmp_path, monkeypatch, only=["plain"])))
+    assert library.nse_forward_plain(1) == 12
+    assert not hasattr(library, "nse_forward_middle")
+    reason = tiny_kernel.compile_in(tmp_path, monkeypatch, only=["plain", "mmx"])
+    assert reason == "this machine has no mmx, but best, middle, plain"
+
+
+@tiny_kernel.needs_compiler
 def test_the_compiler_of_the_environment_comes_first(tmp_path, monkeypatch):
     real = shutil.which(hatch_build.find_compilers()[0][0])
     (tmp_path / "mine").write_text(f'#!/bin/sh\ntouch "{tmp_path}/called"\nexec "{real}" "$@"\n')
