@@ -44,7 +44,7 @@ format: $(VENV)/.test   ## let ruff put the source in order
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.runtime   ## time the backends side by side on this machine
+bench: $(VENV)/.runtime   ## time the backends and their peers side by side on this machine, in a quarter of an hour
 	$(BIN)/python benchmarks/speed --device cpu --out benchmarks/results/cpu.json
 
 bench-gpu:      ## time them on a CUDA device, with the Python that has one (PYTHON=...)

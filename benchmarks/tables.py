@@ -22,8 +22,9 @@ from nse.viz.trace import MemoryTrace
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.house import table as house_table
 from benchmarks.pictures import TRACES, compare_with_paper
+from benchmarks.speed.cpu import FULL, MEMORY, PEERS
 from benchmarks.speed.report import CUDNN, OURS, find_row, select_encoders
-from benchmarks.speed.sweeps import draw_sweeps
+from benchmarks.speed.sweeps import CPU, GPU, draw_sweeps
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -68,9 +69,141 @@ def write_pivot(rows: list[dict[str, Any]], key: str, form: str, backends: Seque
     return make_table([">B", ">T", "type", "mode", *(f">{name}" for name in backends)], lines)
 
 
+def find_our_backend(rows: list[dict[str, Any]]) -> str:
+    """Return the backend that runs by default on the CPU, of those that were measured."""
+    return "cpu" if any(row["backend"] == "cpu" for row in rows) else "torch"
+
+
+def compute_cpu_ratio(rows: list[dict[str, Any]], shape: dict[str, Any]) -> float:
+    """Return the time of an NSE over that of an LSTM."""
+    ours, lstm = (find_row(rows, shape | {"backend": side}) for side in (find_our_backend(rows), "lstm"))
+    return float(ours.get("over_lstm") or ours["ms"] / lstm["ms"])
+
+
 def write_cpu() -> str:
-    """Write the times of `make bench`."""
-    return write_pivot(read_report("cpu")["rows"], "ms", "{:.1f}", ["reference", "torch", "lstm"])
+    """Write the times of `make bench`, and their bounds."""
+    rows, lines = read_report("cpu")["rows"], []
+    for B, T, mode, must, aim in FULL.shapes:
+        shape = {"B": B, "T": T, "mode": mode}
+        if find_row(rows, shape) is None:
+            continue
+        times = (find_row(rows, shape | {"backend": side}) for side in ("reference", "torch", "cpu", "lstm"))
+        cells = [f"{row['ms']:.1f}" if row else "" for row in times]
+        bounds = [f"{bound:.2f}" for bound in (compute_cpu_ratio(rows, shape), must, aim)]
+        lines.append([str(B), str(T), mode, *cells, *bounds])
+    columns = ("B", "T", "mode", "reference", "torch", "cpu", "lstm", "NSE / lstm", "must", "aim")
+    _, _, mode, must, aim = MEMORY
+    shape = {"B": MEMORY.B, "T": MEMORY.T, "mode": mode}
+    ours, reference = (
+        find_row(rows, shape | {"backend": side})["peak_mb"] for side in (find_our_backend(rows), "reference")
+    )
+    memory = f"{MEMORY.B} x {MEMORY.T} words: {ours / reference:.3f} of the reference's {reference:,.0f} MiB"
+    note = f"Peak memory of training on {memory} (must {must}, aim {aim})."
+    return make_table([f">{name}" if name != "mode" else name for name in columns], lines, note)
+
+
+def write_cpu_peers() -> str:
+    """Write the times of the peers that `make bench` found."""
+    rows = read_report("cpu")["rows"]
+    names = [name for name in PEERS if find_row(rows, {"backend": name})]
+    if not names:
+        return "Not measured yet."
+    lines = []
+    for B, T, mode, *_ in FULL.shapes:
+        shape = {"B": B, "T": T, "mode": mode}
+        found = [find_row(rows, shape | {"backend": name}) for name in (find_our_backend(rows), *names)]
+        lines.append([str(B), str(T), mode, *(f"{row['ms']:.1f}" if row else "" for row in found)])
+    compiled = [row["compile_s"] for row in rows if row["backend"] == "torch.compile"]
+    note = (
+        f"`torch.compile` compiles a shape in {min(compiled):.0f} to {max(compiled):.0f} s."
+        if compiled
+        else ""
+    )
+    return make_table([">B", ">T", "mode", ">NSE", *(f">{name}" for name in names)], lines, note)
+
+
+def write_cpu_growth() -> str:
+    """Write the time over an LSTM's by length and by batch."""
+    rows = read_report("cpu").get("growth")
+    if not rows:
+        return "Not measured yet."
+    (B, lengths), (T, batches), modes = FULL.lengths[-1], FULL.batches, ("forward", "train")
+    ones = FULL.lengths[0][0]
+
+    def write_ratios(shapes: Iterable[dict[str, int]]) -> list[str]:
+        return [
+            f"{compute_cpu_ratio(rows, {**shape, 'mode': mode}):.2f}" for shape in shapes for mode in modes
+        ]
+
+    by_length = make_table(
+        [">T", *(f">{mode}, B = {each}" for each in (ones, B) for mode in modes)],
+        [[str(each), *write_ratios({"B": n, "T": each} for n in (ones, B))] for each in lengths],
+    )
+    by_batch = make_table(
+        [">B", *(f">{mode}, T = {T}" for mode in modes)],
+        [[str(each), *write_ratios([{"B": each, "T": T}])] for each in batches],
+    )
+    return f"{by_length}\n\n{by_batch}\n\n![Milliseconds by length and by batch](images/{CPU_PICTURE})"
+
+
+def write_instruction_sets() -> str:
+    """Write the times of the CPU kernel by instruction set."""
+    rows = read_report("cpu").get("isa")
+    if not rows:
+        return "Not measured yet."
+    names, lines = list(dict.fromkeys(row["isa"] for row in rows)), []
+    for B, T, mode, *_ in FULL.shapes:
+        found = [find_row(rows, {"isa": name, "B": B, "T": T, "mode": mode}) for name in names]
+        times, ratios = ([row[key] for row in found if row] for key in ("ms", "over_first"))
+        lines.append(
+            [str(B), str(T), mode, *(f"{ms:.1f}" for ms in times), *(f"{ratio:.2f}" for ratio in ratios[1:])]
+        )
+    others = (f">{name} / {names[0]}" for name in names[1:])
+    return make_table([">B", ">T", "mode", *(f">{name}, ms" for name in names), *others], lines)
+
+
+GAINS = (
+    ("answers", "file", "`nse predict --file`, SNLI test, whole process", "", None, None),
+    ("answers", "file", "the same over the reference loop", "over_loop", None, None),
+    ("answers", "model", "`model.predict`", "", None, None),
+    ("answers", "model", "the same over the reference loop", "over_loop", 8, 12),
+    ("answers", "http", "HTTP, 32 clients", "", None, None),
+    ("answers", "http", "the same over `nse predict --file`", "over_file", 0.75, 0.85),
+    ("first", "nse predict", "first answer of `nse predict`", "", None, None),
+    ("first", "nse.load and predict", "`import nse`, `nse.load`, `predict`", "", None, None),
+    ("steps", "snli/nse-masked", "training `snli/nse-masked`", "", 1.3, 2),
+    ("steps", "aclimdb/nse-lstm", "training `aclimdb/nse-lstm`", "", 1.3, 2),
+    ("demo", "nse demo", "`nse demo`", "", None, None),
+)
+"""Part and name in compare_versions.json, words, key of a share, and bounds of it, or of times faster."""
+
+
+def write_gains() -> str:
+    """Write what `benchmarks/compare_versions.py` measured."""
+    path, lines = RESULTS / "compare_versions.json", []
+    report = read_report("compare_versions") if path.is_file() else {}
+    for part, name, words, share, must, aim in GAINS:
+        if part not in report:
+            continue
+        row, unit = report[part][name], report[part]["unit"]
+        if share:
+            cells = [*(f"{row[f'{version}_{share}']:.2f}" for version in ("before", "now")), ""]
+        else:
+            form = "{:.2f} {}" if unit == "s" else "{:,.0f} {}"
+            cells = [form.format(row[version], unit) for version in ("before", "now")]
+            cells.append(f"{row['times_faster']:.2f}")
+        bounds = ("" if bound is None else f"{bound:g}" for bound in (must, aim))
+        lines.append([words, *cells, *bounds])
+    if not lines:
+        return "Not measured yet."
+    note = f"Before is {report['commits']['before']}. Training is the first {describe_steps(report)}."
+    return make_table(["", ">before", ">now", ">times faster", ">must", ">aim"], lines, note)
+
+
+def describe_steps(report: dict[str, Any]) -> str:
+    """Describe how many steps of training were timed."""
+    steps = report.get("steps", {}).get("steps", {})
+    return " and ".join(f"{count} steps of `{recipe}`" for recipe, count in steps.items()) or "steps"
 
 
 def write_h200(key: str) -> str:
@@ -442,8 +575,8 @@ def write_speed() -> str:
     shapes = [
         ("H200", h200, OURS, CUDNN, 128, 25),
         ("H200", h200, OURS, CUDNN, 32, 400),
-        ("2 CPU cores", cpu, "torch", "lstm", 128, 25),
-        ("2 CPU cores", cpu, "torch", "lstm", 8, 400),
+        ("2 CPU cores", cpu, find_our_backend(cpu["rows"]), "lstm", 128, 25),
+        ("2 CPU cores", cpu, find_our_backend(cpu["rows"]), "lstm", 8, 400),
     ]
     lines = ["| measure | figure | machine |", "| --- | ---: | --- |"]
     for machine, rows, *sides, B, T in shapes:
@@ -458,7 +591,12 @@ def write_speed() -> str:
         f"p99 {http['http']['p99_ms']:.0f} ms | 2 CPU cores |",
         f"| first answer of a new process | {start:.1f} s | 2 CPU cores |",
     ]
-    return "\n".join(lines)
+    shapes = {(row["B"], row["T"], row["mode"]) for row in cpu["rows"]}
+    ratios = [
+        compute_cpu_ratio(cpu["rows"], dict(zip(("B", "T", "mode"), shape, strict=True))) for shape in shapes
+    ]
+    costs = f"{min(ratios):.1f} to {max(ratios):.1f} times a two-layer `nn.LSTM`"
+    return "\n".join([*lines, "", f"On two CPU cores an NSE costs {costs}, by length and batch."])
 
 
 def write_house() -> str:
@@ -476,6 +614,10 @@ TABLES = {
     "README.md": {"results": write_summary, "speed": write_speed},
     "docs/benchmarks.md": {
         "cpu": write_cpu,
+        "cpu peers": write_cpu_peers,
+        "cpu growth": write_cpu_growth,
+        "instruction sets": write_instruction_sets,
+        "gains": write_gains,
         "h200": partial(write_h200, "ms"),
         "h200 memory": partial(write_h200, "kept_mb"),
         "steps": write_h200_steps,
@@ -507,7 +649,10 @@ for task, document in PAGES.items():
     TABLES.setdefault(document, {}).update(
         {task: partial(write_results, task), "tried": partial(write_tried, task)}
     )
-PICTURES = {"docs/images/sweeps.svg": "h200"}
+CPU_PICTURE = "sweeps-cpu.svg"
+PICTURES = {"docs/images/sweeps.svg": ("h200", "rows", {"series": GPU, "B": 32})}
+if "growth" in read_report("cpu"):
+    PICTURES[f"docs/images/{CPU_PICTURE}"] = ("cpu", "growth", {"series": CPU, "B": 8})
 
 
 def fill_tables(document: str) -> str:
@@ -528,5 +673,5 @@ def fill_tables(document: str) -> str:
 if __name__ == "__main__":
     for document in TABLES:
         (ROOT / document).write_text(fill_tables(document), "utf-8")
-    for picture, name in PICTURES.items():
-        draw_sweeps(read_report(name)["rows"], ROOT / picture)
+    for picture, (name, key, options) in PICTURES.items():
+        draw_sweeps(read_report(name)[key], ROOT / picture, **options)

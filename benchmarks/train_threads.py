@@ -48,7 +48,7 @@ class AllStepsTaken(Exception):  # noqa: N818, it is no error
     """Raised after the last step to measure."""
 
 
-def measure(workload: str, data: Path | None) -> float:
+def measure_steps(name: str, overrides: list[str], steps: int, data: Path | None) -> float:
     """Train in this process and return examples per second."""
     from nse.tasks import TASKS, load_recipe
     from nse.train.distributed import Processes
@@ -57,8 +57,7 @@ def measure(workload: str, data: Path | None) -> float:
     from nse.train.progress import Progress
     from nse.train.state import RunStorage
 
-    steps, overrides = WORKLOADS[workload]
-    recipe = load_recipe(workload.split(",")[0], overrides)
+    recipe = load_recipe(name, overrides)
     task = TASKS[recipe.task]
     loop = TrainingLoop(
         task, recipe, task.load_examples(recipe, data), Progress.silent(), RunStorage(), Processes()
@@ -146,7 +145,8 @@ def main() -> None:
     parser.add_argument("--child", choices=WORKLOADS)
     args = parser.parse_args()
     if args.child:
-        print(measure(args.child, args.data))
+        steps, overrides = WORKLOADS[args.child]
+        print(measure_steps(args.child.split(",")[0], overrides, steps, args.data))
         return
     result = measure_all(args.rounds, args.data)
     for row in result["rows"]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import nse  # noqa: F401, first, because it sets how PyTorch's threads wait
+
+# isort: split
 import torch
 from rich.console import Console
 
 from benchmarks.speed import cpu, gpu
+from benchmarks.speed.cpu import PARTS
 from benchmarks.speed.plan import FULL, QUICK
 from benchmarks.speed.report import compute_ratios, format_markdown, format_tables
 from nse.errors import BackendError
@@ -22,6 +26,8 @@ def run(
     threads: int,
     log: Console,
     device: str = "auto",
+    parts: Sequence[str] = PARTS,
+    skip: Sequence[str] = (),
     save: Callable[[dict[str, Any]], None] = lambda report: None,
 ) -> dict[str, Any]:
     """Measure on one device; return the machine and a row per side and shape.
@@ -31,6 +37,8 @@ def run(
         threads: CPU threads; ignored on a CUDA device.
         log: Console for each row as soon as it is measured.
         device: "cpu", "cuda", or "auto" for a CUDA device if there is one.
+        parts: What to measure on a CPU.
+        skip: Sides to leave out there.
         save: On a CUDA device, called after each shape with the report so far.
     """
     has_cuda = torch.cuda.is_available()
@@ -41,4 +49,4 @@ def run(
         )
     if device == "cuda" or (device == "auto" and has_cuda):
         return gpu.run(QUICK if quick else FULL, log, save)
-    return cpu.run(quick, threads, log)
+    return cpu.run(cpu.QUICK if quick else cpu.FULL, threads, log, parts, skip)

@@ -6,13 +6,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks import speed
-from benchmarks.speed.cpu import Shape, measure_first_call
+from benchmarks.speed.cpu import PARTS, PEERS, Shape, measure_memory
+from benchmarks.speed.instruction_sets import answer_questions
 from nse.errors import NSEError, explain_errors
 from nse.files import check_writable, write_text
 
@@ -32,12 +32,17 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that everything works")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads, on the CPU")
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
-    parser.add_argument("--first-call", nargs=2, metavar=("BACKEND", "SHAPE"), help=argparse.SUPPRESS)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="parts, on the CPU")
+    parser.add_argument("--skip", nargs="+", choices=PEERS, default=(), help="peers to leave out")
+    parser.add_argument("--memory-of", nargs=2, help=argparse.SUPPRESS)  # of processes that others start
+    parser.add_argument("--bursts", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args(words)
-    if args.first_call:  # in the process that `cpu.first_call` starts
-        torch.set_num_threads(args.threads)
-        backend, shape = args.first_call
-        print(json.dumps(measure_first_call(backend, Shape(*json.loads(shape)))))
+    if args.memory_of or args.bursts:
+        if args.bursts:
+            answer_questions(args.bursts, args.threads)
+        else:
+            side, (*shape, k) = args.memory_of[0], json.loads(args.memory_of[1])
+            print(measure_memory(side, Shape(*shape), k, args.threads))
         return
     if args.out:  # minutes of measuring are not lost to a place that cannot be written
         with explain_errors(f"{args.out} cannot be written"):
@@ -48,8 +53,12 @@ def main(words: list[str] | None = None) -> None:
         threads=args.threads,
         log=Console(stderr=True),
         device=args.device,
+        parts=args.only,
+        skip=args.skip,
         save=lambda so_far: save(so_far, unfinished),
     )
+    if args.out and args.out.is_file() and args.only != PARTS:
+        report = json.loads(args.out.read_text("utf-8")) | report  # keeps the parts that were not measured
     save(report, args.out)
     if unfinished:
         unfinished.unlink(missing_ok=True)

@@ -12,7 +12,6 @@ import platform
 import statistics
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ from rich.console import Console
 from benchmarks.speed import parity, peers
 from benchmarks.speed.calls import Call, Eager, Graph, Problem, Results
 from benchmarks.speed.fits import fit_sweeps
+from benchmarks.speed.peers import find_version
 from benchmarks.speed.plan import ENCODERS, MODES, SIDES, Case, Plan, Side, list_cases
 from benchmarks.speed.step import measure_snli_steps
 from nse.errors import BackendError
@@ -237,11 +237,3 @@ def describe_machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "tf32": True,
     }
-
-
-def find_version(package: str) -> str | None:
-    """Return the version of a package, or `None` if it is not installed."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

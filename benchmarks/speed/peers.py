@@ -1,17 +1,22 @@
-"""Peers to compare with: PyTorch's LSTM (cuDNN), and the NSE written in JAX."""
+"""Peers to compare with: PyTorch's LSTM (cuDNN), the NSE written in JAX, and others on a CPU."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import time
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from benchmarks.speed.calls import Problem, Results
+from nse.inference.onnx import export_graph
+from nse.nn.encoder import NSE
 
 JAX_BATCH = 10  # calls in flight for one reading of the clock
 
@@ -135,6 +140,87 @@ def lstm_step(gates: Any, c: Any) -> tuple[Any, Any]:
     i, f, g, o = jnp.split(gates, 4, axis=-1)
     c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
     return jax.nn.sigmoid(o) * jnp.tanh(c), c
+
+
+def find_cpu_obstacle(peer: str) -> str | None:
+    """Return why a peer cannot be measured on the CPU, or `None`."""
+    if peer == "jax":
+        return find_jax_obstacle("cpu")
+    if peer == "torch.compile":
+        return find_compiler_obstacle()
+    packages = ("onnx", "onnxscript", "onnxruntime")
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    return f"{' and '.join(missing)} not installed" if missing else None
+
+
+def find_compiler_obstacle() -> str | None:
+    """Return why `torch.compile` cannot be measured on the CPU, or `None`."""
+    compiler = os.environ.get("CXX", "g++")
+    if shutil.which(compiler) is None:
+        return f"there is no C++ compiler {compiler}"
+    # Read when the compiler is imported: its worker processes would go on starting while sides are timed,
+    # and what an earlier run compiled would hide how long it takes.
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
+    return None
+
+
+def make_jax_call(problem: Problem, mode: str) -> Callable[[], dict[str, Any]]:
+    """Return a call of the NSE in JAX that waits for its results; the first one compiles."""
+    import jax
+
+    peer = Jax(problem, mode)
+    return lambda: jax.block_until_ready(peer.call(*peer.inputs))
+
+
+class Outputs(nn.Module):
+    """Encoder of which only the outputs are exported."""
+
+    def __init__(self, encoder: NSE):
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """Return the outputs [B, T, k]."""
+        outputs: Tensor = self.encoder(x, lengths).outputs
+        return outputs
+
+
+EXPORTED: dict[int, bytes] = {}
+"""ONNX file by k; the weights of all problems of a size are the same."""
+
+
+def make_onnx_call(problem: Problem) -> Callable[[], dict[str, Any]]:
+    """Return a call of onnxruntime for the encoder as `nse export` writes it, with torch's threads."""
+    import onnxruntime
+
+    B, T, k = problem.x.shape
+    if k not in EXPORTED:
+        example = [torch.randn(3, 4, k), torch.tensor([4, 3, 2])]
+        inputs = {"x": ("batch", "words"), "lengths": ("batch",)}
+        EXPORTED[k] = export_graph(Outputs(problem.make_encoder("reference")).eval(), inputs, example, {})
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(EXPORTED[k], options, providers=["CPUExecutionProvider"])
+    arrays = {"x": problem.x.numpy(), "lengths": np.full(B, T, dtype=np.int64)}
+    return lambda: {"outputs": session.run(["scores"], arrays)[0]}
+
+
+def to_tensors(results: dict[str, Any]) -> Results:
+    """Convert the results of any side to tensors."""
+    return {
+        name: each if isinstance(each, Tensor) else torch.from_numpy(np.array(each))
+        for name, each in results.items()
+    }
+
+
+def find_version(package: str) -> str | None:
+    """Return the version of a package, or `None` if it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def first_line(error: Exception) -> str:

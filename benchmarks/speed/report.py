@@ -45,7 +45,7 @@ FIGURES = (
     ),
 )
 
-CPU_COLUMNS = ("B", "T", "k", "mode", "backend", "ms", "first ms", "peak MiB", "times faster", "memory")
+CPU_COLUMNS = ("B", "T", "mode", "backend", "ms", "over nn.LSTM", "peak MiB")
 GPU_COLUMNS = (
     *("B", "T", "dtype", "mode", "backend", "ms", "peak MiB", "kept MiB"),
     *("times faster than reference", "over cuDNN in a graph"),
@@ -79,7 +79,12 @@ def format_markdown(report: Report, sheet: str = "main") -> str:
 def make_sheets(report: Report) -> dict[str, Sheet]:
     """Make the sheets of a report by name; `main` is always there."""
     if report["machine"]["device"] == "cpu":
-        return {"main": Sheet(make_cpu_title(report), CPU_COLUMNS, make_cpu_lines(report))}
+        parts = {"main": "rows", "growth": "growth", "isa": "isa"}
+        titles = {"main": make_cpu_title(report), "growth": "By length and batch", "isa": "Instruction sets"}
+        return {
+            name: Sheet(titles[name], CPU_COLUMNS, make_cpu_lines(report.get(key, [])))
+            for name, key in parts.items()
+        }
     ratios = [[name, f"{value:.3g}"] for name, value in compute_ratios(report).items()]
     return {
         "main": Sheet(make_gpu_title(report), GPU_COLUMNS, make_gpu_lines(report)),
@@ -107,17 +112,18 @@ def make_cpu_title(report: Report) -> str:
     return f"{where['cpu']}, {where['threads']} threads, torch {where['torch']}, float32"
 
 
-def make_cpu_lines(report: Report) -> list[list[str]]:
-    """Make the lines, each with ratios to the reference at the same shape."""
-    lines = []
-    for row in report["rows"]:
-        if row["backend"] == "reference":
-            base = row
-        sizes = [str(row[name]) for name in CPU_COLUMNS[:5]]
-        measured = [f"{row['ms']:.2f}", f"{row['first_ms']:.2f}", f"{row['peak_mb']:.1f}"]
-        share = f"{row['peak_mb'] / base['peak_mb']:.3f}" if base["peak_mb"] else ""
-        lines.append([*sizes, *measured, f"{base['ms'] / row['ms']:.2f}", share])
-    return lines
+def make_cpu_lines(rows: list[dict[str, Any]]) -> list[list[str]]:
+    """Make the lines of one part, each with its time over an LSTM's."""
+    return [
+        [
+            *(str(row[name]) for name in ("B", "T", "mode")),
+            str(row.get("isa") or row["backend"]),
+            f"{row['ms']:.2f}",
+            f"{row['over_lstm']:.2f}" if "over_lstm" in row else "",
+            f"{row['peak_mb']:.1f}" if "peak_mb" in row else "",
+        ]
+        for row in rows
+    ]
 
 
 def make_gpu_title(report: Report) -> str:

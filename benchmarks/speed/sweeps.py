@@ -16,23 +16,30 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Row = dict[str, Any]
-SERIES = {  # backend: its name in the picture, its colour (told apart by the colour-blind as well)
+GPU = {  # backend: its name in the picture, its colour (told apart by the colour-blind as well)
     "triton graph": ("NSE, triton", "#0072B2"),
     "torch graph": ("NSE, torch", "#009E73"),
     "cudnn graph": ("LSTM of two layers, cuDNN", "#D55E00"),
 }
+CPU = {
+    "cpu": ("NSE", "#0072B2"),
+    "torch": ("NSE, loop in PyTorch", "#009E73"),
+    "lstm": ("LSTM of two layers", "#D55E00"),
+}
+Series = dict[str, tuple[str, str]]
 STYLES = {"train": "-", "forward": "--"}
 
 
-def draw_sweeps(rows: Sequence[Row], path: Path, *, B: int = 32, T: int = 25) -> None:
+def draw_sweeps(rows: Sequence[Row], path: Path, *, series: Series = GPU, B: int = 32, T: int = 25) -> None:
     """Draw milliseconds by T at this B, and by B at this T, as an SVG file.
 
     The same rows give the same file, which names their `fingerprint`, so that a test can tell a picture of
     other rows. Text stays text.
 
     Args:
-        rows: The rows of a report of `make bench-gpu`.
+        rows: The rows of a report.
         path: The SVG file to write; its folder is made.
+        series: The backends to draw.
         B: The batch of the sweep over lengths.
         T: The length of the sweep over batches.
     """
@@ -52,11 +59,11 @@ def draw_sweeps(rows: Sequence[Row], path: Path, *, B: int = 32, T: int = 25) ->
     with matplotlib.rc_context(look):
         picture = Figure(figsize=(9.6, 4.2), layout="constrained")
         left, right = picture.subplots(1, 2, sharey=True)
-        draw_panel(left, rows, "T", {"B": B}, f"words in a sequence, T ({B} sequences)")
-        draw_panel(right, rows, "B", {"T": T}, f"sequences in a batch, B ({T} words)")
+        draw_panel(left, rows, series, "T", {"B": B}, f"words in a sequence, T ({B} sequences)")
+        draw_panel(right, rows, series, "B", {"T": T}, f"sequences in a batch, B ({T} words)")
         left.set_ylabel("milliseconds")
         handles, labels = left.get_legend_handles_labels()
-        picture.legend(handles, labels, loc="outside upper center", ncols=len(SERIES), frameon=False)
+        picture.legend(handles, labels, loc="outside upper center", ncols=len(series), frameon=False)
         about = {"Title": "Time of a pass by length and by batch", "Identifier": compute_fingerprint(rows)}
         content = BytesIO()
         picture.savefig(content, format="svg", metadata={**about, "Creator": None, "Date": None})
@@ -64,10 +71,10 @@ def draw_sweeps(rows: Sequence[Row], path: Path, *, B: int = 32, T: int = 25) ->
     write_bytes(path, content.getvalue())
 
 
-def draw_panel(axes: Axes, rows: Sequence[Row], over: str, fixed: Row, label: str) -> None:
+def draw_panel(axes: Axes, rows: Sequence[Row], series: Series, over: str, fixed: Row, label: str) -> None:
     """Draw one sweep: a line for each series and mode."""
     sizes = set()
-    for backend, (name, colour) in SERIES.items():
+    for backend, (name, colour) in series.items():
         for mode, style in STYLES.items():
             expected = {"backend": backend, "mode": mode, "dtype": "float32", **fixed}
             points = sorted(

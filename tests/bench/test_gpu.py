@@ -140,7 +140,7 @@ def test_jax_that_is_not_there(monkeypatch):
 
 def test_device_is_chosen(monkeypatch):
     monkeypatch.setattr(gpu, "run", lambda plan, log, save: plan)
-    monkeypatch.setattr(bench.cpu, "run", lambda quick, threads, log: threads)
+    monkeypatch.setattr(bench.cpu, "run", lambda plan, threads, *rest: threads)
     for there, device, chosen in [
         (True, "auto", QUICK),
         (True, "cuda", QUICK),

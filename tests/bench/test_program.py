@@ -9,17 +9,28 @@ from benchmarks import speed
 from benchmarks.speed.__main__ import main
 from nse.errors import RunError
 
+WORDS = ["--device", "cpu", "--quick", "--threads", "1", "--json"]
+
 
 def test_it_writes_what_it_prints(tmp_path):
     file = tmp_path / "new" / "cpu.json"
-    words = ["benchmarks/speed", "--device", "cpu", "--quick", "--threads", "1", "--out", str(file), "--json"]
-    answer = forking.run(words)
+    answer = forking.run(["benchmarks/speed", *WORDS, "--only", "growth", "--out", str(file)])
     assert answer.returncode == 0, answer.stderr
     report = json.loads(file.read_text())
     assert json.loads(answer.stdout) == report
-    for row in report["rows"]:
-        assert {"name", "backend", "B", "T", "k", "dtype", "mode", "ms", "peak_mb"} <= set(row)
-    assert {row["backend"] for row in report["rows"]} == {"reference", "torch", "lstm"}
+    assert report["machine"]["threads"] == 1
+    for row in report["growth"]:
+        assert {"name", "backend", "B", "T", "k", "dtype", "mode", "ms", "over_lstm"} <= set(row)
+    assert {row["backend"] for row in report["growth"]} - {"cpu"} == {"torch", "lstm"}
+
+
+def test_parts_that_are_not_measured_stay_in_the_file(tmp_path, monkeypatch, capsys):
+    file = tmp_path / "cpu.json"
+    file.write_text('{"rows": [1], "isa": [2]}')
+    monkeypatch.setattr(speed, "run", lambda parts, **_: {part: [3] for part in parts})
+    main([*WORDS, "--out", str(file), "--only", "isa"])
+    assert json.loads(capsys.readouterr().out) == {"rows": [1], "isa": [3]}
+    assert json.loads(file.read_text()) == {"rows": [1], "isa": [3]}
 
 
 def test_an_interruption_leaves_what_was_measured(tmp_path, monkeypatch):

@@ -69,5 +69,5 @@ def test_in_a_terminal_and_in_a_document():
 
 def test_the_committed_report_of_the_cpu():
     report = json.loads(CPU.read_text("utf-8"))
-    assert "| B | T | k | mode | backend | ms | first ms |" in bench.format_markdown(report)
+    assert "| B | T | mode | backend | ms | over nn.LSTM | peak MiB |" in bench.format_markdown(report)
     assert report["machine"]["cpu"] in shown(report)

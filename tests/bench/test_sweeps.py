@@ -5,7 +5,7 @@ import re
 import pytest
 
 from bench.made_up import made_up
-from benchmarks.speed.sweeps import SERIES, compute_fingerprint, draw_sweeps
+from benchmarks.speed.sweeps import GPU, compute_fingerprint, draw_sweeps
 from nse import InputError
 
 
@@ -15,7 +15,7 @@ def test_every_series_is_drawn_and_the_file_is_reproducible(tmp_path):
     draw_sweeps(rows, tmp_path / "two.svg")
     text = (tmp_path / "two.svg").read_text("utf-8")
     assert (tmp_path / "new" / "one.svg").read_text("utf-8") == text
-    for name, colour in SERIES.values():
+    for name, colour in GPU.values():
         assert f">{name}, train<" in text
         assert f">{name}, forward<" in text
         assert colour.lower() in text.lower()

@@ -11,6 +11,7 @@ import nse
 from faults.made_models import save_model
 from nse.cli import main as cli
 from nse.cli import train
+from nse.cli.bench import ROUNDS
 from nse.errors import BackendError
 from nse.ops.cpu.library import explain_no_kernel, load_kernel
 from nse.ops.dispatch import BACKENDS
@@ -109,6 +110,7 @@ def test_bench_writes_what_it_prints(tmp_path, monkeypatch):
     compiled = {"cpu"} if explain_no_kernel() is None else set()
     assert {row["backend"] for row in report["rows"]} == {"reference", "torch", "lstm"} | compiled
     assert {row["mode"] for row in report["rows"]} == {"forward", "train"}
+    assert {row["rounds"] for row in report["rows"]} == {ROUNDS}
     rows = report["rows"]  # as a table, without measuring again
     monkeypatch.setattr("nse.cli.bench.measure_shape", lambda *shape: rows)
     assert report["machine"]["kernel"] == (explain_no_kernel() or load_kernel().isa)
