@@ -1,7 +1,6 @@
 """Which backend runs, and what runs where the one that was chosen cannot."""
 
 import logging
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,21 +14,15 @@ from oracle.problems import assert_close, make_problem
 
 @pytest.fixture
 def machine(monkeypatch):
-    """Simulate a machine with this device, or none, these packages, and a compiled kernel with these gaps."""
+    """Simulate a machine with this device, or none, these packages, and a compiled kernel or a reason."""
 
-    def pretend(
-        capability=(9, 0), hip=None, interpreter="", packages=("triton",), kernel="no compiler", lacks=None
-    ):
+    def pretend(capability=(9, 0), hip=None, interpreter="", packages=("triton",), kernel="no compiler"):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: capability is not None)
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: capability)
         monkeypatch.setattr(torch.version, "hip", hip)
         monkeypatch.setenv("TRITON_INTERPRET", interpreter)
         monkeypatch.setattr(module, "find_spec", lambda name: name if name in packages else None)
-        monkeypatch.setattr(module, "has_kernel", lambda: True)
-        library = SimpleNamespace(explain_no_kernel=lambda: kernel)
-        kernel_module = SimpleNamespace(find_unsupported=lambda *a: lacks, recurrence=torch_loop.recurrence)
-        modules = {"nse.ops.cpu.library": library, "nse.ops.cpu.operators": kernel_module}
-        monkeypatch.setattr(module, "import_module", modules.__getitem__)
+        monkeypatch.setattr(module.library, "explain_no_kernel", lambda: kernel)
         monkeypatch.delenv("NSE_BACKEND", raising=False)
 
     return pretend
@@ -119,7 +112,7 @@ def test_the_chosen_backend_runs(backend, machine, monkeypatch):
     machine(capability=None, interpreter="1", kernel=None)
     p = make_problem(dtype=torch.float32)
     called = []
-    stand_in = torch_loop.recurrence if backend == "triton" else BACKENDS[backend]
+    stand_in = torch_loop.recurrence if backend in ("cpu", "triton") else BACKENDS[backend]
     monkeypatch.setitem(BACKENDS, backend, lambda *a: called.append(backend) or stand_in(*a))
     assert_close(recurrence(*arguments(p), backend=backend), p.run(stand_in, keys=False), 0)
     assert called == [backend]
@@ -150,7 +143,7 @@ def test_torch_runs_what_triton_does_not_support_and_logs_it_once(what, extra, m
 
 
 def test_torch_runs_what_the_compiled_kernel_does_not_support_without_a_word(machine, monkeypatch, caplog):
-    machine(kernel=None, lacks="float64")
+    machine(kernel=None)
     monkeypatch.setitem(BACKENDS, "cpu", None)
     log_fallback.cache_clear()
     p = make_problem()

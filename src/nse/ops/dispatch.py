@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 from functools import cache
-from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from nse.errors import BackendError, suggest
 from nse.ops import double_backward, reference, torch_loop
+from nse.ops.cpu import library
 from nse.ops.double_backward import Arguments
 from nse.ops.types import Backend, LSTMState, Memory, Result, Weights
 
@@ -26,8 +26,9 @@ log = logging.getLogger(__name__)
 
 def run_cpu(*arguments: Any, **options: Any) -> Result:
     """Run the compiled kernel, whose library loads on first use."""
-    result: Result = import_module("nse.ops.cpu.operators").recurrence(*arguments, **options)
-    return result
+    from nse.ops.cpu.operators import recurrence
+
+    return recurrence(*arguments, **options)
 
 
 def run_triton(*arguments: Any, **options: Any) -> Result:
@@ -90,16 +91,7 @@ def explain_no_cpu(device: torch.device | str | None = None) -> str | None:
     """Return why the compiled kernel cannot run on a device; `None` if it can."""
     if device is not None and torch.device(device).type != "cpu":
         return f"it needs a CPU, and this is {torch.device(device)}"
-    if not has_kernel():
-        return "this version of nse has no compiled kernel"
-    reason: str | None = import_module("nse.ops.cpu.library").explain_no_kernel()
-    return reason
-
-
-@cache
-def has_kernel() -> bool:
-    """Return whether the compiled kernel's modules are there."""
-    return all(find_spec(f"nse.ops.cpu{part}") is not None for part in ("", ".library", ".operators"))
+    return library.explain_no_kernel()
 
 
 def explain_no_triton(device: torch.device | str | None = None) -> str | None:
@@ -122,8 +114,9 @@ def explain_no_triton(device: torch.device | str | None = None) -> str | None:
 def find_unsupported(name: str, x: Tensor, memories: tuple[Memory, ...], weights: Weights) -> str | None:
     """Return what a backend does not support about a call; `None` if it supports it."""
     if name == "cpu":
-        reason: str | None = import_module("nse.ops.cpu.operators").find_unsupported(x, memories, weights)
-        return reason
+        from nse.ops.cpu import operators
+
+        return operators.find_unsupported(x, memories, weights)
     if name != "triton":
         return None
     if max(len(weights.read), len(weights.write)) > MAX_LAYERS:

@@ -162,8 +162,7 @@ class CapturedStep(TrainStep):
                 ) from error
             self.needs_shapes = False
             logging.getLogger(__name__).warning(
-                "the training step runs without a CUDA graph: the model waits for the device in each step, "
-                "as an NSE does on the backend torch, which reads the lengths"
+                "the training step runs without a CUDA graph: the model waits for the device in each step"
             )
         else:
             self.graphs[batch_size, shape] = StepGraph(graph, index, result)

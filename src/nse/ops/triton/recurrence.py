@@ -1,7 +1,7 @@
 """The function of `reference` on a CUDA device, in fused Triton kernels.
 
-The ideas are those of `torch`: o_t for all steps first, the part of compose that depends on o_t in one
-product, compose folded into the gates if there is no dropout after it, no memory kept per step. The
+As in `torch_loop`, o_t comes first for all steps, the part of compose that depends on o_t is one product,
+and no memory is kept per step. Compose is folded into the gates if there is no dropout after it. The
 sequential part is one kernel for each layer of the read LSTM and one for the memory, each of which runs all
 steps in one launch. Nothing is read on the host, so a call can be captured in a CUDA graph, with lengths.
 """
@@ -10,12 +10,17 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from nse.ops.torch_backward import Stack
-from nse.ops.torch_loop import apply_linear, choose_product_dtype, hoist_compose
+from nse.ops.torch_loop import choose_product_dtype
 from nse.ops.triton.driver import loop
 from nse.ops.triton.length_groups import select_states, sort_by_length, zero_padding
 from nse.ops.types import LSTMLayer, LSTMState, Memory, Result, Weights
+
+Stack = list[tuple[Tensor | None, Tensor, Tensor | None]]
+"""Input matrix, recurrent matrix and bias of each layer of the write LSTM.
+
+If compose is folded, the first layer's input matrix and bias are `None`."""
 
 FOLD_FROM = 4  # steps: folding saves a phase and a barrier at each step, and costs a product
 
@@ -73,6 +78,35 @@ class Batch:
             self.order = torch.arange(B, dtype=torch.int32, device=x.device)
         else:
             self.lengths, self.order = sort_by_length(lengths)
+
+
+def hoist_compose(
+    o: Tensor, weights: Weights, fold: bool, product_dtype: torch.dtype, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Stack]:
+    """Compute the part of compose that depends on o [..., k] alone, for all steps.
+
+    Returns:
+        The part of c_t from o and the biases; the matrix from m_t to c_t; the write LSTM's layers. With
+        `fold` (only without dropout on c_t) both are for the gates instead of c_t, and the first layer's
+        input matrix and bias, which are then part of them, are `None`.
+    """
+    k = o.shape[-1]
+    first, W, b = weights.write[0], weights.compose, weights.compose_bias
+    stack: Stack = [
+        (u.ih.to(product_dtype), u.hh.to(product_dtype), u.bias_ih + u.bias_hh) for u in weights.write
+    ]
+    if fold:
+        W, b = first.ih @ W, F.linear(b, first.ih, stack[0][2])
+        stack[0] = (None, stack[0][1], None)
+    W_o, W_m = W.split([k, W.shape[1] - k], dim=1)
+    return apply_linear(o, W_o, b, product_dtype, dtype), W_m.to(product_dtype).contiguous(), stack
+
+
+def apply_linear(x: Tensor, W: Tensor, b: Tensor, product_dtype: torch.dtype, dtype: torch.dtype) -> Tensor:
+    """Compute W x + b in `dtype`, with the product in its own."""
+    if product_dtype == dtype:
+        return F.linear(x, W, b)
+    return F.linear(x.to(product_dtype), W.to(product_dtype)).to(dtype) + b
 
 
 def stack_upper(upper: Stack) -> tuple[Tensor | None, ...]:
