@@ -43,6 +43,9 @@ COMMANDS = {"predict", "rank", "translate", "encode", "trace"}
 NAMES = KINDS | TASKS | COMMANDS
 """Names of the members of the three taxonomies of one idea."""
 
+CHOICE = "nse.ops.dispatch"
+"""Module that chooses the fastest backend."""
+
 PLACES = ("purpose.py", "hub.py", "inference/kinds.py", "tasks/__init__.py")
 """Where a taxonomy is defined, in either tree."""
 
@@ -319,7 +322,7 @@ class House(Package):
         """Find the ways to a model that documents, examples and model cards show: whether each is fast.
 
         A door is what `load` or a verb is called on with the name of a model; it is fast if that imports
-        what folds weights.
+        what chooses the fastest backend.
         """
         documents = [self.tree / "README.md", *(self.tree / "docs").glob("*.md"), *self.source.rglob("*.md")]
         code = [block for file in documents for block in FENCED.findall(file.read_text("utf-8"))]
@@ -335,7 +338,7 @@ class House(Package):
                         is_model = model in shipped or model.startswith(("runs/", "hf:"))
                         if is_model and verb in {"load", *COMMANDS}:
                             home = self.home_of("load") if owner == "nse" else homes[owner]
-                            doors[home] = home in self.modules and "nse.nn.folded" in self.closure(home)
+                            doors[home] = home in self.modules and CHOICE in self.closure(home)
         return doors
 
 

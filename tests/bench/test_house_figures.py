@@ -15,11 +15,11 @@ FILES = {
     "src/nse/inference/__init__.py": '"""A room."""\n',
     "src/nse/inference/kinds.py": "KINDS = {'pair': 1, 'sentence': 2, 'document': 3}\n1 == 'pair'\n",
     "src/nse/inference/model.py": (
-        "from nse.inference import kinds\nfrom nse.nn import folded\n"
+        "from nse.inference import kinds\nfrom nse.ops import dispatch\n"
         "class Model(NamedTuple):\n    def predict(self): ...\n    def close(self): ...\n"
         "def load():\n    from nse.errors import NSEError\n    return 'pair'\n"
     ),
-    "src/nse/nn/folded.py": "x = 1\n\n",
+    "src/nse/ops/dispatch.py": "x = 1\n\n",
     "src/nse/cli/__init__.py": "",
     "docs/reading-order.md": "",
     "CONTRIBUTING.md": "",
@@ -54,7 +54,7 @@ def test_it_counts_what_is_there(house):
     assert house.closure("nse.inference.model") == {
         "nse.inference.model",
         "nse.inference.kinds",
-        "nse.nn.folded",
+        "nse.ops.dispatch",
     }
     assert (result["modules that nse.load imports"], result["lines that nse.load imports"]) == (3, 12)
     assert result["taxonomies"] == 2  # aliases are none

@@ -129,7 +129,7 @@ def test_an_error_of_a_worker_is_returned(model):
     error = worker_for(model, version="0.0.1").answer(rows)
     assert str(error) == f"--ray: a worker has nse {nse.__version__} and you have 0.0.1"
     assert isinstance(worker_for(model, files={"config.json": b"{"}).answer(rows), NSEError)
-    for weight in worker.model.fast.parameters():
+    for weight in worker.model.module.parameters():
         weight.data.fill_(float("nan"))
     assert "NaN or infinite" in str(worker.answer(rows))
 

@@ -66,7 +66,7 @@ def test_an_error_in_a_thread_is_raised(spread, tmp_path):
     def wrong(*inputs):
         raise RunError("no such number")
 
-    model.fast.represent = wrong
+    model.module.represent = wrong
     with pytest.raises(RunError, match="no such number"):
         model.encode(SENTENCES)
 
@@ -83,7 +83,6 @@ def test_the_thread_pool_uses_every_core_with_one_torch_thread_each():
         computing._threads.shutdown()
 
 
-@pytest.mark.parametrize("folded", [True, False])
 @pytest.mark.parametrize(
     ("make", "model"),
     [
@@ -101,11 +100,9 @@ def test_the_thread_pool_uses_every_core_with_one_torch_thread_each():
         (save_translator, {"directions": 2}),
     ],
 )
-def test_no_texts_give_an_empty_array_of_the_vector_size(make, model, folded, tmp_path):
+def test_no_texts_give_an_empty_array_of_the_vector_size(make, model, tmp_path):
     make(tmp_path / "mine", **model)
     loaded = nse.load(tmp_path / "mine")
-    if not folded:
-        loaded.fast = loaded.module
     none, one = loaded.encode([]), loaded.encode(["a dog"])
     assert none.shape == (0, one.shape[1])
     assert none.dtype == one.dtype

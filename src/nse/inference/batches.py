@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -60,13 +60,14 @@ def compute_request(model: Model, what: str, rows: Sequence[Row], beam: int | No
         assert isinstance(model.config.model, TranslationConfig)
         beam = beam or model.config.model.beam
         return compute_rows(partial(search_batch, model, beam), labelled, max(1, batch // beam), model.device)
-    function = model.fast if what == "scores" else model.fast.represent
+    function: Any = model.module if what == "scores" else model.module.represent
     return compute_rows(function, labelled, batch, model.device)
 
 
 def search_batch(model: Model, beam: int, ids: Tensor, lengths: Tensor) -> Tensor:
     """Search for the best translations; return their ids and source positions [B, 2, T]."""
-    result = model.fast.translate(ids, lengths, beam)
+    module: Any = model.module
+    result = module.translate(ids, lengths, beam)
     if not bool(result.log_probs.isfinite().all()):
         raise RunError(f"{model.folder}: the model's scores are NaN or infinite")
     return torch.stack([result.ids, result.positions], dim=1)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -16,7 +17,6 @@ from nse.errors import InputError, NSEError
 from nse.inference.batches import BATCH, compute_request
 from nse.inference.inputs import Answers, Item, Request, Verb
 from nse.inference.kinds import KINDS
-from nse.nn.folded import fold_model
 from nse.text.subwords import Pieces
 from nse.text.tokenize import TOKENIZERS
 from nse.text.vocabulary import TargetVocabulary, Vocabulary
@@ -33,9 +33,8 @@ MAX_DOCUMENT_WORDS = 10_000
 class Model:
     """Trained model, as `nse.load` returns it.
 
-    Texts are sorted by length and computed in batches; answers keep the order of the texts. On a CPU the
-    model computes with folded weights (`nse.nn.folded`). After changing or moving its module, make a new
-    model with `with_module`: the old one raises an error.
+    Texts are sorted by length and computed in batches; answers keep the order of the texts. On a CPU equal
+    sentences of a batch are encoded once.
 
     All methods that answer take `batch`, the batch size, and `strict`, which refuses a text longer than the
     model reads instead of truncating it. The batch size and the other texts change at most the last digits of
@@ -56,8 +55,7 @@ class Model:
         labels: Labels in the order of its scores.
         does: Description, such as "gives a sentence a label (negative, positive)".
         task: Its main method: "predict", "rank" or "translate".
-        device: Device on which it computes.
-        fast: Module with folded weights. Its own methods check nothing.
+        module: Module that computes; a change of its weights changes the answers.
     """
 
     def __init__(
@@ -75,28 +73,24 @@ class Model:
         self.inputs = tuple(config.inputs) or self.kind.inputs
         self.labels, self.task = list(config.labels), self.kind.verb
         self.does = self.kind.describe(self.labels)
-        self.device = next(module.parameters()).device
-        self.fast: Any = fold_model(module)
         self._pieces = Pieces(vocabulary.words) if config.pieces else None
-        self._original = Snapshot(module)
-
-    def with_module(self, module: nn.Module) -> Model:
-        """Return a copy of the model with another module, or with its own after a change."""
-        return Model(module, self.config, self.vocabulary, self.folder, self.target, self.name)
 
     def __getstate__(self) -> bytes:
         """Pickle tensors by value, because containers have little shared memory."""
-        self._original.refuse_changes()
-        return pickle.dumps({name: value for name, value in vars(self).items() if name != "_original"})
+        return pickle.dumps(vars(self))
 
     def __setstate__(self, state: bytes) -> None:
         """Restore from a pickle."""
         vars(self).update(pickle.loads(state))
-        self._original = Snapshot(self.module)
 
     def __repr__(self) -> str:
         """Show the name and what the model does."""
         return f"<nse.Model {self.name}: {self.does}>"
+
+    @property
+    def device(self) -> torch.device:
+        """Device on which the model computes."""
+        return next(self.module.parameters()).device
 
     @property
     def max_words(self) -> int:
@@ -212,13 +206,18 @@ class Model:
 
     def compute(self, request: Request, batch: int = BATCH) -> Tensor:
         """Compute the rows of a request; its `format` makes answers of the results."""
-        self._original.refuse_training()
-        self._original.refuse_changes()
+        self.refuse_training()
         return compute_request(self, request.output, request.rows, request.beam, batch)
 
     def answer(self, request: Request, batch: int = BATCH) -> Answers:
         """Answer a request."""
         return request.format(self.compute(request, batch))
+
+    def refuse_training(self) -> None:
+        """Raise an `InputError` for a module in training mode, where dropout changes answers."""
+        if any(module.training for module in self.module.modules()):
+            why = "in training mode, where dropout changes answers: call model.module.eval()"
+            raise InputError(f"model: its module is {why}")
 
     def require(self, verb: Verb) -> None:
         """Raise an `InputError` if models of this kind have no answer to a verb."""
@@ -247,39 +246,3 @@ def split_items(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
         raise
     if chunk:
         yield chunk
-
-
-class Snapshot:
-    """Record of the submodules and weights of a module, to detect later changes in microseconds.
-
-    It compares the tensors' identity, address and version counter; a write through `.data` goes unnoticed.
-    """
-
-    def __init__(self, module: nn.Module):
-        self.modules = list(module.modules())
-        tables = [table for m in self.modules for table in (m._modules, m._parameters, m._buffers)]
-        self.parts = [(table, name, part) for table in tables for name, part in table.items()]
-        tensors = [*module.parameters(), *module.buffers()]
-        self.tensors = [(tensor, tensor.detach(), count_changes(tensor)) for tensor in tensors]
-
-    def refuse_training(self) -> None:
-        """Raise an `InputError` for a module in training mode, where dropout changes answers."""
-        if any(module.training for module in self.modules):
-            why = "in training mode, where dropout changes answers: call model.module.eval()"
-            raise InputError(f"model: its module is {why}")
-
-    def refuse_changes(self) -> None:
-        """Raise an `InputError` if a submodule or a weight was replaced or changed."""
-        replaced = [name for table, name, part in self.parts if table.get(name) is not part]
-        changed = [
-            tensor.data_ptr() != before.data_ptr() or count_changes(tensor) != count
-            for tensor, before, count in self.tensors
-        ]
-        if replaced or any(changed):
-            why = "was changed after nse.Model was made, so that answers would partly use the old weights"
-            raise InputError(f"model: its module {why}: make a new one, model.with_module(model.module)")
-
-
-def count_changes(tensor: Tensor) -> int:
-    """Count the in-place changes of a tensor that PyTorch has seen."""
-    return -1 if tensor.is_inference() else tensor._version

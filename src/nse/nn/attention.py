@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from nse.ops.deferred import Linear
 from nse.ops.types import make_mask
@@ -63,14 +66,29 @@ class Alignment(nn.Module):
         self.compare = nn.Linear(4 * input_size, size)
 
     def forward(
-        self, premise: Tensor, premise_lengths: Tensor, hypothesis: Tensor, hypothesis_lengths: Tensor
+        self,
+        premise: Tensor,
+        premise_lengths: Tensor,
+        hypothesis: Tensor,
+        hypothesis_lengths: Tensor,
+        contributions: Sequence[Tensor] = (),
     ) -> tuple[Tensor, Tensor]:
-        """Compare both sentences with each other: [B, T, size] each, zero in the padding."""
+        """Compare both sentences with each other: [B, T, size] each, zero in the padding.
+
+        For answers, `contributions` are those of the words of both sentences, from `compute_contributions`.
+        """
         scores = premise @ hypothesis.transpose(1, 2)  # [B, T of the premise, T of the hypothesis]
         premise_mask = make_mask(premise_lengths, premise.shape[1])
         hypothesis_mask = make_mask(hypothesis_lengths, hypothesis.shape[1])
-        for_premise = masked_softmax(scores, hypothesis_mask[:, None]) @ hypothesis
-        for_hypothesis = masked_softmax(scores.transpose(1, 2), premise_mask[:, None]) @ premise
+        to_hypothesis = masked_softmax(scores, hypothesis_mask[:, None])
+        to_premise = masked_softmax(scores.transpose(1, 2), premise_mask[:, None])
+        for_premise, for_hypothesis = to_hypothesis @ hypothesis, to_premise @ premise
+        if contributions:
+            (p_a, p_b), (h_a, h_b) = (each.chunk(2, dim=2) for each in contributions)
+            return (
+                self.compare_products(premise * for_premise, p_a + to_hypothesis @ h_b, premise_mask),
+                self.compare_products(hypothesis * for_hypothesis, h_a + to_premise @ p_b, hypothesis_mask),
+            )
         return (
             self.compare_words(premise, for_premise) * premise_mask[..., None],
             self.compare_words(hypothesis, for_hypothesis) * hypothesis_mask[..., None],
@@ -79,6 +97,29 @@ class Alignment(nn.Module):
     def compare_words(self, a: Tensor, b: Tensor) -> Tensor:
         """Compare words with their matches in the other sentence."""
         return torch.relu(self.compare(self.dropout(torch.cat([a, b, a - b, a * b], dim=-1))))
+
+    def compute_contributions(self, words: Tensor, lengths: Tensor) -> Tensor:
+        """Compute what each word [B, T, d] adds to hidden layers as a and as b: [B, T, 2 size].
+
+        The layer is linear in a, b and a - b: W_a a + W_b b + W_d (a - b) = (W_a + W_d) a + (W_b - W_d) b.
+        So a sentence that is in several pairs needs this once.
+        """
+        a, b, difference, _ = self.compare.weight.chunk(4, dim=1)
+        mask = make_mask(lengths, words.shape[1])
+        return unpack_words(F.linear(words[mask], torch.cat([a + difference, b - difference])), mask)
+
+    def compare_products(self, products: Tensor, sums: Tensor, mask: Tensor) -> Tensor:
+        """Do the same as `compare_words`, without dropout, from a * b and the contributions of a and b."""
+        weight = self.compare.weight.chunk(4, dim=1)[3]
+        hidden = F.linear(products[mask], weight, self.compare.bias) + sums[mask]
+        return unpack_words(torch.relu(hidden), mask)
+
+
+def unpack_words(rows: Tensor, mask: Tensor) -> Tensor:
+    """Put a row for each word [N, d] into [B, T, d], zero where the mask [B, T] is false."""
+    padded = rows.new_zeros(*mask.shape, rows.shape[1])
+    padded[mask] = rows
+    return padded
 
 
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:

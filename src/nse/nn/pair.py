@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nse.nn.attention import Alignment, Attention
-from nse.nn.sentence_encoder import Encoded, NSESentence, take_last
+from nse.nn.sentence_encoder import Encoded, NSESentence, can_share_sentences, find_distinct, take_last
 from nse.nn.text_model import UNKNOWN, HeadConfig, HeadModel, make_init_settings, make_sentence_encoder
 from nse.ops.types import make_mask
 
@@ -83,11 +84,33 @@ class PairClassifier(HeadModel):
         """Compute scores [B, labels] from ids [B, T] and lengths [B] of both sentences."""
         first, first_lengths = self.truncate(first, first_lengths)
         second, second_lengths = self.truncate(second, second_lengths)
-        x, y = self.embed(first), self.embed(second)
-        p, h = self.encode_pair(x, first_lengths, y, second_lengths)
-        if self.alignment is not None:
-            p, h = self.align_pair(self.alignment, p.concat_embeddings(x), h.concat_embeddings(y))
-        return self.score_pair(p, h, (first, first_lengths), (second, second_lengths))
+        texts = (first, first_lengths), (second, second_lengths)
+        if self.second is None and not self.training and can_share_sentences(first):
+            p, h = self.encode_distinct(*texts)
+        else:
+            x, y = self.embed(first), self.embed(second)
+            p, h = self.encode_pair(x, first_lengths, y, second_lengths)
+            if self.alignment is not None:
+                p, h = self.align_pair(self.alignment, p.concat_embeddings(x), h.concat_embeddings(y))
+        if self.reader is not None:
+            p, h = encode_as_one_batch(self.reader, p.outputs, p.lengths, h.outputs, h.lengths)
+        return self.score_pair(p, h, *texts)
+
+    def encode_distinct(self, first: Text, second: Text) -> tuple[Encoded, Encoded]:
+        """Encode and compare both sentences as in training, but each distinct sentence of the batch once."""
+        sizes = [ids.shape[1] for ids, _ in (first, second)]
+        ids = torch.cat([F.pad(ids, (0, max(sizes) - ids.shape[1])) for ids, _ in (first, second)])
+        ids, lengths, index = find_distinct(ids, torch.cat([first[1], second[1]]))
+        x = self.embed(ids)
+        encoded: Encoded = self.encoder(x, lengths)
+        sides = list(zip(index.split([len(first[0]), len(second[0])]), sizes, strict=True))
+        if self.alignment is None:
+            p, h = (encoded.select(*side) for side in sides)
+            return p, h
+        words = encoded.concat_embeddings(x)
+        contributions = self.alignment.compute_contributions(words.outputs, words.lengths)
+        p, h = (words.select(*side) for side in sides)
+        return self.align_pair(self.alignment, p, h, [contributions[:, :size][rows] for rows, size in sides])
 
     def encode_pair(
         self, x: Tensor, x_lengths: Tensor, y: Tensor, y_lengths: Tensor
@@ -98,13 +121,12 @@ class PairClassifier(HeadModel):
             return first, self.second(y, y_lengths, first.memories)
         return encode_as_one_batch(self.encoder, x, x_lengths, y, y_lengths)
 
-    def align_pair(self, alignment: Alignment, p: Encoded, h: Encoded) -> tuple[Encoded, Encoded]:
-        """Compare each word with its match in the other sentence, and read the comparisons once more."""
-        a, b = alignment(p.outputs, p.lengths, h.outputs, h.lengths)
-        if self.reader is None:
-            p_last, h_last = take_last(a, p.lengths), take_last(b, h.lengths)
-            return Encoded(a, p.lengths, p_last), Encoded(b, h.lengths, h_last)
-        return encode_as_one_batch(self.reader, a, p.lengths, b, h.lengths)
+    def align_pair(
+        self, alignment: Alignment, p: Encoded, h: Encoded, contributions: Sequence[Tensor] = ()
+    ) -> tuple[Encoded, Encoded]:
+        """Compare each word with its match in the other sentence; see `Alignment` for `contributions`."""
+        a, b = alignment(p.outputs, p.lengths, h.outputs, h.lengths, contributions)
+        return Encoded(a, p.lengths, take_last(a, p.lengths)), Encoded(b, h.lengths, take_last(b, h.lengths))
 
     def score_pair(self, p: Encoded, h: Encoded, first: Text, second: Text) -> Tensor:
         """Compute scores [B, labels] from both encoded sentences; the texts are for counting shared words."""

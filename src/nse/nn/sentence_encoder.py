@@ -35,6 +35,10 @@ class Encoded(NamedTuple):
         mean = self.outputs.sum(dim=1) / self.lengths.clamp(min=1)[:, None].to(self.outputs.dtype)
         return torch.cat([mean, highest], dim=-1)
 
+    def select(self, index: Tensor, size: int | None = None) -> Encoded:
+        """Return the sentences of this index [N], truncated to `size` words, without memories."""
+        return Encoded(self.outputs[:, :size][index], self.lengths[index], self.last[index])
+
     def concat_embeddings(self, x: Tensor) -> Encoded:
         """Put the word vectors [B, T, k] in front of the outputs: [B, T, k + d]."""
         words = x * make_mask(self.lengths, x.shape[1])[..., None]
@@ -96,6 +100,19 @@ class BagOfWords(nn.Module):
         words = self.dropout(x) * make_mask(lengths, x.shape[1])[..., None]
         mean = words.sum(dim=1) / lengths.clamp(min=1)[:, None]
         return Encoded(words, lengths, mean)
+
+
+def can_share_sentences(ids: Tensor) -> bool:
+    """Return whether to encode equal sentences once: for answers, and where finding them waits for no GPU."""
+    is_answer = torch.is_inference_mode_enabled() and not torch.compiler.is_compiling()
+    return is_answer and ids.device.type == "cpu"
+
+
+def find_distinct(ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Find the distinct sentences of a batch [B, T]: their ids and lengths, and the index [B] of each row."""
+    ids = ids * make_mask(lengths, ids.shape[1])  # equal whatever their padding holds
+    rows, index = torch.unique(torch.cat([lengths[:, None], ids], dim=1), dim=0, return_inverse=True)
+    return rows[:, 1:], rows[:, 0], index
 
 
 def run_lstm(lstm: nn.LSTM, x: Tensor, lengths: Tensor) -> Tensor:

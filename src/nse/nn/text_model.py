@@ -11,7 +11,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nse.nn.bounds import Probability, Range, check_ranges
-from nse.nn.sentence_encoder import BagOfWords, Encoded, LSTMSentence, NSESentence, Pool
+from nse.nn.sentence_encoder import (
+    BagOfWords,
+    Encoded,
+    LSTMSentence,
+    NSESentence,
+    Pool,
+    can_share_sentences,
+    find_distinct,
+)
 
 T = TypeVar("T")
 PAD, UNKNOWN, BEGIN, END = range(4)
@@ -150,8 +158,12 @@ class HeadModel(TextModel):
     def represent(self, sentence: Tensor, lengths: Tensor) -> Tensor:
         """Encode and pool sentences [B, d]; a model of pairs encodes them as it does the first of a pair."""
         sentence, lengths = self.truncate(sentence, lengths)
-        encoded: Encoded = self.encoder(self.embed(sentence), lengths)
-        return encoded.pool(self.config.pool)
+        if self.training or not can_share_sentences(sentence):
+            encoded: Encoded = self.encoder(self.embed(sentence), lengths)
+            return encoded.pool(self.config.pool)
+        ids, lengths, index = find_distinct(sentence, lengths)
+        encoded = self.encoder(self.embed(ids), lengths)
+        return encoded.pool(self.config.pool)[index]
 
     def make_head(self, vectors: int, size: int, labels: int, extra: int = 0) -> nn.Sequential:
         """Make the paper's MLP over this many vectors, pooled from outputs of `size`, and `extra` numbers."""

@@ -166,7 +166,7 @@ def score_rows(
         label_ids = torch.tensor([model.labels.index(label) for label in prepared.labels])
         rows = rows._replace(labels=label_ids[rows.labels])
     start_time = time.perf_counter()
-    scores = compute_rows(model.fast, rows, batch, model.device)
+    scores = compute_rows(model.module, rows, batch, model.device)
     seconds = time.perf_counter() - start_time
     refuse_non_finite_scores(scores, "rows counted from 0:", range(len(scores)))
     return {
