@@ -144,6 +144,25 @@ def test_nan_in_the_padding_changes_nothing():
     assert_close(p.gradients(torch_loop.recurrence), gradients, 0)
 
 
+@pytest.mark.gpu
+def test_a_call_with_lengths_can_be_captured_in_a_cuda_graph():
+    p = make_problem(3, 9, 16, shared=(4,), dtype=torch.float32).to("cuda")
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):  # as PyTorch wants it: a first call on another stream
+        p.outputs_and_gradients(torch_loop.recurrence)
+    stream.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = p.run(torch_loop.recurrence)
+        gradients = torch.autograd.grad(result.outputs.sum(), p.weights.write[0].hh)
+    with torch.no_grad():
+        p.lengths.copy_(torch.tensor([9, 0, 5]))
+    graph.replay()
+    expected = p.run(torch_loop.recurrence)
+    assert_close(result, expected, 1e-5)
+    assert_close(gradients, torch.autograd.grad(expected.outputs.sum(), p.weights.write[0].hh), 1e-4)
+
+
 def kept_numbers(p, backend):
     """Count the numbers that autograd keeps between forward and backward."""
     kept = {}
