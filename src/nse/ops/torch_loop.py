@@ -133,10 +133,15 @@ def run_read_lstm(
     """
     hs, cs = [], []
     for (ih, *others), h, c in zip(layers, *state, strict=True):
-        gates = ih.new_tensor([-HOLD, HOLD, 0, 0]).repeat_interleave(h.shape[1])
+        k = h.shape[1]
+        gates = torch.cat([ih.new_full((k, 1), -HOLD), ih.new_full((k, 1), HOLD), ih.new_zeros(2 * k, 1)])
         inputs = torch.cat([x.masked_fill(finished, 0), finished.to(x.dtype)], dim=2)
         settings = (True, 1, 0.0, torch.is_grad_enabled(), False, False)  # one layer with biases, T first
-        weights = (torch.cat([ih, gates[:, None]], dim=1), *others)
+        weights = [torch.cat([ih, gates], dim=1), *others]
+        if x.is_cuda:  # cuDNN warns of weights that are not in one block
+            block = torch.cat([weight.flatten() for weight in weights])
+            parts = block.split([weight.numel() for weight in weights])
+            weights = [part.view_as(weight) for part, weight in zip(parts, weights, strict=True)]
         x, h_end, c_end = torch.lstm(inputs, (h[None], c[None]), weights, *settings)  # (eq. 1, 7)
         ends = lengths[None, :, None].expand_as(h_end)
         hs.append(torch.cat([h[None], x.to(h.dtype)]).gather(0, ends))
