@@ -1,7 +1,20 @@
-"""Where the tests of Triton kernels run: in its interpreter, and on a GPU those that are marked so."""
+"""Where the tests of kernels run.
+
+Those of Triton in its interpreter, and on a GPU those that are marked so; those of the CPU kernel with the
+library that NSE_TEST_KERNEL names, if it is set (sanitize_kernel.py).
+"""
+
+import os
+from pathlib import Path
 
 import pytest
 import torch
+
+from nse.ops.cpu import library
+
+if "NSE_TEST_KERNEL" in os.environ:
+    library.PATH = Path(os.environ["NSE_TEST_KERNEL"])
+    assert library.explain_no_kernel() is None  # or its tests would be skipped
 
 
 @pytest.fixture

@@ -1,0 +1,51 @@
+"""Run the tests of the CPU kernel with AddressSanitizer and UndefinedBehaviorSanitizer.
+
+    python tests/ops/sanitize_kernel.py            # tests/ops/test_cpu*.py
+    python tests/ops/sanitize_kernel.py WORDS      # other words for pytest
+
+The kernel is compiled with both into a temporary folder; the first error ends the run.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+ROOT = Path(__file__).parents[2]
+FLAGS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g", "-O1"]
+TESTS = ["tests/ops/test_cpu.py", "tests/ops/test_cpu_bits.py", "tests/ops/test_cpu_functions.py"]
+TESTS += ["tests/ops/test_cpu_weights.py", "-m", "not slow", "-p", "no:cacheprovider", "-q", "--timeout", "1800"]
+
+
+def main():
+    """Compile, run, and end as pytest ends."""
+    sys.path.insert(0, str(ROOT))
+    import hatch_build
+
+    with TemporaryDirectory() as folder:
+        library = Path(folder) / hatch_build.LIBRARY.name
+        if reason := hatch_build.compile_kernel(library, FLAGS):
+            sys.exit(f"the kernel cannot be compiled with sanitizers: {reason}")
+        environment = {
+            **os.environ,
+            "NSE_TEST_KERNEL": str(library),
+            "LD_PRELOAD": find_runtime(hatch_build.find_compilers()[0]),
+            "ASAN_OPTIONS": "detect_leaks=0",  # Python and PyTorch keep what they allocate
+            "UBSAN_OPTIONS": "print_stacktrace=1",
+        }
+        command = [sys.executable, "-m", "pytest", "-s", *(sys.argv[1:] or TESTS)]
+        sys.exit(subprocess.run(command, cwd=ROOT, env=environment).returncode)
+
+
+def find_runtime(compiler):
+    """Find the library that must be loaded before all others."""
+    for name in ("libasan.so", "libclang_rt.asan-x86_64.so", "libclang_rt.asan-aarch64.so"):
+        answer = subprocess.run([*compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True)
+        if Path(answer.stdout.strip()).is_absolute():
+            return answer.stdout.strip()
+    sys.exit("the compiler has no AddressSanitizer")
+
+
+if __name__ == "__main__":
+    main()
