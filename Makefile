@@ -12,7 +12,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 # Tests start Python a hundred times: it must not compile the sources each time, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo kernel test coverage test-slow test-gpu check format bench bench-gpu page tables docs clean
+.PHONY: help demo kernel test coverage test-slow test-sanitizers test-gpu check format bench bench-gpu page tables docs clean
 
 help:           ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
@@ -33,6 +33,9 @@ coverage: check $(VENV)/.browser   ## the same tests, and which lines they reach
 
 test-slow: $(VENV)/.test   ## the tests that train for minutes
 	$(BIN)/python -m pytest -m slow --timeout 1800
+
+test-sanitizers: $(VENV)/.test   ## tests of the CPU kernel with its memory and arithmetic checked, a few minutes
+	$(BIN)/python tests/ops/sanitize_kernel.py
 
 test-gpu:       ## parity on a CUDA device, with the Python that has one (PYTHON=...)
 	PYTHONPATH=src $(PYTHON) -m pytest -m gpu -p no:cacheprovider $(GPU)

@@ -1,6 +1,6 @@
 """Run the tests of the CPU kernel with AddressSanitizer and UndefinedBehaviorSanitizer.
 
-    python tests/ops/sanitize_kernel.py            # tests/ops/test_cpu*.py
+    python tests/ops/sanitize_kernel.py            # all of them, without the slow ones
     python tests/ops/sanitize_kernel.py WORDS      # other words for pytest
 
 The kernel is compiled with both into a temporary folder; the first error ends the run.
@@ -13,9 +13,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).parents[2]
-FLAGS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g", "-O1"]
-TESTS = ["tests/ops/test_cpu.py", "tests/ops/test_cpu_bits.py", "tests/ops/test_cpu_functions.py"]
-TESTS += ["tests/ops/test_cpu_weights.py", "-m", "not slow", "-p", "no:cacheprovider", "-q", "--timeout", "1800"]
+FLAGS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+FLAGS += ["-fno-omit-frame-pointer", "-g", "-O1"]
+TESTS = [f"tests/ops/test_cpu{part}.py" for part in ("", "_bits", "_functions", "_operator", "_weights")]
+WORDS = ["-m", "not slow", "-p", "no:cacheprovider", "-q", "--timeout", "1800"]
 
 
 def main():
@@ -34,17 +35,21 @@ def main():
             "ASAN_OPTIONS": "detect_leaks=0",  # Python and PyTorch keep what they allocate
             "UBSAN_OPTIONS": "print_stacktrace=1",
         }
-        command = [sys.executable, "-m", "pytest", "-s", *(sys.argv[1:] or TESTS)]
+        command = [sys.executable, "-m", "pytest", "-s", *(sys.argv[1:] or [*TESTS, *WORDS])]
         sys.exit(subprocess.run(command, cwd=ROOT, env=environment).returncode)
 
 
 def find_runtime(compiler):
-    """Find the library that must be loaded before all others."""
-    for name in ("libasan.so", "libclang_rt.asan-x86_64.so", "libclang_rt.asan-aarch64.so"):
-        answer = subprocess.run([*compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True)
-        if Path(answer.stdout.strip()).is_absolute():
-            return answer.stdout.strip()
-    sys.exit("the compiler has no AddressSanitizer")
+    """Find the libraries that must be loaded before all others; the second one throws exceptions."""
+    found = []
+    for names in (["libasan.so", "libclang_rt.asan-x86_64.so"], ["libstdc++.so.6"]):
+        for name in names:
+            command = [*compiler, f"-print-file-name={name}"]
+            answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+            found += [answer] if Path(answer).is_absolute() else []
+    if not found:
+        sys.exit("the compiler has no AddressSanitizer")
+    return " ".join(found)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import torch
 
 import nse
 from nse.ops.cpu.library import explain_no_kernel, list_isas
+from nse.ops.cpu.operators import recurrence
 from nse.ops.types import Memory
 from oracle.problems import Problem, assert_close, list_tensors, make_problem
 
@@ -48,8 +49,6 @@ def run(p, mode):
 
     Without gradients weights are folded. With them, the gradient of a result is its own double, to the bit.
     """
-    from nse.ops.cpu.recurrence import recurrence
-
     if mode == "answers":
         with torch.no_grad():
             return tidy(p.run(recurrence), p)

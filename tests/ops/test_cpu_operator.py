@@ -5,9 +5,9 @@ import torch
 
 import nse
 from nse.ops import dispatch, reference, torch_loop
-from nse.ops.cpu import recurrence as kernel
+from nse.ops.cpu import operators
 from nse.ops.cpu.library import explain_no_kernel
-from oracle.problems import assert_close, list_tensors, make_problem
+from oracle.problems import Problem, assert_close, list_tensors, make_problem
 
 pytestmark = pytest.mark.skipif(explain_no_kernel() is not None, reason="there is no CPU kernel")
 
@@ -29,7 +29,7 @@ def record_arguments(p, keep):
     recorded, original = [], torch.ops.nse.cpu_forward
     with pytest.MonkeyPatch.context() as patch, torch.set_grad_enabled(keep):
         patch.setattr(torch.ops.nse, "cpu_forward", lambda *a: recorded.append(a) or original(*a))
-        p.run(kernel.recurrence)
+        p.run(operators.recurrence)
 
     def detach(tree):
         if isinstance(tree, torch.Tensor):
@@ -60,7 +60,7 @@ def test_the_backward_operator_passes_opcheck():
     p, recorded, original = make_float32(2, 4, 3, shared=(2,)), [], torch.ops.nse.cpu_backward
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.ops.nse, "cpu_backward", lambda *a: recorded.append(a) or original(*a))
-        p.gradients(kernel.recurrence)
+        p.gradients(operators.recurrence)
     checks = ["test_schema", "test_faketensor"]
     torch.library.opcheck(torch.ops.nse.cpu_backward.default, recorded[0], test_utils=checks)
 
@@ -203,3 +203,22 @@ def test_a_result_can_be_changed_in_place():
         outputs.mul_(2.0)
         gradients.append(torch.autograd.grad(outputs.square().sum(), [problem.x, problem.weights.compose]))
     assert_close(*gradients, 1e-4)
+
+
+@pytest.mark.parametrize("wrong", ["c_mask", "read", "write", "weights", "shared"])
+def test_arguments_of_mixed_types_are_not_read_as_float32(wrong):
+    p = make_float32(3, 5, 4, shared=(2,), dropout=0.3)
+    other = getattr(p.to(dtype=torch.float64), "memories" if wrong == "shared" else wrong)
+    fields = {name: getattr(p, name) for name in p.__dataclass_fields__}
+    if wrong == "shared":
+        fields["memories"] = (p.memories[0], other[1])
+    elif wrong == "weights":
+        fields["weights"] = p.weights._replace(write=other.write)
+    else:
+        fields[wrong] = other
+    expected = p.run(reference.recurrence)
+    try:
+        got = Problem(**fields).run(run_by_dispatch)
+    except (RuntimeError, TypeError, nse.errors.NSEError):
+        return  # refused, as PyTorch's own operations do
+    assert_close(got, expected, 1e-5)

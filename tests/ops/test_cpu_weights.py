@@ -14,7 +14,7 @@ import torch
 
 import nse
 from nse.ops import reference
-from nse.ops.cpu import recurrence as kernel
+from nse.ops.cpu import operators, packed
 from nse.ops.cpu.library import explain_no_kernel, list_isas
 from oracle.problems import assert_close, list_tensors, make_problem
 
@@ -148,28 +148,28 @@ def test_encoders_that_share_some_weights_do_not_mix_them_up():
 
 
 def test_weights_are_packed_once(monkeypatch):
-    packed = []
-    original = kernel.pack_weights
-    monkeypatch.setattr(kernel, "pack_weights", lambda *a: packed.append(1) or original(*a))
+    calls, original = [], packed.pack_weights
+    for module in (packed, operators):
+        monkeypatch.setattr(module, "pack_weights", lambda *a: calls.append(1) or original(*a))
     encoder, x = make_encoder(), make_words()
     for T in (5, 1, 3):
         answer(encoder, x[:, :T])
-    assert len(packed) == 1
+    assert len(calls) == 1
     copy.deepcopy(encoder).train()(x).outputs.sum().backward()
-    assert len(packed) == 2
+    assert len(calls) == 2
 
 
 def test_packed_weights_go_with_their_module():
     gc.collect()
-    before = len(kernel.ANSWER_WEIGHTS)
+    before = len(packed.ANSWER_WEIGHTS)
     encoder = make_encoder()
     answer(encoder, make_words())
-    assert len(kernel.ANSWER_WEIGHTS) == before + 1
-    packed = weakref.ref(kernel.ANSWER_WEIGHTS[encoder.compose.weight].weights)
+    assert len(packed.ANSWER_WEIGHTS) == before + 1
+    kept = weakref.ref(packed.ANSWER_WEIGHTS[encoder.compose.weight].weights)
     del encoder
     gc.collect()
-    assert packed() is None
-    assert len(kernel.ANSWER_WEIGHTS) == before
+    assert kept() is None
+    assert len(packed.ANSWER_WEIGHTS) == before
 
 
 @pytest.mark.skipif(len(list_isas()) < 2, reason="there is one instruction set")
@@ -232,11 +232,11 @@ def test_many_python_threads_get_the_bits_of_one():
 
 def test_many_python_threads_train_with_the_bits_of_one():
     problems = [make_problem(3, 8, 20, seed=seed).to(dtype=torch.float32) for seed in range(4)]
-    expected = [p.gradients(kernel.recurrence) for p in problems]
+    expected = [p.gradients(operators.recurrence) for p in problems]
     with ThreadPoolExecutor(4) as pool:
         for _ in range(3):
             for got, wanted in zip(
-                pool.map(lambda p: p.gradients(kernel.recurrence), problems), expected, strict=True
+                pool.map(lambda p: p.gradients(operators.recurrence), problems), expected, strict=True
             ):
                 assert_close(got, wanted, 0)
 
@@ -293,7 +293,7 @@ def test_a_noncontiguous_weight_is_used_as_it_is():
 
 def test_weights_that_change_between_forward_and_backward_are_refused():
     p = make_problem(2, 4, 3).to(dtype=torch.float32)
-    loss = p.run(kernel.recurrence).outputs.sum()
+    loss = p.run(operators.recurrence).outputs.sum()
     with torch.no_grad():
         p.weights.compose.mul_(2.0)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
@@ -302,10 +302,10 @@ def test_weights_that_change_between_forward_and_backward_are_refused():
 
 def test_gradients_need_no_folded_weights():
     p = make_problem(2, 4, 3).to(dtype=torch.float32)
-    before = len(kernel.ANSWER_WEIGHTS)
-    p.gradients(kernel.recurrence)
-    assert len(kernel.ANSWER_WEIGHTS) == before
+    before = len(packed.ANSWER_WEIGHTS)
+    p.gradients(operators.recurrence)
+    assert len(packed.ANSWER_WEIGHTS) == before
     with torch.no_grad():
-        got = list_tensors(p.run(kernel.recurrence))
-    assert len(kernel.ANSWER_WEIGHTS) == before + 1
+        got = list_tensors(p.run(operators.recurrence))
+    assert len(packed.ANSWER_WEIGHTS) == before + 1
     assert_close(got, list_tensors(p.to(dtype=torch.float64).run(reference.recurrence)), 1e-5)
