@@ -15,7 +15,7 @@ from nse.ops.cpu.library import load_kernel
 
 IMPORTED_BY = os.getpid()
 STATES = ("read_h", "read_c", "write_h", "write_c")
-SIZES = ("B", "T", "k", "layers", "memories", "S", "threads", "folded", "keep")
+SIZES = ("B", "T", "k", "layers", "memories", "S", "threads", "folded", "keep", "half")
 POINTERS = (
     *("lengths", "slot_sizes", "slot_lengths", "weights", "d_weights", "packed", "x", "mask", "slots"),
     *(*STATES, "kept", "outputs", "memory", "keys", *(f"{state}_end" for state in STATES)),
@@ -56,6 +56,11 @@ def run_kernel(name: str, call: Call) -> None:
     call.run_openmp, call.count_openmp_threads = find_openmp(os.getpid())
     if load_kernel().get(name)(ctypes.byref(call)):
         raise BackendError("the CPU kernel has no memory or threads left: use smaller batches")
+
+
+def supports_half() -> bool:
+    """Return whether the CPU multiplies bfloat16."""
+    return bool(load_kernel().get("supports_half")())
 
 
 @cache

@@ -44,7 +44,7 @@ struct OpenMP {  // functions of the OpenMP runtime that PyTorch uses, or null
 };
 
 struct Call {  // the same fields, in the same order, as `Call` in recurrence.py
-  int64_t B, T, k, layers, memories, S, threads, folded, keep;
+  int64_t B, T, k, layers, memories, S, threads, folded, keep, half;
   const int64_t* lengths;       // [B]
   const int64_t* slot_sizes;    // [memories], with padding
   const int64_t* slot_lengths;  // [memories, B], without
@@ -145,19 +145,24 @@ INLINE V tanh(V x) {
 // Weights are packed in panels of up to four vectors of columns: for each row of the matrix its part of the
 // panel, one after the other. The four vectors of a panel of `cells` are the four gates of the same units.
 
+// With `half` weights and inputs are rounded to bfloat16, which AVX512_BF16 multiplies in pairs at twice the
+// speed: rows of the matrix, and of the inputs, come in pairs, and each part has an even number of them.
+
 struct Matrix {
   const float* panels;
-  int rows, vectors;  // rows of all its inputs; vectors of columns
-  bool gates;
+  int rows, vectors;  // rows of all its inputs, or pairs of rows; vectors of columns
+  bool gates, half;
 };
 
-struct Input {  // rows of `parts` parts of k numbers, K apart
+struct Input {  // rows of `parts` parts of k numbers, K apart; or of pairs without a gap
   const float* const* rows;
   int parts;
 };
 
 struct Sizes {
   int k, K, n, d, S;  // d: parts of c_t, one more than memories n
+  bool half = false;
+  int pairs() const { return (k + 1) / 2; }
 };
 
 template <int R, int G>
@@ -172,11 +177,77 @@ INLINE void multiply(V (&acc)[R][G], const float* const* rows, ptrdiff_t offset,
   }
 }
 
+#if defined(__AVX512F__)
+INLINE V multiply_pairs(V a, V b, V sum) {  // written as text: the rest of this object runs without AVX512_BF16
+  asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+  return sum;
+}
+
+bool supports_half() { return __builtin_cpu_supports("avx512bf16"); }
+#else
+INLINE V multiply_pairs(V, V, V sum) { return sum; }
+
+bool supports_half() { return false; }
+#endif
+
 template <int R, int G>
-INLINE void multiply_inputs(V (&acc)[R][G], Sizes s, const Input* inputs, int count, int row, const float* panel) {
+INLINE void multiply_half(V (&acc)[R][G], const float* const* rows, ptrdiff_t offset, int count, const float* panel) {
+  const float* a[R];
+  for (int r = 0; r < R; ++r) a[r] = rows[r] + offset;
+  for (int i = 0; i < count; ++i, panel += G * LANES) {
+    V b[G];
+    for (int g = 0; g < G; ++g) b[g] = load(panel + g * LANES);
+    for (int r = 0; r < R; ++r)
+      for (int g = 0; g < G; ++g) acc[r][g] = multiply_pairs(splat(a[r][i]), b[g], acc[r][g]);
+  }
+}
+
+INLINE uint16_t round_to_half(float x) {  // to bfloat16, to the nearest, ties to even
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  return static_cast<uint16_t>(x != x ? 0x7fc0 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+// The inputs of rows `from` to `to`, rounded if the matrix is.
+struct Operands {
+  Input inputs[2];
+  std::vector<float> words;
+  std::vector<const float*> rows[2];
+
+  Operands(const Sizes& s, const Matrix& W, const Input* in, int count, int from, int to) {
+    if (!W.half) {
+      for (int j = 0; j < count; ++j) inputs[j] = {in[j].rows + from, in[j].parts};
+      return;
+    }
+    int parts = 0;
+    for (int j = 0; j < count; ++j) parts += in[j].parts;
+    words.resize(static_cast<size_t>(to - from) * parts * s.pairs());
+    float* next = words.data();
+    for (int j = 0; j < count; ++j) {
+      for (int row = from; row < to; ++row) {
+        rows[j].push_back(next);
+        for (int part = 0; part < in[j].parts; ++part, next += s.pairs()) {
+          const float* numbers = in[j].rows[row] + static_cast<ptrdiff_t>(part) * s.K;
+          uint16_t* halves = reinterpret_cast<uint16_t*>(next);
+          for (int i = 0; i < s.k; ++i) halves[i] = round_to_half(numbers[i]);
+          if (s.k % 2) halves[s.k] = 0;
+        }
+      }
+      inputs[j] = {rows[j].data(), in[j].parts};
+    }
+  }
+};
+
+template <int R, int G>
+INLINE void multiply_inputs(V (&acc)[R][G], const Sizes& s, const Matrix& W, const Input* inputs, int count, int row,
+                            const float* panel) {
   for (int j = 0; j < count; ++j)
-    for (int part = 0; part < inputs[j].parts; ++part, panel += static_cast<ptrdiff_t>(s.k) * G * LANES)
-      multiply(acc, inputs[j].rows + row, static_cast<ptrdiff_t>(part) * s.K, s.k, panel);
+    for (int part = 0; part < inputs[j].parts; ++part) {
+      const ptrdiff_t length = W.half ? s.pairs() : s.k, offset = part * (W.half ? length : s.K);
+      if (W.half) multiply_half(acc, inputs[j].rows + row, offset, s.pairs(), panel);
+      else multiply(acc, inputs[j].rows + row, offset, s.k, panel);
+      panel += length * G * LANES;
+    }
 }
 
 // Calls f with `count`, at most R, as a constant.
@@ -214,34 +285,35 @@ struct Linear {  // out = W inputs + bias, or out += W inputs
   float* const* out;
 
   template <int R, int G>
-  INLINE void tile(int row, int panel) const {
+  INLINE void tile(const Input* in, int from, int row, int panel) const {
     const int column = panel * 4 * LANES;
     V acc[R][G];
     for (int r = 0; r < R; ++r)
       for (int g = 0; g < G; ++g) acc[r][g] = load((bias ? bias : out[row + r]) + column + g * LANES);
-    multiply_inputs<R, G>(acc, s, inputs, count, row, W.panels + static_cast<ptrdiff_t>(W.rows) * column);
+    const float* weights = W.panels + static_cast<ptrdiff_t>(W.rows) * column;
+    multiply_inputs<R, G>(acc, s, W, in, count, row - from, weights);
     for (int r = 0; r < R; ++r)
       for (int g = 0; g < G; ++g) store(out[row + r] + column + g * LANES, acc[r][g]);
   }
 
   template <int G>
-  void rows(int from, int to, int panel) const {
-    each_tile(from, to, [&](int row, auto R) { tile<R.value, G>(row, panel); });
+  void rows(const Input* in, int from, int to, int panel) const {
+    each_tile(from, to, [&](int row, auto R) { tile<R.value, G>(in, from, row, panel); });
   }
 
   void run(int total, int me, int of) const {
     constexpr int AT_ONCE = 96;  // rows that stay in the second-level cache
     const Share panels((W.vectors + 3) / 4, me, of);
-    for (int from = 0; from < total; from += AT_ONCE)
-      for (int p = panels.from; p < panels.to; ++p) {
-        const int to = std::min(total, from + AT_ONCE);
-        switch (std::min(4, W.vectors - 4 * p)) {
-          case 4: rows<4>(from, to, p); break;
-          case 3: rows<3>(from, to, p); break;
-          case 2: rows<2>(from, to, p); break;
-          default: rows<1>(from, to, p);
+    for (int from = 0; from < total; from += AT_ONCE) {
+      const int to = std::min(total, from + AT_ONCE);
+      const Operands operands(s, W, inputs, count, from, to);
+      for (int p = panels.from; p < panels.to; ++p) switch (std::min(4, W.vectors - 4 * p)) {
+          case 4: rows<4>(operands.inputs, from, to, p); break;
+          case 3: rows<3>(operands.inputs, from, to, p); break;
+          case 2: rows<2>(operands.inputs, from, to, p); break;
+          default: rows<1>(operands.inputs, from, to, p);
         }
-      }
+    }
   }
 };
 
@@ -257,12 +329,13 @@ struct Cells {  // a step of an LSTM layer, for rows of different sequences
   bool keep;
 
   template <int R>
-  INLINE void tile(int row, int panel) const {
+  INLINE void tile(const Input* in, int row, int panel) const {
     const int unit = panel * LANES;
     V a[R][4];
     for (int r = 0; r < R; ++r)
       for (int g = 0; g < 4; ++g) a[r][g] = load((bias ? bias : gates[row + r]) + g * s.K + unit);
-    multiply_inputs<R, 4>(a, s, inputs, count, row, W.panels + static_cast<ptrdiff_t>(W.rows) * 4 * unit);
+    const float* weights = W.panels + static_cast<ptrdiff_t>(W.rows) * 4 * unit;
+    multiply_inputs<R, 4>(a, s, W, in, count, row, weights);
     for (int r = 0; r < R; ++r) {
       const V i = sigmoid(a[r][0]), f = sigmoid(a[r][1]), g = tanh(a[r][2]), o = sigmoid(a[r][3]);
       const V cell = fma(f, load(c_before[row + r] + unit), i * g);
@@ -277,10 +350,11 @@ struct Cells {  // a step of an LSTM layer, for rows of different sequences
 
   void run(int total, bool backwards, int me, int of) const {
     const Share panels(s.K / LANES, me, of);
+    const Operands operands(s, W, inputs, count, 0, total);
     for (int i = panels.from; i < panels.to; ++i) {
       // Every other step in the other direction: what the cache still holds of the weights comes first.
       const int p = backwards ? panels.to - 1 - (i - panels.from) : i;
-      each_tile(0, total, [&](int row, auto R) { tile<R.value>(row, p); });
+      each_tile(0, total, [&](int row, auto R) { tile<R.value>(operands.inputs, row, p); });
     }
   }
 };
@@ -309,20 +383,33 @@ struct Packing {  // where a matrix lies in `packed`; `reserve` and `pack` walk 
 
   Matrix add(int parts, bool gates, Source a, Source b = {nullptr, 0, 0, 0}) {
     const int rows = a.rows + b.rows, vectors = parts * s.K / LANES;
-    float* to = take(static_cast<size_t>(rows) * parts * s.K);
+    const int stored = s.half ? rows / s.k * s.pairs() : rows;
+    float* to = take(static_cast<size_t>(stored) * parts * s.K);
     if (to && a.W) {
+      std::vector<float> wide(s.half ? static_cast<size_t>(rows) * 4 * LANES : 0);
       const Share share((vectors + 3) / 4, me, of);
       for (int p = share.from; p < share.to; ++p) {
         const int width = std::min(4, vectors - 4 * p);
-        float* panel = to + static_cast<size_t>(rows) * 4 * p * LANES;
+        float *place = to + static_cast<size_t>(stored) * 4 * p * LANES, *panel = s.half ? wide.data() : place;
         for (const Source& source : {a, b}) {
           for (int g = 0; g < width; ++g)
             copy(panel + g * LANES, width * LANES, source, gates ? g * s.K / LANES + p : 4 * p + g);
           panel += static_cast<size_t>(source.rows) * width * LANES;
         }
+        if (s.half) round_panel(place, wide.data(), rows, width * LANES);
       }
     }
-    return {to, rows, vectors, gates};
+    return {to, stored, vectors, gates, s.half};
+  }
+
+  void round_panel(float* to, const float* panel, int rows, int width) const {
+    uint16_t* halves = reinterpret_cast<uint16_t*>(to);
+    for (int part = 0; part < rows; part += s.k)
+      for (int row = part; row < part + s.k; row += 2)
+        for (int i = 0; i < width; ++i) {
+          *halves++ = round_to_half(panel[row * width + i]);
+          *halves++ = row + 1 < part + s.k ? round_to_half(panel[(row + 1) * width + i]) : 0;
+        }
   }
 
   void copy(float* to, int step, const Source& source, int vector) const {
@@ -612,7 +699,7 @@ INLINE size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
 Sizes get_sizes(const Call& call) {
   const int k = static_cast<int>(call.k), n = static_cast<int>(call.memories);
-  return {k, static_cast<int>(round_up(call.k, 16)), n, n + 1, static_cast<int>(call.S)};
+  return {k, static_cast<int>(round_up(call.k, 16)), n, n + 1, static_cast<int>(call.S), call.half != 0};
 }
 
 int get_length(const Call& call, int64_t b) {
@@ -1821,6 +1908,9 @@ EXPORT_INT(supports)() {
 #endif
 }
 
+// Whether it multiplies bfloat16 in pairs.
+EXPORT_INT(supports_half)() { return supports_half(); }
+
 // Numbers that `packed` holds.
 EXPORT_SIZE(count_packed)(const Call* call) {
   Packing packing{get_sizes(*call), nullptr};
@@ -1860,7 +1950,7 @@ EXPORT_INT(backward)(const Call* call) {
 EXPORT_INT(multiply)(float* out, const float* a, const float* b, int64_t n, int64_t k, int64_t m, int64_t threads) {
   return catch_errors([&] {
     const int rows = static_cast<int>(n), inner = static_cast<int>(k), columns = static_cast<int>(m);
-    const Sizes outer = {columns, static_cast<int>(round_up(columns, 16)), 1, 1, 0};
+    const Sizes outer = {columns, static_cast<int>(round_up(columns, 16)), 1, 1, 0, false};
     Packing count{outer, nullptr}, packing{outer, nullptr};
     count.add(1, false, {nullptr, inner, m, 1});
     const Block packed(count.used), padded(static_cast<size_t>(rows) * outer.K);
@@ -1871,7 +1961,7 @@ EXPORT_INT(multiply)(float* out, const float* a, const float* b, int64_t n, int6
     std::vector<float*> to(rows);
     for (int i = 0; i < rows; ++i) in[i] = a + i * k, to[i] = padded.base + static_cast<ptrdiff_t>(i) * outer.K;
     const Input input = {in.data(), 1};
-    const Sizes s = {inner, inner, 1, 1, 0};
+    const Sizes s = {inner, inner, 1, 1, 0, false};
     run_threads({nullptr, nullptr}, static_cast<int>(threads), [&](int thread) {
       Linear{s, W, &input, 1, zeros.data(), to.data()}.run(rows, thread, static_cast<int>(threads));
     });

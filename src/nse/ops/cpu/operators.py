@@ -16,7 +16,15 @@ from torch import Tensor
 
 from nse.errors import BackendError
 from nse.ops import double_backward
-from nse.ops.cpu.call import STATES, Call, count_numbers, make_pointers, run_kernel, set_pointers
+from nse.ops.cpu.call import (
+    STATES,
+    Call,
+    count_numbers,
+    make_pointers,
+    run_kernel,
+    set_pointers,
+    supports_half,
+)
 from nse.ops.cpu.packed import get_answer_weights, pack_weights
 from nse.ops.types import LSTMState, Memory, Result, Weights
 
@@ -47,7 +55,7 @@ def recurrence(
     keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     outputs, memory, read_h, read_c, write_h, write_c, z, _ = torch.ops.nse.cpu_forward(
         x, lengths, c_mask, slots, sizes, slot_lengths, *(read or (None, None)), *(write or (None, None)),
-        flat, keep, keys,
+        flat, keep, keys, not keep and is_half_wanted(),
     )  # fmt: skip
     return Result(
         outputs,
@@ -60,8 +68,6 @@ def recurrence(
 
 def find_unsupported(x: Tensor, memories: tuple[Memory, ...], weights: Weights) -> str | None:
     """Return what the kernel does not support about a call; `None` if it supports it."""
-    if torch.is_autocast_enabled("cpu"):
-        return "autocast"
     if {len(weights.read), len(weights.write)} - set(range(1, MAX_LAYERS + 1)):
         return f"more than {MAX_LAYERS} layers"
     for tensor in (x, *flatten_weights(weights), *(memory.slots for memory in memories)):
@@ -70,6 +76,13 @@ def find_unsupported(x: Tensor, memories: tuple[Memory, ...], weights: Weights) 
         if tensor.device.type != "cpu":
             return f"the device {tensor.device}"
     return None if x.shape[0] * x.shape[1] * x.shape[2] else "empty batches"
+
+
+def is_half_wanted() -> bool:
+    """Return whether autocast asks for products in bfloat16, and the CPU has them."""
+    if not (torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16):
+        return False
+    return supports_half()
 
 
 def count_slots(memory: Memory) -> Tensor:
@@ -102,6 +115,7 @@ def forward(
     weights: list[Tensor],
     keep: bool,
     keys: bool,
+    half: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Run all steps.
 
@@ -119,6 +133,7 @@ def forward(
         weights: In the order of `flatten_weights`.
         keep: Whether a backward pass will follow.
         keys: Whether to return z.
+        half: Whether to multiply in bfloat16, for answers.
 
     Returns:
         h_t [B, T, k], the memories, the four final states, z [B, T, S] or empty, and what the backward pass
@@ -128,7 +143,7 @@ def forward(
     inputs = Inputs.prepare(
         x, lengths, mask, slots, sizes, slot_lengths, (read_h, read_c, write_h, write_c), weights
     )
-    call = inputs.make_call(folded=folded, keep=keep)
+    call = inputs.make_call(folded, keep, half and folded)
     packed = get_answer_weights(inputs.weights, call) if folded else pack_weights(inputs.weights, call)
     results = make_results(
         x, slots, len(weights), keep, keys, count_numbers("count_kept", call) if keep else 0
@@ -155,7 +170,7 @@ def make_results(x: Tensor, slots: Tensor, weights: int, keep: bool, keys: bool,
 
 def make_fake_results(x: Tensor, *arguments: Any) -> Eight:
     """Allocate the results of `cpu_forward` for a compiler."""
-    _, _, slots, _, _, _, _, _, _, weights, keep, keys = arguments
+    _, _, slots, _, _, _, _, _, _, weights, keep, keys, _ = arguments
     kept = torch.library.get_ctx().new_dynamic_size() if keep else 0
     return make_results(x, slots, len(weights), keep, keys, kept)  # type: ignore[arg-type]
 
@@ -181,7 +196,7 @@ def backward(
         The gradients of x, the slots, the four initial states and, if they are needed, the weights.
     """
     inputs = Inputs.prepare(x, lengths, mask, slots, sizes, slot_lengths, (None,) * 4, weights)
-    call = inputs.make_call(folded=False, keep=True)
+    call = inputs.make_call(folded=False, keep=True, half=False)
     gradients = make_gradients(x, slots, weights, needs_weights)
     d_x, d_slots, *d_starts = gradients[:6]
     d_weights = [tensor.data_ptr() for tensor in gradients[6:]] or [0] * len(weights)
@@ -212,7 +227,7 @@ def make_fake_gradients(x: Tensor, *arguments: Any) -> list[Tensor]:
 
 def save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: Eight) -> None:
     """Keep what the backward pass needs."""
-    x, lengths, mask, slots, sizes, slot_lengths, *states, weights, _, _ = inputs
+    x, lengths, mask, slots, sizes, slot_lengths, *states, weights, _, _, _ = inputs
     ctx.save_for_backward(x, lengths, mask, slots, slot_lengths, *weights, output[-1])
     ctx.sizes, ctx.has_states = sizes, [state is not None for state in states]
     ctx.set_materialize_grads(False)
@@ -224,7 +239,7 @@ def compute_gradients(ctx: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
     d_outputs, d_memory, *d_ends, d_keys, _ = gradients
     x, lengths, mask, slots, slot_lengths, *weights, kept = ctx.saved_tensors
     if all(d is None for d in gradients[:-1]):
-        return (None,) * 10 + ([None] * len(weights), None, None)
+        return (None,) * 10 + ([None] * len(weights), None, None, None)
     needs = ctx.needs_input_grad[10]
     d_x, d_slots, *rest = torch.ops.nse.cpu_backward(
         x, lengths, mask, slots, ctx.sizes, slot_lengths, weights, kept, d_outputs, d_memory, d_ends, d_keys,
@@ -232,7 +247,7 @@ def compute_gradients(ctx: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
     )  # fmt: skip
     d_weights = rest[4:] or [None] * len(weights)
     d_states = (d if is_there else None for d, is_there in zip(rest, ctx.has_states, strict=False))
-    return (d_x, None, None, d_slots, None, None, *d_states, d_weights, None, None)
+    return (d_x, None, None, d_slots, None, None, *d_states, d_weights, None, None, None)
 
 
 # Not `torch.library.custom_op`, whose first call imports PyTorch's compiler, which takes seconds.
@@ -292,12 +307,11 @@ class Inputs(NamedTuple):
             if tensor.dtype != torch.long or tensor.shape != shape or sum(self.sizes) != S:
                 raise BackendError(f"cpu: expected lengths {list(shape)}, got {list(tensor.shape)}")
 
-    def make_call(self, folded: bool, keep: bool) -> Call:
+    def make_call(self, folded: bool, keep: bool, half: bool) -> Call:
         """Make the call, with pointers to these tensors."""
         (B, T, k), layers = self.x.shape, (len(self.weights) - 2) // 8
-        call = Call(
-            B, T, k, layers, len(self.sizes), self.slots.shape[1], torch.get_num_threads(), folded, keep
-        )
+        counts = (B, T, k, layers, len(self.sizes), self.slots.shape[1], torch.get_num_threads())
+        call = Call(*counts, folded, keep, half)
         call.buffers = [make_pointers(self.weights), (ctypes.c_int64 * len(self.sizes))(*self.sizes)]
         call.weights, call.slot_sizes = (ctypes.addressof(buffer) for buffer in call.buffers)
         set_pointers(call, x=self.x, lengths=self.lengths, mask=self.mask, slots=self.slots)

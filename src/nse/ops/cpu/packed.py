@@ -26,17 +26,17 @@ class Packed(NamedTuple):
 
 
 ANSWER_WEIGHTS = WeakIdKeyDictionary()
-"""Packed weights by the tensor of compose's weights, as long as that lives."""
+"""Packed weights by the tensor of compose's weights, as long as that lives; in float32 and in bfloat16."""
 
 
 def get_answer_weights(weights: list[Tensor], call: Call) -> Tensor:
     """Return the folded and packed weights, made anew if a weight has changed."""
     origin = describe_weights(weights)
     compose = weights[4 * call.layers]
-    entry: Packed | None = ANSWER_WEIGHTS.get(compose)
+    entries: dict[int, Packed] = ANSWER_WEIGHTS.setdefault(compose, {})
+    entry = entries.get(call.half)
     if entry is None or entry.origin != origin:
-        entry = Packed(pack_weights(fold_compose(weights, call.layers), call), origin)
-        ANSWER_WEIGHTS[compose] = entry
+        entry = entries[call.half] = Packed(pack_weights(fold_compose(weights, call.layers), call), origin)
     return entry.weights
 
 
