@@ -1146,7 +1146,7 @@ struct Forward : Worker {
   float* combine(const Sequence& a, int g, int t) {
     float* all = call.keep && me == 0 ? a.m[t] : own_m + static_cast<ptrdiff_t>(g) * s.n * s.K;
     for (int j = 0; j < s.n; ++j) {
-      const Part* part = &parts[g * items.size()];
+      const Part* part = parts.data() + g * items.size();
       float highest = -__builtin_inff(), total = 0, *m = all + j * s.K;
       for (size_t i = 0; i < items.size(); ++i)
         if (items[i].memory == j && part[i].highest > highest) highest = part[i].highest;
@@ -1705,8 +1705,8 @@ void copy_empty(const Call& call, const Sizes& s) {
     for (int j = 0; j < s.n; slot += call.slot_sizes[j++]) {
       const int64_t size = call.slot_sizes[j];
       const int64_t count = std::min(size, std::max<int64_t>(0, call.slot_lengths[j * call.B + b]));
-      std::memcpy(call.memory + slot * s.k, call.slots + slot * s.k, count * s.k * sizeof(float));
-      std::memset(call.memory + (slot + count) * s.k, 0, (size - count) * s.k * sizeof(float));
+      if (count) std::memcpy(call.memory + slot * s.k, call.slots + slot * s.k, count * s.k * sizeof(float));
+      if (size > count) std::memset(call.memory + (slot + count) * s.k, 0, (size - count) * s.k * sizeof(float));
     }
     for (int64_t i = 0; i < call.layers; ++i) {
       const int64_t row = (i * call.B + b) * s.k;
@@ -1728,7 +1728,7 @@ void copy_empty_gradients(const Call& call, const Sizes& s) {
       const int64_t size = call.slot_sizes[j];
       const int64_t count = call.d_memory ? std::min(size, std::max<int64_t>(0, call.slot_lengths[j * call.B + b])) : 0;
       if (count) std::memcpy(call.d_slots + slot * s.k, call.d_memory + slot * s.k, count * s.k * sizeof(float));
-      std::memset(call.d_slots + (slot + count) * s.k, 0, (size - count) * s.k * sizeof(float));
+      if (size > count) std::memset(call.d_slots + (slot + count) * s.k, 0, (size - count) * s.k * sizeof(float));
     }
     for (int64_t i = 0; i < call.layers; ++i) {
       const int64_t row = (i * call.B + b) * s.k;
