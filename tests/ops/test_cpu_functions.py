@@ -11,7 +11,7 @@ from nse.ops.cpu import library
 pytestmark = pytest.mark.skipif(library.explain_no_kernel() is not None, reason="there is no CPU kernel")
 
 ISAS = library.list_isas()
-ERRORS = {"exp": 1.05, "sigmoid": 2.8, "tanh": 1.4}
+ERRORS = {"exp": 1.05, "sigmoid": 2.9, "tanh": 1.4}
 """Largest error of each function, in units of the last place of the exact result."""
 
 BORDERS = [0.625, 87.0, 87.336545, 88.0, 88.02969, 88.72284, 89.0, 103.2789, 103.97208, 104.0, 150.0, 3.4e38]
