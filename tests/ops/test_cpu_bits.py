@@ -20,7 +20,7 @@ CASES = {
     "more than a group": {"B": 67, "T": 3, "k": 3},
     "size 300": {"B": 5, "T": 8, "k": 300},
 }
-MODES = ("answers", "training")
+MODES = ("answers", "answers in bfloat16", "training")
 PAST = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf"), "huge": 3e38}
 
 
@@ -49,8 +49,8 @@ def run(p, mode):
 
     Without gradients weights are folded. With them, the gradient of a result is its own double, to the bit.
     """
-    if mode == "answers":
-        with torch.no_grad():
+    if mode != "training":
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=mode == "answers in bfloat16"):
             return tidy(p.run(recurrence), p)
     p = p.to()
     result = p.run(recurrence)

@@ -5,7 +5,7 @@ import torch
 
 import nse
 from nse.ops import dispatch, reference, torch_loop
-from nse.ops.cpu import operators
+from nse.ops.cpu import call, operators
 from nse.ops.cpu.library import explain_no_kernel
 from oracle.problems import Problem, assert_close, list_tensors, make_problem
 
@@ -78,8 +78,8 @@ class Tagger(torch.nn.Module):
         return self.after(self.encoder(torch.tanh(self.before(x)), lengths).outputs)
 
 
-def outputs_and_gradients(call, model, x, lengths):
-    outputs = call(x, lengths)
+def outputs_and_gradients(function, model, x, lengths):
+    outputs = function(x, lengths)
     return outputs, torch.autograd.grad(outputs.square().sum(), [x, *model.parameters()])
 
 
@@ -127,17 +127,38 @@ def run_by_dispatch(*arguments):
     return dispatch.recurrence(*arguments, backend="cpu")
 
 
-def test_autocast_runs_the_torch_loop(ran):
+def test_autocast_trains_in_float32(ran):
     p = make_float32(3, 5, 4, shared=(2,))
+    expected = p.outputs_and_gradients(run_by_dispatch)
+    for dtype in (torch.bfloat16, torch.float16):
+        with torch.autocast("cpu", dtype=dtype):
+            assert_close(p.outputs_and_gradients(run_by_dispatch), expected, 0)
+    assert ran == ["cpu"] * 3
+
+
+@torch.no_grad()
+def test_autocast_answers_in_bfloat16_where_the_cpu_multiplies_in_it(ran):
+    p = make_float32(3, 20, 40, shared=(7,), scale=0.2)
+    expected, results = p.run(run_by_dispatch), {}
+    for dtype in (torch.bfloat16, torch.float16):
+        with torch.autocast("cpu", dtype=dtype):
+            results[dtype] = p.run(run_by_dispatch)
+    assert ran == ["cpu"] * 3
+    assert {tensor.dtype for tensor in list_tensors(results[torch.bfloat16])} == {torch.float32}
+    assert_close(results[torch.float16], expected, 0)
+    assert_close(results[torch.bfloat16], expected, 0.05)
+    is_same = torch.equal(results[torch.bfloat16].outputs, expected.outputs)
+    assert is_same != call.supports_half()
+    assert_close(p.run(run_by_dispatch), expected, 0)
+
+
+def test_words_in_bfloat16_run_the_torch_loop_under_autocast(ran):
+    p = make_float32(3, 5, 4)
+    p.x = p.x.detach().bfloat16()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        got = p.run(run_by_dispatch)
-        expected = p.run(torch_loop.recurrence)
+        got, expected = p.run(run_by_dispatch), p.run(torch_loop.recurrence)
     assert ran == ["torch"]
-    assert [t.dtype for t in list_tensors(got)] == [t.dtype for t in list_tensors(expected)]
     assert_close(got, expected, 0)
-    with torch.autocast("cpu", enabled=False):
-        p.run(run_by_dispatch)
-    assert ran == ["torch", "cpu"]
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16], ids=str)

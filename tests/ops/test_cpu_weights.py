@@ -165,8 +165,9 @@ def test_packed_weights_go_with_their_module():
     encoder = make_encoder()
     answer(encoder, make_words())
     assert len(packed.ANSWER_WEIGHTS) == before + 1
-    kept = weakref.ref(packed.ANSWER_WEIGHTS[encoder.compose.weight].weights)
-    del encoder
+    [entry] = packed.ANSWER_WEIGHTS[encoder.compose.weight].values()
+    kept = weakref.ref(entry.weights)
+    del encoder, entry
     gc.collect()
     assert kept() is None
     assert len(packed.ANSWER_WEIGHTS) == before
