@@ -66,15 +66,15 @@ namespace {
 
 // ---- Vectors -------------------------------------------------------------------------------------------
 
-// LANES numbers to a vector; tiles of ROWS rows by four vectors are what the registers hold.
+// LANES numbers to a vector; sums of ROWS rows by WIDTH vectors are what the registers hold.
 #if defined(__AVX512F__)
-constexpr int LANES = 16, ROWS = 6;
+constexpr int LANES = 16, ROWS = 6, WIDTH = 4;
 #elif defined(__AVX2__)
-constexpr int LANES = 8, ROWS = 3;
+constexpr int LANES = 8, ROWS = 6, WIDTH = 2;
 #elif defined(__aarch64__)
-constexpr int LANES = 4, ROWS = 6;
+constexpr int LANES = 4, ROWS = 6, WIDTH = 4;
 #else
-constexpr int LANES = 4, ROWS = 2;
+constexpr int LANES = 4, ROWS = 4, WIDTH = 2;
 #endif
 
 typedef float V __attribute__((vector_size(4 * LANES)));
@@ -165,16 +165,24 @@ struct Sizes {
   int pairs() const { return (k + 1) / 2; }
 };
 
-template <int R, int G>
-INLINE void multiply(V (&acc)[R][G], const float* const* rows, ptrdiff_t offset, int count, const float* panel) {
-  const float* a[R];
-  for (int r = 0; r < R; ++r) a[r] = rows[r] + offset;
-  for (int i = 0; i < count; ++i, panel += G * LANES) {
-    V b[G];
-    for (int g = 0; g < G; ++g) b[g] = load(panel + g * LANES);
+// Adds sum_i a(r, i) b_i to R rows of sums; b_i are G vectors, one i after the other. `multiply` is fma.
+template <int R, int G, int FROM = 0, class Numbers, class Multiply>
+INLINE void add_products(V (&sums)[R][G], int count, const float* b, const Numbers& a, const Multiply& multiply) {
+  constexpr int AT_ONCE = R <= 2 ? 4 : WIDTH, N = G - FROM < AT_ONCE ? G - FROM : AT_ONCE;
+  V part[R][N];
+  for (int r = 0; r < R; ++r)
+    for (int g = 0; g < N; ++g) part[r][g] = sums[r][FROM + g];
+  const float* next = b + FROM * LANES;
+#pragma GCC unroll 4
+  for (int i = 0; i < count; ++i, next += G * LANES) {
+    V vectors[N];
+    for (int g = 0; g < N; ++g) vectors[g] = load(next + g * LANES);
     for (int r = 0; r < R; ++r)
-      for (int g = 0; g < G; ++g) acc[r][g] = fma(splat(a[r][i]), b[g], acc[r][g]);
+      for (int g = 0; g < N; ++g) part[r][g] = multiply(splat(a(r, i)), vectors[g], part[r][g]);
   }
+  for (int r = 0; r < R; ++r)
+    for (int g = 0; g < N; ++g) sums[r][FROM + g] = part[r][g];
+  if constexpr (FROM + N < G) add_products<R, G, FROM + N>(sums, count, b, a, multiply);
 }
 
 #if defined(__AVX512F__)
@@ -189,18 +197,6 @@ INLINE V multiply_pairs(V, V, V sum) { return sum; }
 
 bool supports_half() { return false; }
 #endif
-
-template <int R, int G>
-INLINE void multiply_half(V (&acc)[R][G], const float* const* rows, ptrdiff_t offset, int count, const float* panel) {
-  const float* a[R];
-  for (int r = 0; r < R; ++r) a[r] = rows[r] + offset;
-  for (int i = 0; i < count; ++i, panel += G * LANES) {
-    V b[G];
-    for (int g = 0; g < G; ++g) b[g] = load(panel + g * LANES);
-    for (int r = 0; r < R; ++r)
-      for (int g = 0; g < G; ++g) acc[r][g] = multiply_pairs(splat(a[r][i]), b[g], acc[r][g]);
-  }
-}
 
 INLINE uint16_t round_to_half(float x) {  // to bfloat16, to the nearest, ties to even
   uint32_t bits;
@@ -239,14 +235,17 @@ struct Operands {
 };
 
 template <int R, int G>
-INLINE void multiply_inputs(V (&acc)[R][G], const Sizes& s, const Matrix& W, const Input* inputs, int count, int row,
+INLINE void multiply_inputs(V (&sums)[R][G], const Sizes& s, const Matrix& W, const Input* inputs, int count, int row,
                             const float* panel) {
   for (int j = 0; j < count; ++j)
     for (int part = 0; part < inputs[j].parts; ++part) {
-      const ptrdiff_t length = W.half ? s.pairs() : s.k, offset = part * (W.half ? length : s.K);
-      if (W.half) multiply_half(acc, inputs[j].rows + row, offset, s.pairs(), panel);
-      else multiply(acc, inputs[j].rows + row, offset, s.k, panel);
-      panel += length * G * LANES;
+      const int length = W.half ? s.pairs() : s.k;
+      const float* a[R];
+      for (int r = 0; r < R; ++r) a[r] = inputs[j].rows[row + r] + static_cast<ptrdiff_t>(part) * (W.half ? length : s.K);
+      const auto get = [&](int r, int i) { return a[r][i]; };
+      if (W.half) add_products(sums, length, panel, get, multiply_pairs);
+      else add_products(sums, length, panel, get, fma);
+      panel += static_cast<ptrdiff_t>(length) * G * LANES;
     }
 }
 
@@ -599,7 +598,7 @@ INLINE void multiply_slots(const float* M, int count, int K, const float* v, flo
   });
 }
 
-INLINE V add_products(V product, const Pending& p, int l, const float* products) {
+INLINE V add_pending(V product, const Pending& p, int l, const float* products) {
   if (!p.count) return product;
   product = product * load(p.D + l);
   for (int j = 0; j < p.count; ++j) product = fma(load(p.w[j] + l), splat(products[j]), product);
@@ -982,7 +981,8 @@ struct Worker {
       const float* mask = call.mask + (q[g]->b * call.T + t) * s.d * s.k;
       for (int v = 4 * panels.from; v < std::min(4 * panels.to, W.vectors); ++v) {
         const int part = v * LANES / s.K, first = v * LANES % s.K;
-        for (int i = 0; i < LANES && first + i < s.k; ++i) out[g][v * LANES + i] *= mask[part * s.k + first + i];
+        float* to = out[g] + v * LANES;
+        store(to, load(to) * load_some(mask + part * s.k + first, s.k - first));
       }
     }
   }
@@ -1135,7 +1135,7 @@ struct Forward : Worker {
       const int n = std::min(BLOCK, count - from);
       float block[BLOCK] = {};
       multiply_slots(M + from * s.K, n, s.K, o, block);  // (eq. 2, 8, 10)
-      for (int i = 0; i < BLOCK; i += LANES) store(block + i, add_products(load(block + i), p, from + i, products));
+      for (int i = 0; i < BLOCK; i += LANES) store(block + i, add_pending(load(block + i), p, from + i, products));
       std::memcpy(scores + from, block, n * sizeof(float));
       read_slots(M + from * s.K, n, s.K, block, p, from, part, e);
     }
@@ -1466,7 +1466,7 @@ struct Backward : Worker {
         multiply_slots(later.M + static_cast<ptrdiff_t>(from) * s.K, n, s.K, later.dm, later.ds);
         for (int i = 0; i < BLOCK; i += LANES) {
           const int l = from + i;
-          V dz = add_products(load(later.ds + i), before_next, l, products) + load_some(change + l, n - i) - total;
+          V dz = add_pending(load(later.ds + i), before_next, l, products) + load_some(change + l, n - i) - total;
           if (d_keys) dz = dz + load_some(d_keys + l, n - i);
           const V z = load_some(later.z + l, n - i), ds = z * dz;
           store(later.ds + i, ds), store(later.ds_D + i, ds * load(before_next.D + l));
@@ -1574,12 +1574,7 @@ INLINE void add_outer(float* C, const float* da, const float* panel, int count, 
   V acc[R][G];
   for (int r = 0; r < R; ++r)
     for (int g = 0; g < G; ++g) acc[r][g] = is_first ? V{} : load(C + (r * G + g) * LANES);
-  for (int i = 0; i < count; ++i, panel += G * LANES, da += R) {
-    V b[G];
-    for (int g = 0; g < G; ++g) b[g] = load(panel + g * LANES);
-    for (int r = 0; r < R; ++r)
-      for (int g = 0; g < G; ++g) acc[r][g] = fma(splat(da[r]), b[g], acc[r][g]);
-  }
+  add_products(acc, count, panel, [&](int r, int i) { return da[i * R + r]; }, fma);
   for (int r = 0; r < R; ++r)
     for (int g = 0; g < G; ++g) store(C + (r * G + g) * LANES, acc[r][g]);
 }
@@ -1588,12 +1583,11 @@ INLINE void add_outer(float* C, const float* da, const float* panel, int count, 
 template <int G>
 void add_columns(float* C, const float* da, float* panel, const float* const* in, int count, ptrdiff_t column,
                  int columns, int rows, bool is_first) {
-  constexpr int WIDTH = G * LANES;
   for (int i = 0; i < count; ++i)
     for (int g = 0; g < G; ++g)
-      store(panel + i * WIDTH + g * LANES, load_some(in[i] + column + g * LANES, columns - g * LANES));
+      store(panel + (i * G + g) * LANES, load_some(in[i] + column + g * LANES, columns - g * LANES));
   each_tile(0, rows, [&](int row, auto R) {
-    add_outer<R.value, G>(C + row * WIDTH, da + row * WORDS_AT_ONCE, panel, count, is_first);
+    add_outer<R.value, G>(C + row * G * LANES, da + row * WORDS_AT_ONCE, panel, count, is_first);
   });
 }
 
@@ -1607,7 +1601,7 @@ struct WeightScratch {
 };
 
 void run_task(const WeightTask& task, const Sizes& s, const WeightScratch& scratch) {
-  constexpr int WIDTH = 4 * LANES;
+  constexpr int COLUMNS = 4 * LANES;
   for (size_t from = 0; from < task.da->size(); from += WORDS_AT_ONCE) {
     const int count = static_cast<int>(std::min<size_t>(WORDS_AT_ONCE, task.da->size() - from));
     const float *const *da = task.da->data() + from, *const *in = task.in->data() + from;
@@ -1616,7 +1610,7 @@ void run_task(const WeightTask& task, const Sizes& s, const WeightScratch& scrat
       const ptrdiff_t first = static_cast<ptrdiff_t>(task.da_part) * s.K + row;
       for (int i = 0; i < count; ++i) std::memcpy(to + i * R, da[i] + first, R * sizeof(float));
     });
-    for (int column = 0; column < s.k; column += WIDTH) {
+    for (int column = 0; column < s.k; column += COLUMNS) {
       float* C = scratch.C + static_cast<ptrdiff_t>(column) * s.K;
       const auto add = [&](auto G) {
         add_columns<G.value>(C, scratch.da, scratch.panel, in, count,
@@ -1630,8 +1624,8 @@ void run_task(const WeightTask& task, const Sizes& s, const WeightScratch& scrat
       }
     }
   }
-  for (int column = 0; column < s.k; column += WIDTH) {
-    const int columns = std::min(WIDTH, s.k - column), width = static_cast<int>(round_up(columns, LANES));
+  for (int column = 0; column < s.k; column += COLUMNS) {
+    const int columns = std::min(COLUMNS, s.k - column), width = static_cast<int>(round_up(columns, LANES));
     for (int row = 0; row < s.k; ++row)
       std::memcpy(task.to + row * task.step + column, scratch.C + static_cast<ptrdiff_t>(column) * s.K + row * width,
                   columns * sizeof(float));
