@@ -34,7 +34,7 @@ coverage: check $(VENV)/.browser   ## the same tests, and which lines they reach
 test-slow: $(VENV)/.test   ## the tests that train for minutes
 	$(BIN)/python -m pytest -m slow --timeout 1800
 
-test-sanitizers: $(VENV)/.test   ## tests of the CPU kernel with its memory and arithmetic checked, a few minutes
+test-sanitizers: $(VENV)/.test   ## the CPU kernel with its memory, arithmetic and threads watched, five minutes
 	$(BIN)/python tests/ops/sanitize_kernel.py
 
 test-gpu:       ## parity on a CUDA device, with the Python that has one (PYTHON=...)

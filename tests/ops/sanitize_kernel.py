@@ -1,9 +1,10 @@
-"""Run the tests of the CPU kernel with AddressSanitizer and UndefinedBehaviorSanitizer.
+"""Run the CPU kernel with ThreadSanitizer, and its tests with those of addresses and undefined behaviour.
 
     python tests/ops/sanitize_kernel.py            # all of them, without the slow ones
     python tests/ops/sanitize_kernel.py WORDS      # other words for pytest
 
-The kernel is compiled with both into a temporary folder; the first error ends the run.
+The kernel is compiled into a temporary folder. ThreadSanitizer cannot watch Python: it watches
+drive_kernel.cpp. The first error ends the run.
 """
 
 import os
@@ -24,19 +25,31 @@ def main():
     sys.path.insert(0, str(ROOT))
     import hatch_build
 
+    compiler = hatch_build.find_compilers()[0]
     with TemporaryDirectory() as folder:
+        check_threads(compiler, Path(folder) / "drive", hatch_build.get_instruction_sets())
         library = Path(folder) / hatch_build.LIBRARY.name
         if reason := hatch_build.compile_kernel(library, FLAGS):
             sys.exit(f"the kernel cannot be compiled with sanitizers: {reason}")
         environment = {
             **os.environ,
             "NSE_TEST_KERNEL": str(library),
-            "LD_PRELOAD": find_runtime(hatch_build.find_compilers()[0]),
+            "LD_PRELOAD": find_runtime(compiler),
             "ASAN_OPTIONS": "detect_leaks=0",  # Python and PyTorch keep what they allocate
             "UBSAN_OPTIONS": "print_stacktrace=1",
         }
         command = [sys.executable, "-m", "pytest", "-s", *(sys.argv[1:] or [*TESTS, *WORDS])]
         sys.exit(subprocess.run(command, cwd=ROOT, env=environment).returncode)
+
+
+def check_threads(compiler, program, instruction_sets):
+    """Compile the driver for an instruction set that most CPUs have, and run it."""
+    isa = "avx2" if "avx2" in instruction_sets else next(iter(instruction_sets))
+    flags = ["-std=c++17", "-g", "-O1", "-pthread", "-ffp-contract=off", "-fsanitize=thread", f"-DISA={isa}"]
+    source = ROOT / "tests" / "ops" / "drive_kernel.cpp"
+    subprocess.run([*compiler, *flags, *instruction_sets[isa], source, "-o", program], check=True)
+    for threads in ("2", "4", "7"):
+        subprocess.run([program, threads], check=True)
 
 
 def find_runtime(compiler):
