@@ -43,7 +43,7 @@ struct OpenMP {  // functions of the OpenMP runtime that PyTorch uses, or null
   int (*count_threads)();                                                       // omp_get_num_threads
 };
 
-struct Call {  // the same fields, in the same order, as `Call` in recurrence.py
+struct Call {  // the same fields, in the same order, as `Call` in call.py
   int64_t B, T, k, layers, memories, S, threads, folded, keep, half;
   const int64_t* lengths;       // [B]
   const int64_t* slot_sizes;    // [memories], with padding
@@ -360,7 +360,7 @@ struct Cells {  // a step of an LSTM layer, for rows of different sequences
 
 // ---- Packing -------------------------------------------------------------------------------------------
 
-struct Packing {  // where a matrix lies in `packed`; `reserve` and `pack` walk through it in the same order
+struct Packing {  // where a matrix lies in `packed`; counting and packing walk through it in the same order
   Sizes s;
   float* base;  // null: only count
   size_t used = 0;
