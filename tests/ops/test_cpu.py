@@ -126,7 +126,7 @@ def test_the_kernel_equals_the_reference_on_random_sizes(isa, **sizes):
 
 
 @pytest.mark.slow
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(**{**SIZES, **MORE})
 def test_the_kernel_equals_the_reference_on_many_random_sizes(isa, threads, **sizes):
     with pytest.MonkeyPatch.context() as patch:
