@@ -22,11 +22,13 @@ ANYWHERE = [name for name in BACKENDS if name != "triton" and not explain_no_bac
 @pytest.fixture(params=[*ANYWHERE, pytest.param("triton", marks=pytest.mark.gpu)])
 def backend(request, monkeypatch):
     """Run with every backend; with triton, new tensors are float32 on a CUDA device, without TF32."""
+    if "device" in request.fixturenames:
+        device = request.getfixturevalue("device")
+        if (request.param, device) in [("cpu", "cuda"), ("triton", "cpu")]:
+            pytest.skip(f"the backend {request.param} does not run on {device}")
     if request.param != "triton":
         yield request.param
         return
-    if "device" in request.fixturenames and request.getfixturevalue("device") != "cuda":
-        pytest.skip("triton needs a CUDA device")
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     monkeypatch.setitem(KIND, "dtype", torch.float32)
     monkeypatch.setitem(KIND, "device", "cuda")
