@@ -255,7 +255,8 @@ def test_autocast_multiplies_in_bfloat16_and_keeps_the_state_in_float32(backend,
         out = model(x, [9, 4, 0, 1])
         half = model(x.bfloat16(), [9, 4, 0, 1], memory=x.bfloat16())
     assert out.outputs.dtype == out.memory.slots.dtype == half.outputs.dtype == torch.float32
-    assert not torch.equal(out.outputs, exact.outputs)
+    if backend != "cpu":  # it trains in float32
+        assert not torch.equal(out.outputs, exact.outputs)
     assert_close(out.outputs, exact.outputs, 0.01)
     out.last.sum().backward()
     assert all(p.grad.dtype == torch.float32 and p.grad.isfinite().all() for p in model.parameters())
