@@ -99,12 +99,26 @@ def test_a_compiled_model_trains_and_answers_as_eager_does(layers, compiler):
             assert_close(compiled(x, lengths), model(x, lengths), 1e-6)
 
 
+@pytest.mark.filterwarnings("ignore")  # of the compiler
+def test_an_encoder_compiles_without_graph_breaks():
+    model, x = nse.NSE(4, backend="cpu"), torch.randn(3, 5, 4, requires_grad=True)
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    with torch._dynamo.config.patch(allow_rnn=True):
+        gradients = [
+            torch.autograd.grad(f(x).outputs.square().sum(), [x, *model.parameters()])
+            for f in (compiled, model)
+        ]
+    assert_close(*gradients, 1e-6)
+
+
 @pytest.mark.filterwarnings("ignore")  # of the exporter
-def test_an_exported_model_holds_the_operator():
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_exported_model_holds_the_operator(strict):
     model = Tagger().eval()
     words, lengths = torch.randn(3, 5, 4), torch.tensor([5, 0, 3])
-    with torch.no_grad():
-        program = torch.export.export(model, (words, lengths), strict=False)
+    with torch.no_grad(), torch._dynamo.config.patch(allow_rnn=True):
+        program = torch.export.export(model, (words, lengths), strict=strict)
         assert torch.ops.nse.cpu_forward.default in [node.target for node in program.graph.nodes]
         for x in (words, torch.randn(3, 5, 4)):
             assert_close(program.module()(x, lengths), model(x, lengths), 1e-6)

@@ -47,6 +47,8 @@ def recurrence(
     B, T, _ = x.shape
     sizes = [memory.slots.shape[1] for memory in memories]
     slots = memories[0].slots if len(memories) == 1 else torch.cat([m.slots for m in memories], dim=1)
+    if torch.compiler.is_compiling():  # the compiler refuses one tensor as two arguments
+        slots = slots.view_as(slots)
     slot_lengths = torch.stack([count_slots(memory) for memory in memories])
     lengths = x.new_full((B,), T, dtype=torch.long) if lengths is None else lengths.to(torch.long)
     c_mask = None if c_mask is None else c_mask.to(x.dtype)
