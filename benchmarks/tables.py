@@ -445,6 +445,23 @@ def write_answers() -> str:
     return make_table(["", ">speed"], rows, note)
 
 
+def write_precision() -> str:
+    """Write what `benchmarks/precision.py` measured."""
+    results = read_report("precision")
+    names = {"accuracy": "accuracy, %", "bleu": "BLEU"}
+    rows = []
+    for row in results["rows"]:
+        both = row["float32"], row["bfloat16"]
+        metrics = [f"{side[row['metric']]:.2f}" for side in both]
+        speeds = [f"{side['texts_per_second']:,.0f}" for side in both]
+        test = f"{names[row['metric']]}, {row['data']}, {row['n']:,}"
+        rows.append([f"`{row['model']}`", test, " / ".join(metrics), " / ".join(speeds)])
+    where = results["environment"]
+    columns = ["model", "metric and data", ">float32 / bfloat16", ">texts per second"]
+    note = f"Tokenized texts, torch {where['torch']}, {where['cores']} cores with AVX512_BF16."
+    return make_table(columns, rows, note)
+
+
 def write_http() -> str:
     """Write what `benchmarks/http_speed.py` measured."""
     results = read_report("http")
@@ -625,6 +642,7 @@ TABLES = {
         "answers": write_answers,
         "answers on a GPU": write_answers_on_a_gpu,
     },
+    "docs/models.md": {"precision": write_precision},
     "docs/nli.md": {"demo": write_demo},
     "docs/pictures.md": {"paper": write_paper_and_here, "access": write_access},
     "docs/recipes.md": {f"keys of {section}": partial(write_keys, section) for section in SECTIONS},

@@ -169,6 +169,7 @@ TABLES = [
     "CONTRIBUTING.md",
     "README.md",
     "docs/benchmarks.md",
+    "docs/models.md",
     "docs/pictures.md",
     "docs/recipes.md",
     "docs/reliability.md",

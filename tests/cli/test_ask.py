@@ -532,3 +532,29 @@ def test_commands_do_not_import_unused_heavy_libraries():
     check += "print([m for m in ('pyarrow', 'ray', 'rich.progress', 'lightning') if m in sys.modules])"
     answer = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("predict", "sentence", "a good film"),
+        ("rank", "ranks", "a dog runs", "the cat", "--question", "who runs ?"),
+        ("translate", "translates", "a dog runs"),
+        ("encode", "sentence", "a good film"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_the_precision_is_that_of_the_option(words, models, monkeypatch):
+    used, load = [], nse.load
+
+    def note(*arguments, precision):
+        used.append(precision)
+        return load(*arguments, precision=precision)
+
+    monkeypatch.setattr(nse, "load", note)
+    command, model, *rest = words
+    printed = [done(command, models[model], *rest, "--precision", "bfloat16").stdout]
+    printed.append(done(command, models[model], *rest).stdout)
+    assert all(printed)
+    assert used == ["bfloat16", "float32"]
+    assert "'float32', 'bfloat16'" in call(command, models[model], *rest, "--precision", "half").output

@@ -127,3 +127,14 @@ def test_a_trace_shows_both_sentences_of_a_pair_that_are_equal(tmp_path):
     save_model(tmp_path / "mine")
     trace = nse.load(tmp_path / "mine").trace("all dogs bark", "all dogs bark")
     assert [reading.name for reading in trace.readings[:2]] == ["premise", "hypothesis"]
+
+
+def test_for_answers_each_distinct_word_is_projected_once():
+    model, seen = made(SentenceClassifier, SentenceConfig(size=4, hidden=3, embedding_size=7)), []
+    model.projection.register_forward_hook(lambda _, inputs, __: seen.append(inputs[0].shape))
+    ids = torch.tensor([[5, 2, 5, 0], [2, 9, 0, 0]])
+    wanted = model.embed(ids)
+    with torch.inference_mode():
+        got = model.embed(ids)
+    assert seen == [(2, 4, 7), (4, 7)]
+    torch.testing.assert_close(got, wanted, rtol=1e-6, atol=1e-6)

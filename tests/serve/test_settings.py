@@ -54,7 +54,7 @@ def test_settings_that_contradict_each_other_are_refused():
 
 def test_the_options_of_the_command_set_the_settings(monkeypatch):
     calls = []
-    monkeypatch.setattr("nse.load", lambda name, device: name)
+    monkeypatch.setattr("nse.load", lambda name, device, precision: name)
     monkeypatch.setattr(server, "serve", lambda *args: calls.append(args) or 143)
     assert CliRunner().invoke(cli.app, ["serve", "mine"]).exit_code == 143
     assert calls[0][:2] == ("mine", Settings())
@@ -98,7 +98,7 @@ def test_keys_are_read_from_a_file(tmp_path):
     [(0o600, False), (0o400, False), (0o640, True), (0o604, True), (0o660, True), (0o666, True)],
 )
 def test_a_key_file_that_others_can_read_gives_a_warning(tmp_path, monkeypatch, mode, warns):
-    monkeypatch.setattr("nse.load", lambda name, device: name)
+    monkeypatch.setattr("nse.load", lambda name, device, precision: name)
     monkeypatch.setattr(server, "serve", lambda *args: 0)
     file = tmp_path / "keys"
     file.write_text(KEY)

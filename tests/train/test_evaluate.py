@@ -112,6 +112,7 @@ def test_figures_are_those_of_single_pairs(encoder, batch, data, tmp_path):
 def test_the_data_folder_may_come_from_the_environment(data, tmp_path, monkeypatch):
     snli_model(tmp_path / "mine", ["dog"])
     monkeypatch.setenv("NSE_DATA", str(data))
+    assert evaluate(str(tmp_path / "mine"), "dev", device="cpu")["precision"] == "float32"
     assert evaluate(str(tmp_path / "mine"), "dev", device="cpu")["n"] == 3
     monkeypatch.setenv("NSE_DATA", str(tmp_path / "nowhere"))
     with pytest.raises(DataError, match="nowhere"):

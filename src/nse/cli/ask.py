@@ -18,6 +18,7 @@ from nse.data.records import BadLine
 from nse.errors import InputError
 
 if TYPE_CHECKING:
+    from nse.inference.batches import Precision
     from nse.inference.inputs import Verb
     from nse.inference.model import Model
 
@@ -40,12 +41,13 @@ def predict(
     strict: options.Strict = False,
     batch: options.BatchSize = BATCH,
     device: options.DeviceOption = "auto",
+    precision: options.Precision = "float32",
     as_json: options.JsonLines = False,
 ) -> None:
     """Classify sentences, sentence pairs or documents."""
     command_input = CommandInput("predict", texts or (), file, form, columns, name)
     with open_run(command_input, bad, out, (".jsonl", ".tsv"), as_json, describe_predictions) as run:
-        loaded = load_model(model, device, "predict")
+        loaded = load_model(model, device, precision, "predict")
         names = loaded.inputs
         if texts and len(names) > 1:
             if len(texts) != len(names):
@@ -85,6 +87,7 @@ def rank(
     strict: options.Strict = False,
     batch: options.BatchSize = BATCH,
     device: options.DeviceOption = "auto",
+    precision: options.Precision = "float32",
     as_json: options.JsonLines = False,
 ) -> None:
     """Rank candidate answers to one or many questions, the best first."""
@@ -94,7 +97,7 @@ def rank(
         raise InputError("rank: candidates need a --question")
     command_input = CommandInput("rank", texts or (), file, form, columns, name)
     with open_run(command_input, bad, out, (".jsonl", ".tsv"), as_json, describe_ranking) as run:
-        loaded = load_model(model, device, "rank")
+        loaded = load_model(model, device, precision, "rank")
         if question is None:
             groups = group_candidates(run.read_rows(RowSchema(("question", "answer"), list_key="candidates")))
         else:
@@ -130,12 +133,13 @@ def translate(
     bad: options.BadLines = "stop",
     strict: options.Strict = False,
     device: options.DeviceOption = "auto",
+    precision: options.Precision = "float32",
     as_json: options.JsonLines = False,
 ) -> None:
     """Translate sentences, one line of output per line of input."""
     command_input = CommandInput("translate", texts or (), file, form, columns, name, "sentences")
     with open_run(command_input, bad, out, (".txt", ".jsonl", ".tsv"), as_json, describe_translations) as run:
-        loaded = load_model(model, device, "translate")
+        loaded = load_model(model, device, precision, "translate")
 
         def answer(rows: Sequence[RowOrBadLine]) -> list[Result]:
             results = answer_rows(loaded, "translate", batch, rows, beam=beam, strict=strict)
@@ -162,6 +166,7 @@ def encode(
     strict: options.Strict = False,
     batch: options.BatchSize = BATCH,
     device: options.DeviceOption = "auto",
+    precision: options.Precision = "float32",
     as_json: Annotated[bool, Option("--json", help="Print JSON Lines, which is the default here.")] = False,
     ray: Annotated[
         str | None,
@@ -183,7 +188,7 @@ def encode(
         raise InputError("--workers: only with --ray")
     command_input = CommandInput("encode", texts or (), file, form, columns, name)
     with open_run(command_input, bad, out, (".npy", ".parquet", ".jsonl"), as_json, format_json) as run:
-        loaded = load_model(model, "cpu" if ray else device, "encode")
+        loaded = load_model(model, "cpu" if ray else device, precision, "encode")
         names = loaded.inputs if len(loaded.inputs) == 1 else ("text",)
         chunks = run.read_chunks(RowSchema(names), batch)
         if ray:
@@ -191,19 +196,19 @@ def encode(
 
             if run.source is None or run.source.is_stdin or not run.source.is_regular:
                 raise InputError("--ray: needs a --file")
-            settings = cluster.WorkerSettings(model, device, strict, batch)
+            settings = cluster.WorkerSettings(model, device, strict, batch, precision)
             results = cluster.answer_chunks(ray, workers, chunks, settings)
         else:
             results = map(partial(answer_rows, loaded, "encode", batch, strict=strict), chunks)
         run.write_results(results, f"{names[0]}s")
 
 
-def load_model(name: str, device: str, verb: Verb) -> Model:
+def load_model(name: str, device: str, precision: Precision, verb: Verb) -> Model:
     """Load a model for a verb; on a CPU use all cores."""
     from nse import load
     from nse.inference.batches import use_thread_pool
 
-    model = load(name, device)
+    model = load(name, device, precision=precision)
     if model.device.type == "cpu":
         use_thread_pool()
     model.require(verb)

@@ -12,6 +12,10 @@ OnBadLine = Literal["stop", "skip"]
 
 ModelName = Annotated[str, Argument(help="Name of a shipped model, or path of a run or a model folder.")]
 DeviceOption = Annotated[Device, Option(help="Device to compute on; auto uses CUDA if available.")]
+Precision = Annotated[
+    Literal["float32", "bfloat16"],
+    Option(help="Type to multiply matrices in; bfloat16 is faster and less exact, where the device has it."),
+]
 Strict = Annotated[
     bool,
     Option("--strict", help="Refuse texts that are longer than the model reads, instead of truncating them."),

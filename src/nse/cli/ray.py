@@ -24,6 +24,7 @@ import nse
 from nse.cli.pipeline import Result, answer_rows
 from nse.cli.rows import RowOrBadLine
 from nse.errors import InputError, NSEError, RunError
+from nse.inference.batches import Precision
 from nse.inference.folder import find_folder
 
 STORE_BYTES = 256 << 20  # object store of a local cluster: some dozens of chunks
@@ -41,6 +42,7 @@ class WorkerSettings(NamedTuple):
     device: str
     strict: bool
     batch: int
+    precision: Precision = "float32"
 
 
 def answer_chunks(
@@ -180,7 +182,7 @@ class Worker:
         with tempfile.TemporaryDirectory() as folder:
             for name, file in self.files.items():
                 (Path(folder) / name).write_bytes(file)
-            return nse.load(folder, self.settings.device)
+            return nse.load(folder, self.settings.device, precision=self.settings.precision)
 
     def answer(self, rows: Sequence[RowOrBadLine]) -> list[Result] | NSEError:
         """Encode rows; return an error instead of raising it."""

@@ -46,6 +46,7 @@ def serve(
     ] = True,
     log_texts: Annotated[bool, Option("--log-texts", help="Include the texts in the access log.")] = False,
     device: options.DeviceOption = "auto",
+    precision: options.Precision = "float32",
 ) -> None:
     """Serve a model over HTTP: an API under /v1, and a web page."""
     if any(find_spec(name) is None for name in PACKAGES):
@@ -71,7 +72,7 @@ def serve(
     )
     if api_key_file and is_open_to_others(api_key_file):
         warn(f"other users can read or change {api_key_file}; type: chmod 600 {api_key_file}")
-    loaded = load(model, device)
+    loaded = load(model, device, precision=precision)
 
     def announce(address: str, open_to_all: bool) -> None:
         if open_to_all and not settings.keys:

@@ -148,6 +148,7 @@ def evaluate(
     batch: Annotated[int, Option(help="Batch size.", min=1)] = 512,
     beam: options.Beam = None,
     device: options.DeviceOption = "auto",
+    precision: options.Precision = "float32",
     trec: Annotated[
         Path | None,
         Option(metavar="PREFIX", help="Write the scores of a ranking model to PREFIX.run and PREFIX.qrels."),
@@ -171,7 +172,7 @@ def evaluate(
     if scores is not None:
         from nse.train.scores import describe_scores, evaluate_scores
 
-        of_models = ("split", "on", "columns", "data", "batch", "beam", "device", "trec")
+        of_models = ("split", "on", "columns", "data", "batch", "beam", "device", "precision", "trec")
         refuse_given(context, of_models, "--scores")
         report = evaluate_scores(scores, qrels)
         print_result(report, as_json, *describe_scores(report))
@@ -180,7 +181,8 @@ def evaluate(
     from nse.train.evaluate import describe_evaluation
     from nse.train.evaluate import evaluate as score
 
-    result = score(str(model), split, data, batch, device, trec=trec, on=on, beam=beam, columns=columns)
+    choices: dict[str, Any] = {"trec": trec, "on": on, "beam": beam, "columns": columns}
+    result = score(str(model), split, data, batch, device, precision=precision, **choices)
     print_result(result, as_json, describe_evaluation(result))
 
 

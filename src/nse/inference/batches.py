@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from nse.text.vocabulary import Vocabulary
 if TYPE_CHECKING:
     from nse.inference.model import Model
 
+Precision = Literal["float32", "bfloat16"]
 BATCH = 128
 """Default batch size: on two cores smaller batches are slower, and larger ones not faster."""
 
@@ -59,9 +60,11 @@ def compute_request(model: Model, what: str, rows: Sequence[Row], beam: int | No
     if what == "translations":
         assert isinstance(model.config.model, TranslationConfig)
         beam = beam or model.config.model.beam
-        return compute_rows(partial(search_batch, model, beam), labelled, max(1, batch // beam), model.device)
-    function: Any = model.module if what == "scores" else model.module.represent
-    return compute_rows(function, labelled, batch, model.device)
+        function: Any = partial(search_batch, model, beam)
+        batch = max(1, batch // beam)
+    else:
+        function = model.module if what == "scores" else model.module.represent
+    return compute_rows(function, labelled, batch, model.device, model.precision)
 
 
 def search_batch(model: Model, beam: int, ids: Tensor, lengths: Tensor) -> Tensor:
@@ -74,13 +77,20 @@ def search_batch(model: Model, beam: int, ids: Tensor, lengths: Tensor) -> Tenso
 
 
 def compute_rows(
-    function: Callable[..., Tensor], rows: LabelledRows, batch: int, device: torch.device
+    function: Callable[..., Tensor],
+    rows: LabelledRows,
+    batch: int,
+    device: torch.device,
+    precision: Precision = "float32",
 ) -> Tensor:
     """Compute a function of rows in batches; return the results [N, ...] on the CPU, in the rows' order."""
 
-    @torch.inference_mode()  # set for each thread
+    @torch.inference_mode()  # set for each thread, as autocast is
     def compute(index: Tensor) -> Tensor:
-        return function(*rows.select(index).to(device).inputs).cpu()
+        inputs = rows.select(index).to(device).inputs
+        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+            results = function(*inputs)
+        return (results.float() if results.is_floating_point() else results).cpu()
 
     # The longest rows first, so that no core waits long for another at the end.
     index = list(draw_bounded_batches(rows, limit_batch(batch, len(rows.labels))))[::-1]

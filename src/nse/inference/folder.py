@@ -11,6 +11,7 @@ SHA256SUMS          checksums of the other files, except the card
 from __future__ import annotations
 
 import json
+import logging
 import os
 import reprlib
 import shutil
@@ -19,7 +20,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, make_dataclass, replace
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -28,15 +29,19 @@ from nse.config import build, check_labels, check_name
 from nse.errors import ConfigError, FieldsError, InputError, ModelError, shorten, suggest
 from nse.files import parse_json, read_bounded, sync_folder, write_bytes
 from nse.inference import hub, weights
+from nse.inference.batches import Precision
 from nse.inference.card import write_card
 from nse.inference.kinds import KINDS, upgrade_config
 from nse.inference.model import Model
 from nse.inference.weights import GET_AGAIN, SUMS, Checksums, compute_digest, translate_errors, write_sums
 from nse.nn.text_model import TextConfig
+from nse.ops.dispatch import explain_no_bfloat16
 from nse.text.vocabulary import TargetVocabulary, Vocabulary
 
 if TYPE_CHECKING:
     from nse.text.vectors import WordVectors
+
+log = logging.getLogger(__name__)
 
 FORMAT = 1  # of the folder
 CONFIG, WEIGHTS, WORDS, TARGET = "config.json", "model.safetensors", "vocabulary.txt", "target.txt"
@@ -122,7 +127,13 @@ def save(
     replace_folder(folder, files)
 
 
-def load(name: str | Path, device: str | torch.device = "cpu", revision: str | None = None) -> Model:
+def load(
+    name: str | Path,
+    device: str | torch.device = "cpu",
+    revision: str | None = None,
+    *,
+    precision: Precision = "float32",
+) -> Model:
     """Load a trained model.
 
         nse.load("snli").predict([("Two dogs play in the snow.", "The animals are outdoors.")])
@@ -133,11 +144,15 @@ def load(name: str | Path, device: str | torch.device = "cpu", revision: str | N
             the name of a shipped model, `hf:owner/name@commit` to pin a commit.
         device: "cpu", "cuda", or "auto": CUDA if available.
         revision: Commit of a model on the Hub; the newest by default.
+        precision: "bfloat16" multiplies matrices in bfloat16 to answer, which is faster and less exact. A
+            device without such products uses float32, which `Model.precision` then says.
 
     Raises:
         ModelError: There is no such model, or a file is missing, broken, or does not fit the others.
+        InputError: There is no such device or precision.
     """
-    torch_device, folder = find_device(device), find_folder(name, revision)
+    torch_device = find_device(device)
+    precision, folder = find_precision(precision, torch_device), find_folder(name, revision)
     sums = Checksums(folder)
     config = read_config(sums)
     vocabulary, words = read_vocabulary(sums, WORDS, Vocabulary)
@@ -149,7 +164,8 @@ def load(name: str | Path, device: str | torch.device = "cpu", revision: str | N
     if str(name).startswith(hub.PREFIX):
         short_name = str(name)
     with translate_errors(folder / WEIGHTS):  # folding them may run out of memory
-        return Model(module.to(torch_device).eval(), config, vocabulary, folder, target, short_name)
+        module = module.to(torch_device).eval()
+        return Model(module, config, vocabulary, folder, target, short_name, precision)
 
 
 def compact(
@@ -247,6 +263,16 @@ def find_device(name: str | torch.device) -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise InputError("device: CUDA is not available; use cpu or auto")
     return device
+
+
+def find_precision(name: Precision, device: torch.device) -> Precision:
+    """Find the precision of this name; float32 on a device without products of bfloat16."""
+    if name not in (names := get_args(Precision)):
+        raise InputError(f"precision: expected {' or '.join(names)}, got {str(name)!r}")
+    if name == "bfloat16" and (reason := explain_no_bfloat16(device)) is not None:
+        log.info("precision bfloat16: float32 is used instead: %s", reason)
+        return "float32"
+    return name
 
 
 def read_config(sums: Checksums) -> ModelConfig:

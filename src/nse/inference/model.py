@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nse.errors import InputError, NSEError
-from nse.inference.batches import BATCH, compute_request
+from nse.inference.batches import BATCH, Precision, compute_request
 from nse.inference.inputs import Answers, Item, Request, Verb
 from nse.inference.kinds import KINDS
 from nse.text.subwords import Pieces
@@ -48,6 +48,7 @@ class Model:
         folder: Path of the model folder.
         target: Target words of a translator.
         name: Name in messages and traces.
+        precision: Type in which matrices are multiplied to answer; traces always use float32.
 
     Attributes:
         kind: Kind of the model, one of `nse.inference.kinds.KINDS`.
@@ -66,9 +67,10 @@ class Model:
         folder: Path,
         target: TargetVocabulary | None = None,
         name: str = "",
+        precision: Precision = "float32",
     ):
         self.module, self.config, self.vocabulary = module, config, vocabulary
-        self.folder, self.target, self.name = folder, target, name
+        self.folder, self.target, self.name, self.precision = folder, target, name, precision
         self.kind = KINDS[config.kind]
         self.inputs = tuple(config.inputs) or self.kind.inputs
         self.labels, self.task = list(config.labels), self.kind.verb

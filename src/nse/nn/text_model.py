@@ -126,7 +126,10 @@ class TextModel(nn.Module):
         return pad_left(ids, lengths, self.max_words) if self.padding == "paper" else (ids, lengths)
 
     def embed(self, ids: Tensor) -> Tensor:
-        """Look up word vectors [B, T, k]."""
+        """Look up word vectors [B, T, k]; for answers on a CPU each distinct word is projected once."""
+        if self.projection is not None and not self.training and can_share_sentences(ids):
+            words, index = ids.unique(return_inverse=True)
+            return F.embedding(index, self.projection(self.embedding(words)))
         vectors: Tensor = self.drop(self.embedding(ids))
         return vectors if self.projection is None else self.projection(vectors)
 

@@ -178,7 +178,9 @@ class Translator(TextModel):
             beam: Number of candidates per sentence; as configured by default.
             max_length: Largest number of words; as configured by default.
         """
-        encoded, state = self.decoder.begin(*self.encode_source(source, lengths))
+        with torch.autocast(source.device.type, enabled=False):  # takes little time, and every step reads it
+            encoded_source = self.encode_source(source, lengths)
+        encoded, state = self.decoder.begin(*encoded_source)
         beam, max_length = beam or self.config.beam, max_length or self.config.max_target_words
         if beam == 1:
             return greedy(self, encoded, state, max_length)

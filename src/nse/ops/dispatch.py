@@ -17,7 +17,7 @@ from torch import Tensor
 
 from nse.errors import BackendError, suggest
 from nse.ops import double_backward, reference, torch_loop
-from nse.ops.cpu import library
+from nse.ops.cpu import call, library
 from nse.ops.double_backward import Arguments
 from nse.ops.types import Backend, LSTMState, Memory, Result, Weights
 
@@ -109,6 +109,16 @@ def explain_no_triton(device: torch.device | str | None = None) -> str | None:
     if torch.cuda.get_device_capability(device) < (8, 0):
         return "it needs compute capability 8.0 or more"
     return None
+
+
+def explain_no_bfloat16(device: torch.device) -> str | None:
+    """Return why a device does not multiply bfloat16 fast; `None` if it does."""
+    if device.type == "cuda":
+        is_old = torch.cuda.get_device_capability(device) < (8, 0)
+        return "it needs compute capability 8.0" if is_old else None
+    if (reason := explain_no_cpu(device)) is not None:
+        return reason
+    return None if call.supports_half() else "the CPU has no products of bfloat16 (AVX512_BF16)"
 
 
 def find_unsupported(name: str, x: Tensor, memories: tuple[Memory, ...], weights: Weights) -> str | None:

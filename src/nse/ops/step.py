@@ -71,7 +71,7 @@ def step(
     write = lstm_cell(c if c_mask is None else c * c_mask, write, linears.write)  # (eq. 5, 13)
     h = write[0][:, None]
     memories = tuple(
-        torch.lerp(M, h, z_j.transpose(1, 2))  # (eq. 6, 14, 15)
+        torch.lerp(M, h.to(M.dtype), z_j.transpose(1, 2).to(M.dtype))  # (eq. 6, 14, 15)
         for M, z_j in zip(memories, z, strict=True)
     )
     return read, write, memories, tuple(z_j[:, 0] for z_j in z)
@@ -82,7 +82,8 @@ def lstm_cell(x: Tensor, state: LayerState, linears: LSTMLinears) -> LayerState:
     (input_linear, hidden_linear), (h, c) = linears, state
     from_x, from_h = input_linear(x), hidden_linear(h)
     if x.is_cuda:  # the kernel that `torch.lstm_cell` runs after its products
-        h, c, _ = torch.ops.aten._thnn_fused_lstm_cell(from_x, from_h, c)
+        gates = from_x.to(c.dtype), from_h.to(c.dtype)  # under autocast c alone stays float32
+        h, c, _ = torch.ops.aten._thnn_fused_lstm_cell(*gates, c)
         return h, c
     return apply_gates(from_x + from_h, c)
 

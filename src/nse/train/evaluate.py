@@ -14,7 +14,7 @@ from torch import Tensor
 from nse.data.cache import PreparedData
 from nse.data.catalogue import DATA, get_data_set
 from nse.errors import InputError, ModelError, explain_errors, suggest
-from nse.inference.batches import compute_rows
+from nse.inference.batches import Precision, compute_rows
 from nse.inference.folder import load
 from nse.inference.inputs import Request
 from nse.inference.kinds import join_words, refuse_non_finite_scores
@@ -44,6 +44,7 @@ def evaluate(
     on: str | None = None,
     beam: int | None = None,
     columns: str | None = None,
+    precision: Precision = "float32",
 ) -> dict[str, Any]:
     """Evaluate a model on a split of its data set, or on other data; return figures that JSON can hold.
 
@@ -57,17 +58,18 @@ def evaluate(
         on: For a translator, another data set; for a model of own data, another file.
         beam: For a translator, beam size.
         columns: For another file, its columns, such as `text=review,label=stars`.
+        precision: Type in which matrices are multiplied, as for `nse.load`.
 
     Returns:
-        model, task, data, split, n, published, seconds (of scoring), longest (number of words of a sentence
-        that are read), cut (number of sentences that are longer). For a classifier also accuracy, right,
-        labels, by_label and confusion (a row per right answer); for documents mse, in stars; for a ranking
-        model what `nse.metrics.ranking` computes; for a translator bleu (from 0 to 1), signature,
+        model, task, data, split, precision, n, published, seconds (of scoring), longest (number of words of a
+        sentence that are read), cut (number of sentences that are longer). For a classifier also accuracy,
+        right, labels, by_label and confusion (a row per right answer); for documents mse, in stars; for a
+        ranking model what `nse.metrics.ranking` computes; for a translator bleu (from 0 to 1), signature,
         sentences_per_second and beam.
     """
     if batch < 1:
         raise InputError(f"batch: expected at least 1, got {batch}")
-    model = load(name, device)
+    model = load(name, device, precision=precision)
     translates = model.kind.translates
     if trec and not model.kind.ranks:
         raise InputError(f"trec: {name} {model.does} and does not rank")
@@ -93,6 +95,7 @@ def evaluate(
         figures = score_rows(model, prepared, split, batch, trec)
     published = int(prepared.information["rows"][split]["published"])
     about = {"model": name, "task": model.config.task, "data": prepared.name, "split": split}
+    about["precision"] = model.precision
     return about | figures | {"published": published}
 
 
@@ -166,7 +169,7 @@ def score_rows(
         label_ids = torch.tensor([model.labels.index(label) for label in prepared.labels])
         rows = rows._replace(labels=label_ids[rows.labels])
     start_time = time.perf_counter()
-    scores = compute_rows(model.module, rows, batch, model.device)
+    scores = compute_rows(model.module, rows, batch, model.device, model.precision)
     seconds = time.perf_counter() - start_time
     refuse_non_finite_scores(scores, "rows counted from 0:", range(len(scores)))
     return {
