@@ -18,6 +18,7 @@
 #include <cstring>
 #include <deque>
 #include <exception>
+#include <mutex>
 #include <new>
 #include <thread>
 #include <type_traits>
@@ -871,17 +872,65 @@ void use_large_pages(float* from, size_t numbers) {
 #endif
 }
 
+// Large blocks are kept for later calls, up to a limit: new pages cost up to a third of a call. If another
+// thread holds the lock, or held it when the process was forked, blocks come from the system instead.
+class SpareBlocks {
+ public:
+  // Returns a block of at least so many bytes, which becomes its size; or null.
+  void* take(size_t& bytes) {
+    const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+    if (!lock) return nullptr;
+    Spare* best = nullptr;
+    for (Spare& spare : spares_)
+      if (spare.size >= bytes && spare.size <= 2 * bytes && (!best || spare.size < best->size)) best = &spare;
+    if (!best) return nullptr;
+    bytes = best->size, total_ -= best->size, best->size = 0;
+    return best->block;
+  }
+
+  bool give(void* block, size_t bytes) {
+    const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+    if (!lock || total_ + bytes > LIMIT) return false;
+    for (Spare& spare : spares_)
+      if (!spare.size) {
+        spare = {block, bytes}, total_ += bytes;
+        return true;
+      }
+    return false;
+  }
+
+ private:
+  struct Spare {
+    void* block;
+    size_t size;
+  };
+  static constexpr size_t LIMIT = 1 << 27;
+  std::mutex mutex_;
+  Spare spares_[16] = {};
+  size_t total_ = 0;
+};
+
+SpareBlocks spare_blocks;
+
 struct Block {  // of numbers at the start of a cache line
   float* base;
 
-  explicit Block(size_t numbers) {
-    void* block = nullptr;
-    if (posix_memalign(&block, 64, std::max<size_t>(1, numbers) * sizeof(float))) throw std::bad_alloc();
+  explicit Block(size_t numbers) : bytes_(std::max<size_t>(64, numbers * sizeof(float))) {
+    void* block = bytes_ >= LARGE ? spare_blocks.take(bytes_) : nullptr;
+    if (!block) {
+      if (posix_memalign(&block, bytes_ >= LARGE ? LARGE : 64, bytes_)) throw std::bad_alloc();
+      use_large_pages(static_cast<float*>(block), bytes_ / sizeof(float));
+    }
     base = static_cast<float*>(block);
-    use_large_pages(base, numbers);
   }
   Block(const Block&) = delete;
-  ~Block() { std::free(base); }
+  ~Block() {
+    if (bytes_ < LARGE || !spare_blocks.give(base, bytes_)) std::free(base);
+  }
+
+ private:
+  static constexpr size_t LARGE = 1 << 21;
+  size_t bytes_;
 };
 
 struct Teams {
