@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import os
+import weakref
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from nse.errors import BackendError
 from nse.ops.cpu.library import load_kernel
 
 IMPORTED_BY = os.getpid()
+NO_MEMORY = "the CPU kernel has no memory or threads left: use smaller batches"
 STATES = ("read_h", "read_c", "write_h", "write_c")
 SIZES = ("B", "T", "k", "layers", "memories", "S", "threads", "folded", "keep", "half")
 POINTERS = (
@@ -55,7 +58,20 @@ def run_kernel(name: str, call: Call) -> None:
     """Run a function of the kernel; other Python threads go on meanwhile."""
     call.run_openmp, call.count_openmp_threads = find_openmp(os.getpid())
     if load_kernel().get(name)(ctypes.byref(call)):
-        raise BackendError("the CPU kernel has no memory or threads left: use smaller batches")
+        raise BackendError(NO_MEMORY)
+
+
+def allocate(count: int) -> Tensor:
+    """Allocate numbers in a block that the kernel keeps for later calls once the tensor is gone."""
+    kernel = load_kernel()
+    make, get_numbers, release = (kernel.get(name) for name in ("allocate", "get_numbers", "release"))
+    make.restype = get_numbers.restype = ctypes.c_void_p
+    block = make(ctypes.c_int64(count))
+    if block is None:
+        raise BackendError(NO_MEMORY)
+    numbers = (ctypes.c_float * count).from_address(get_numbers(ctypes.c_void_p(block)))
+    weakref.finalize(numbers, release, ctypes.c_void_p(block)).atexit = False
+    return torch.frombuffer(numbers, dtype=torch.float32)
 
 
 def supports_half() -> bool:

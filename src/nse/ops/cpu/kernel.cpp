@@ -904,7 +904,7 @@ class SpareBlocks {
     void* block;
     size_t size;
   };
-  static constexpr size_t LIMIT = 1 << 27;
+  static constexpr size_t LIMIT = 1 << 28;
   std::mutex mutex_;
   Spare spares_[16] = {};
   size_t total_ = 0;
@@ -928,8 +928,9 @@ struct Block {  // of numbers at the start of a cache line
     if (bytes_ < LARGE || !spare_blocks.give(base, bytes_)) std::free(base);
   }
 
- private:
   static constexpr size_t LARGE = 1 << 21;
+
+ private:
   size_t bytes_;
 };
 
@@ -1969,6 +1970,20 @@ EXPORT_SIZE(count_kept)(const Call* call) {
   for (int64_t b = 0; b < call->B; ++b) lay_out(*call, s, static_cast<int>(b), static_cast<int>(call->T), arena);
   return static_cast<int64_t>(arena.used);
 }
+
+// Allocates a block of numbers that outlives the call; null if there is no memory.
+static Block* make_block(int64_t numbers) {
+  try {
+    return new Block(static_cast<size_t>(numbers));
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+__attribute__((visibility("default"))) void* JOIN(nse_allocate_, ISA)(int64_t numbers) { return make_block(numbers); }
+__attribute__((visibility("default"))) float* JOIN(nse_get_numbers_, ISA)(void* block) {
+  return static_cast<Block*>(block)->base;
+}
+__attribute__((visibility("default"))) void JOIN(nse_release_, ISA)(void* block) { delete static_cast<Block*>(block); }
 
 // Writes the weights to `packed`.
 EXPORT_INT(pack)(const Call* call) {

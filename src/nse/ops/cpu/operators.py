@@ -19,6 +19,7 @@ from nse.ops import double_backward
 from nse.ops.cpu.call import (
     STATES,
     Call,
+    allocate,
     count_numbers,
     make_pointers,
     run_kernel,
@@ -147,20 +148,20 @@ def forward(
     )
     call = inputs.make_call(folded, keep, half and folded)
     packed = get_answer_weights(inputs.weights, call) if folded else pack_weights(inputs.weights, call)
-    results = make_results(
-        x, slots, len(weights), keep, keys, count_numbers("count_kept", call) if keep else 0
-    )
+    results = make_results(x, slots, len(weights), keep, keys)
     outputs, memory, *ends, z, kept = results
     set_pointers(call, packed=packed, outputs=outputs, memory=memory, keys=z.zero_() if keys else None)
-    set_pointers(call, kept=kept if keep else None)
+    if keep:
+        kept = allocate(count_numbers("count_kept", call))
+        set_pointers(call, kept=kept)
     set_pointers(
         call, **dict(zip(("read_h_end", "read_c_end", "write_h_end", "write_c_end"), ends, strict=True))
     )
     run_kernel("forward", call)
-    return results
+    return (*results[:-1], kept)
 
 
-def make_results(x: Tensor, slots: Tensor, weights: int, keep: bool, keys: bool, kept: int) -> Eight:
+def make_results(x: Tensor, slots: Tensor, weights: int, keep: bool, keys: bool, kept: int = 0) -> Eight:
     """Allocate the results of `cpu_forward`."""
     B, T, k = x.shape
     layers = (weights - 2) // 8

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from nse.ops.cpu.call import Call, count_numbers, make_pointers, run_kernel, set_pointers
+from nse.ops.cpu.call import Call, allocate, count_numbers, make_pointers, run_kernel, set_pointers
 from nse.ops.cpu.library import load_kernel
 
 
@@ -58,7 +58,7 @@ def describe_weights(weights: list[Tensor]) -> tuple[Any, ...]:
 
 def pack_weights(weights: list[Tensor], call: Call) -> Tensor:
     """Pack weights for the forward pass in the layout of the kernel."""
-    packed = weights[0].new_empty(count_numbers("count_packed", call))
+    packed = allocate(count_numbers("count_packed", call))
     pointers = make_pointers(weights)
     call.weights = ctypes.addressof(pointers)
     set_pointers(call, packed=packed)
