@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from nse.ops import dispatch, reference
 from nse.ops.cpu.library import explain_no_kernel, list_isas
 from nse.ops.types import Memory
-from oracle.problems import assert_close, assert_near, list_tensors, make_problem
+from oracle.problems import EXTRAS, assert_close, assert_near, list_tensors, make_problem
 
 pytestmark = pytest.mark.skipif(explain_no_kernel() is not None, reason="there is no CPU kernel")
 
@@ -22,20 +22,8 @@ SHAPES = [  # B, T, k
     (16, 12, 64),
     (3, 5, 300),
 ]
-EXTRAS = {
-    "nse": {},
-    "no lengths": {"lengths": None},
-    "1 shared": {"shared": (7,)},
-    "2 shared": {"shared": (1, 33)},
-    "3 shared, 2 layers": {"shared": (2, 1, 5), "layers": 2},
-    "3 layers": {"layers": 3},
-    "dropout": {"dropout": 0.3},
-    "dropout, 2 layers, shared, no lengths": {"dropout": 0.5, "layers": 2, "shared": (3,), "lengths": None},
-    "own start": {"slots": 11},
-    "empty start": {"slots": 0, "lengths": None},
-    "empty start and shared": {"slots": 0, "shared": (3, 0)},
-}
-LONG = {  # memories of several chunks of 64 slots; from 64 steps on, memories are rebuilt at two levels
+CASES = {**EXTRAS, "3 layers": {"layers": 3}, "empty start and shared": {"slots": 0, "shared": (3, 0)}}
+LONG = {  # memories of several chunks of 64 slots, and many pieces of 8 steps
     "64 steps": {"T": 64, "k": 5, "lengths": [64, 63, 0]},
     "65 steps": {"T": 65, "k": 5, "lengths": [65, 64, 1], "shared": (2,)},
     "130 steps": {"T": 130, "k": 3, "lengths": [130, 67, 129]},
@@ -81,12 +69,12 @@ def check(p, exact):
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("extra", EXTRAS.values(), ids=EXTRAS.keys())
+@pytest.mark.parametrize("extra", CASES.values(), ids=CASES.keys())
 def test_the_kernel_equals_the_reference(shape, extra):
     check(*make_pair(*shape, **extra))
 
 
-@pytest.mark.parametrize("extra", EXTRAS.values(), ids=EXTRAS.keys())
+@pytest.mark.parametrize("extra", CASES.values(), ids=CASES.keys())
 def test_each_instruction_set_equals_the_reference(extra, isa):
     check(*make_pair(5, 7, 37, **extra))
 

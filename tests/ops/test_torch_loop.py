@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nse.ops import reference, torch_loop
-from oracle.problems import assert_close, list_tensors, make_problem
+from oracle.problems import EXTRAS, assert_close, list_tensors, make_problem
 
 # The weights of a problem are separate tensors; cuDNN says that it has to gather them, and does.
 pytestmark = pytest.mark.filterwarnings("ignore:RNN module weights are not part of single contiguous chunk")
 
-SHAPES = [  # B, T, k: with more rows than 4k compose is folded, with fewer it is not
+SHAPES = [  # B, T, k
     (1, 1, 1),
     (1, 7, 33),
     (7, 1, 5),
@@ -22,18 +22,6 @@ SHAPES = [  # B, T, k: with more rows than 4k compose is folded, with fewer it i
     (3, 0, 4),
     (0, 3, 4),
 ]
-EXTRAS = {
-    "nse": {},
-    "no lengths": {"lengths": None},
-    "1 shared": {"shared": (7,)},
-    "2 shared": {"shared": (1, 33)},
-    "3 shared, 2 layers": {"shared": (2, 1, 5), "layers": 2},
-    "2 layers": {"layers": 2},
-    "dropout": {"dropout": 0.3},
-    "dropout, 2 layers, shared, no lengths": {"dropout": 0.5, "layers": 2, "shared": (3,), "lengths": None},
-    "own start": {"slots": 11},
-    "empty start": {"slots": 0, "lengths": None},
-}
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

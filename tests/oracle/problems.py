@@ -227,3 +227,18 @@ def assert_near(got, expected, tolerance):
         assert (a - b).norm().item() <= tolerance * norm, (
             f"tensor {index} is off by {(a - b).norm() / norm:.1e}"
         )
+
+
+EXTRAS = {
+    "nse": {},
+    "no lengths": {"lengths": None},
+    "1 shared": {"shared": (7,)},
+    "2 shared": {"shared": (1, 33)},
+    "3 shared, 2 layers": {"shared": (2, 1, 5), "layers": 2},
+    "2 layers": {"layers": 2},
+    "dropout": {"dropout": 0.3},
+    "dropout, 2 layers, shared, no lengths": {"dropout": 0.5, "layers": 2, "shared": (3,), "lengths": None},
+    "own start": {"slots": 11},
+    "empty start": {"slots": 0, "lengths": None},
+}
+"""Arguments of `make_problem` that every backend is tested with, by name."""

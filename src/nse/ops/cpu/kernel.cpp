@@ -1813,21 +1813,12 @@ void run_forward(const Call& call) {
   }
   Teams teams(plan, scratch);
   run_groups(call, plan, teams.all, [&](int from, int to, Team& team, int me) {
-    Arena arena = team.scratch;
-    if (me == 0) lay_out_memory(from, to, arena);
-    team.barrier.wait();
-    if (me) {
-      Arena same = team.scratch;
-      Arena counter{nullptr};
-      std::vector<Sequence> copies;  // the leader has laid them out
-      for (int i = from; i < to; ++i) {
-        if (call.keep) counter.take(static_cast<size_t>(s.S) * s.K);
-        else lay_out(call, s, batch.sorted[i]->b, batch.sorted[i]->length, counter);
-      }
-      same.used = counter.used;
-      arena = same;
+    if (me == 0) {
+      team.scratch.used = 0;
+      lay_out_memory(from, to, team.scratch);
     }
-    Forward(W, call, s, team, me, &batch.sorted[from], batch.sorted.data() + to, arena).run();
+    team.barrier.wait();
+    Forward(W, call, s, team, me, &batch.sorted[from], batch.sorted.data() + to, team.scratch).run();
   });
 }
 
